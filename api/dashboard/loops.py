@@ -17,12 +17,13 @@ from typing import Any
 from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
 from tuner.spaces.by_target import space_of
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import Mark
 from tuner.spaces.program.program import (
     Block,
     ComputeAt,
     DecomposeReduction,
     Fuse,
-    Mark,
     Program,
     Reorder,
     ReverseComputeAt,
@@ -136,7 +137,7 @@ class _Nest:
     text: str
     loops: list[tuple[str, int]]  # axis and extent, outermost first
     reduced: frozenset[str]  # axes it sums over
-    under: tuple[str, str] | None = None  # block and axis it was moved below
+    under: LoopId | None = None  # the loop it was moved below
     last: bool = False  # a consumer, after what computes it
     start: tuple[str, str] | None = (
         None  # axis its initialisation was split off above, and the text of that
@@ -153,32 +154,24 @@ def nest_lines(program: Program) -> list[str]:
     for step in program.steps:
         match step:
             case Reorder(loops=loops):
-                _reorder(nests[_split(loops[0])[0]], [_split(name)[1] for name in loops])
+                _reorder(nests[loops[0].block], [loop.axis for loop in loops])
             case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
-                nests[block].under = _split(loop)
+                nests[block].under = loop
                 nests[block].last = isinstance(step, ReverseComputeAt)
             case DecomposeReduction(block=block, loop=loop):
-                nests[block].start = (_split(loop)[1], _start(blocks[block]))
+                nests[block].start = (loop.axis, _start(blocks[block]))
             case Fuse(loops=loops, into=into):
-                _fuse(
-                    nests, _split(loops[0])[0], [_split(name)[1] for name in loops], _split(into)[1]
-                )
-            case Mark(loop=loop, how=how):
-                block, axis = _split(loop)
-                if block in nests:
-                    nests[block].marks[axis] = how
-                elif block.removesuffix("_init") in nests:
-                    nests[block.removesuffix("_init")].start_marks[axis] = how
+                _fuse(nests, loops[0].block, [loop.axis for loop in loops], into.axis)
+            case Mark(label=label, loops=loops):
+                for loop in loops:
+                    nest = nests[loop.block]
+                    marks = nest.start_marks if loop.initial else nest.marks
+                    marks[loop.axis] = label
     lines: list[str] = []
     for name, nest in nests.items():
         if nest.under is None:
             _write(name, nests, 0, frozenset(), lines)
     return lines
-
-
-def _split(loop: str) -> tuple[str, str]:
-    block, _, axis = loop.rpartition(".")
-    return block, axis
 
 
 def _nest(block: Block) -> _Nest:
@@ -217,8 +210,8 @@ def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: st
     ]
     nest.fused[into] = frozenset(names)
     for other in nests.values():
-        if other.under is not None and other.under[0] == block and other.under[1] in names:
-            other.under = (block, into)
+        if other.under is not None and other.under.block == block and other.under.axis in names:
+            other.under = LoopId(block, into)
 
 
 def _write(
@@ -268,5 +261,5 @@ def _write_moved(
     last: bool,
 ) -> None:
     for child, nest in nests.items():
-        if nest.under == (name, axis) and nest.last == last:
+        if nest.under == LoopId(name, axis) and nest.last == last:
             _write(child, nests, depth, fixed, lines)

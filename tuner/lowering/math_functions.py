@@ -17,7 +17,7 @@ from functools import partial
 import tvm
 from tvm import tirx
 
-from tuner.spaces.program.program import Mathematics
+from tuner.spaces.program.program import MathFunctions
 
 LOG2_E = 1 / math.log(2)
 # ln 2 in two parts (Cody & Waite): the first has 9 significant bits, so that its
@@ -75,7 +75,7 @@ def written_out(value: tvm.ir.PrimExpr, body: Body) -> tvm.ir.PrimExpr:
     return body(value)
 
 
-def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics, name: Naming = named) -> tvm.ir.PrimExpr:
+def unary(op: str, x: tvm.ir.PrimExpr, how: MathFunctions, name: Naming = named) -> tvm.ir.PrimExpr:
     """`op` of a scalar; polynomials exist for float32 alone, other dtypes call libm."""
     match op:
         case "neg":

@@ -16,8 +16,10 @@ from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.passes.non_temporal import STREAM
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.prepacking import split
-from tuner.spaces.program.program import Block, Buffer, Fetch, Fuse, Mark, Program
+from tuner.spaces.program.program import Block, Buffer, Fuse, Prefetch, Program
 from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
 
 
@@ -80,16 +82,14 @@ def _scope(scope: str) -> str:
 def _stored(buffer: Buffer) -> str:
     """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless
     it is known as bits."""
-    return BITS if buffer.exact and buffer.dtype == "bfloat16" else buffer.dtype
+    return BITS if buffer.raw_bits and buffer.dtype == "bfloat16" else buffer.dtype
 
 
-def _vectors(program: Program) -> frozenset[str]:
-    """The loops that become vectors, those within a fused one by themselves."""
-    within = {step.into: step.loops for step in program.steps if isinstance(step, Fuse)}
-    marked = [
-        step.loop for step in program.steps if isinstance(step, Mark) and step.how == "vectorize"
-    ]
-    return frozenset(loop for one in marked for loop in within.get(one, (one,)))
+def _vectors(program: Program) -> frozenset[LoopId]:
+    """The loops that become vectors; in the place of a fused one, those it was made of."""
+    fused = {step.into: step.loops for step in program.steps if isinstance(step, Fuse)}
+    marked = [step.loop for step in program.steps if isinstance(step, Vectorize)]
+    return frozenset(part for loop in marked for part in fused.get(loop, (loop,)))
 
 
 def _index_dtype(program: Program) -> str:
@@ -189,8 +189,8 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
     return statement
 
 
-def _fetch(line: Fetch, scope: Scope) -> tirx.Stmt:
-    """The line of an element, asked for to be read (0), kept in all caches (3), as data (1)."""
+def _prefetch(line: Prefetch, scope: Scope) -> tirx.Stmt:
+    """The prefetch of an element's line: to be read (0), into all caches (3), as data (1)."""
     element = tirx.BufferLoad(scope.buffers[line.read.tensor], scope.place(line.read.indices))
     how = [tirx.const(value, "int32") for value in (0, 3, 1)]
     statement = tirx.Evaluate(
@@ -230,7 +230,7 @@ def _block(
         lowered = (
             lower_bits(value, inside)
             if bits
-            else lower(value, inside, block.mathematics).astype(str(target.dtype))
+            else lower(value, inside, block.math_functions).astype(str(target.dtype))
         )
         return tirx.BufferStore(target, lowered, indices)
 
@@ -250,9 +250,9 @@ def _block(
     )
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
-    if block.streamed:
+    if block.non_temporal:
         store = tirx.AttrStmt(0, STREAM, 0, store)
-    # What is fetched ahead is no access: the block depends on nothing by it.
-    statement = _sequence([*(_fetch(one, inside) for one in block.ahead), store])
+    # A prefetch is no access: the block depends on nothing by it.
+    statement = _sequence([*(_prefetch(line, inside) for line in block.prefetches), store])
     made = SBlock(iterators, read, write, block.name, statement, init=init)
     return SBlockRealize(loops, tirx.const(True, "bool"), made)

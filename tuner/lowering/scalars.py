@@ -12,7 +12,8 @@ from tvm import tirx
 
 from tuner.lowering import math_functions as mathematics
 from tuner.lowering.indices import mistakable, without_cancelled
-from tuner.spaces.program.program import Block, Mathematics
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.program import Block, MathFunctions
 from tuner.spaces.rewrite.access import in_bounds
 from tuner.workload.expression import (
     Binary,
@@ -49,16 +50,14 @@ class Scope:
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
     given: frozenset[str] = frozenset()  # buffers that are parameters, which TVM leaves as they are
-    vectors: frozenset[str] = (
-        frozenset()
-    )  # loops, as `<block>.<axis>`, whose points are computed together
+    vectors: frozenset[LoopId] = frozenset()  # loops whose iterations are vector lanes
     extents: Mapping[str, int] = field(default_factory=dict)  # of the iterators
     lanes: frozenset[str] = frozenset()  # of the iterators those of vectors
 
     def bind(self, block: Block, iterators: Mapping[str, tirx.Var]) -> Scope:
         """The scope of a block's body."""
         extents = block.extents
-        lanes = frozenset(name for name in extents if f"{block.name}.{name}" in self.vectors)
+        lanes = frozenset(name for name in extents if LoopId(block.name, name) in self.vectors)
         return replace(self, iterators=iterators, extents=extents, lanes=lanes)
 
     @property
@@ -93,7 +92,7 @@ def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
     return tirx.const(info.min if reducer == "max" else info.max, dtype)
 
 
-def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
+def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
     match node:
         case Var(name=name):
             return scope.iterators[name]

@@ -22,6 +22,21 @@ from tuner.lowering.passes.guarded_copies import GUARDED
 from tuner.lowering.passes.rolled import ROLL
 from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import (
+    AmxParts,
+    AmxTile,
+    DotProduct,
+    GuardedCopy,
+    Interleave,
+    Mark,
+    NoUnroll,
+    Parallel,
+    TransposeInRegisters,
+    TransposeWordsInRegisters,
+    Unroll,
+    Vectorize,
+)
 from tuner.spaces.program.prepacking import split
 from tuner.spaces.program.program import (
     Bind,
@@ -30,13 +45,12 @@ from tuner.spaces.program.program import (
     ComputeAt,
     DecomposeReduction,
     Fuse,
-    Hold,
-    Mark,
     Pipeline,
     Program,
     Reorder,
     ReverseComputeAt,
     SplitLoop,
+    StageInRegisters,
     Step,
     StorageAlign,
     Tensorize,
@@ -60,9 +74,20 @@ class StoredSchedule:
     )
 
 
+# The annotations of marks that our own passes replace by instructions, as stored
+# schedules have them.
+ANNOTATIONS: Mapping[type[Mark], str] = {
+    NoUnroll: ROLL,
+    Interleave: INTERLEAVE,
+    DotProduct: DOT,
+    AmxTile: AMX,
+    AmxParts: PARTS,
+    GuardedCopy: GUARDED,
+}
+
+
 class Applier:
-    """Applies steps one after another, keeping track of which TVM loop each
-    `<block>.<axis>` has become."""
+    """Applies steps one after another, and knows which TVM loop each loop has become."""
 
     def __init__(self, program: Program, symbol: str, scheduled: Schedule) -> None:
         self.schedule = scheduled
@@ -75,25 +100,23 @@ class Applier:
         self._scalar = {
             name for block in program.blocks for name in _without_vectors(block, program)
         }
-        self._loops: dict[str, LoopRV] = {}
+        self._loops: dict[LoopId, LoopRV] = {}
         for name in self._axes:
             self._name_loops(name, self._axes[name])
 
-    def _name_loops(self, block: str, axes: list[str]) -> None:
+    def _name_loops(self, block: str, axes: list[str], *, initial: bool = False) -> None:
         """Names the block's innermost loops after its axes."""
-        loops = self.schedule.get_loops(self.schedule.get_sblock(block))
-        self._loops |= {
-            f"{block}.{axis}": loop
-            for axis, loop in zip(axes, loops[len(loops) - len(axes) :], strict=True)
-        }
+        names = [LoopId(block, axis, initial) for axis in axes]
+        within = self.schedule.get_sblock(names[0].block_name if names else block)
+        loops = self.schedule.get_loops(within)
+        self._loops |= dict(zip(names, loops[len(loops) - len(axes) :], strict=True))
 
     def apply(self, step: Step) -> None:
         sch = self.schedule
         match step:
             case Reorder(loops=loops):
                 sch.reorder(*[self._loops[name] for name in loops])
-                block = loops[0].split(".")[0]
-                axes = [name.split(".")[1] for name in loops]
+                block, axes = loops[0].block, [loop.axis for loop in loops]
                 self._axes[block] = [axis for axis in self._axes[block] if axis not in axes] + axes
             case ComputeAt(block=block, loop=loop, first=first):
                 sch.compute_at(
@@ -120,14 +143,18 @@ class Applier:
                 sch.bind(self._loops[loop], axis)
             case StorageAlign(block=block, dimension=dimension, factor=factor, offset=offset):
                 sch.storage_align(sch.get_sblock(block), 0, dimension, factor, offset)
-            case Hold(block=block):
+            case StageInRegisters(block=block):
                 sch.annotate(sch.get_sblock(block), "tirx.manifest_shared_memory_local_stage", 1)
             case Tensorize(loop=loop, instruction=instruction):
                 sch.tensorize(self._loops[loop], known(instruction))
             case Pipeline(
-                loop=loop, copies=copies, asynchronous=asynchronous, stages=stages, held=held
+                loop=loop,
+                copies=copies,
+                asynchronous=asynchronous,
+                stages=stages,
+                staged_in_registers=staged,
             ):
-                parts = copies * 2 if held else copies
+                parts = copies * 2 if staged else copies
                 order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [
                     copies
                 ]
@@ -137,41 +164,54 @@ class Applier:
                 sch.annotate(
                     self._loops[loop],
                     "software_pipeline_order",
-                    order if held else list(range(copies + 1)),
+                    order if staged else list(range(copies + 1)),
                 )
                 if asynchronous:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
-            case Mark(loop=loop, how="transpose", lanes=lanes):
-                sch.annotate(self._loops[loop], TRANSPOSE, lanes)
-            case Mark(loop=loop, how="transpose_words", lanes=lanes):
-                sch.annotate(self._loops[loop], TRANSPOSE_WORDS, lanes)
-            case Mark(loop=loop, how="interleave"):
-                sch.annotate(self._loops[loop], INTERLEAVE, 1)
-            case Mark(loop=loop, how="dot"):
-                sch.annotate(self._loops[loop], DOT, 1)
-            case Mark(loop=loop, how="amx"):
-                sch.annotate(self._loops[loop], AMX, 1)
-            case Mark(loop=loop, how="amx_parts"):
-                sch.annotate(self._loops[loop], PARTS, 1)
-            case Mark(loop=loop, how="roll"):
-                sch.annotate(self._loops[loop], ROLL, 1)
-            case Mark(loop=loop, how="guarded_copy"):
-                sch.annotate(self._loops[loop], GUARDED, 1)
-            case Mark(loop=loop, how="vectorize") if loop in self._scalar:
-                return
-            case Mark(loop=loop, how=how):
-                getattr(sch, how)(self._loops[loop])
+            case Mark():
+                self._mark(step)
 
-    def _decompose(self, block: str, loop: str) -> None:
+    def _mark(self, mark: Mark) -> None:
+        sch, loop = self.schedule, self._loops[mark.loop]
+        self._check_place(mark)
+        match mark:
+            case Parallel():
+                sch.parallel(loop)
+            case Unroll():
+                sch.unroll(loop)
+            case Vectorize():
+                if mark.loop not in self._scalar:
+                    sch.vectorize(loop)
+            case TransposeWordsInRegisters(vector_lanes=vector_lanes):
+                sch.annotate(loop, TRANSPOSE_WORDS, vector_lanes)
+            case TransposeInRegisters(vector_lanes=vector_lanes):
+                sch.annotate(loop, TRANSPOSE, vector_lanes)
+            case _:
+                for marked in mark.loops:
+                    sch.annotate(self._loops[marked], ANNOTATIONS[type(mark)], 1)
+
+    def _check_place(self, mark: Mark) -> None:
+        """Refuses a mark on a loop with more or fewer loops inside than it needs."""
+        order = self._axes[mark.loop.block]
+        if mark.loops_below is None or mark.loop.axis not in order:
+            return
+        inside = len(order) - 1 - order.index(mark.loop.axis)
+        if inside != mark.loops_below:
+            raise IllegalSchedule(
+                f"{mark.label} on {mark.loop}, which has {inside} loops inside "
+                f"instead of {mark.loops_below}"
+            )
+
+    def _decompose(self, block: str, loop: LoopId) -> None:
         order = self._axes[block]
-        below = order[order.index(loop.split(".")[1]) :]
+        below = order[order.index(loop.axis) :]
         spatial = [axis for axis in below if axis in self._spatial[block]]
         self.schedule.decompose_reduction(self.schedule.get_sblock(block), self._loops[loop])
         if spatial:
-            self._name_loops(f"{block}_init", spatial)
+            self._name_loops(block, spatial, initial=True)
 
 
-def _without_vectors(block: Block, program: Program) -> set[str]:
+def _without_vectors(block: Block, program: Program) -> set[LoopId]:
     """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16
     value to all lanes."""
     every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
@@ -188,7 +228,8 @@ def _without_vectors(block: Block, program: Program) -> set[str]:
         for index in read.indices
         for atom in linear(index)[0]
     }
-    return {f"{block.name}.{axis.name}" for axis in block.axes if Var(axis.name) not in moving}
+    fixed = [axis for axis in block.axes if Var(axis.name) not in moving]
+    return set(loops_of(block.name, fixed))
 
 
 def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:

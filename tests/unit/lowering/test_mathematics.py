@@ -28,7 +28,7 @@ def built(op: UnaryOp, extent: int, dtype: DType) -> tvm.runtime.Module:
         buffer="Y",
         indices=(Var("i"),),
         body=Unary(op, x if dtype == "float32" else Cast("float32", x)),
-        mathematics="polynomial",
+        math_functions="polynomial",
     )
     program = Program(
         inputs=(Tensor(name="X", shape=(extent,), dtype=dtype),),

@@ -11,7 +11,7 @@ from tuner.lowering.compiler import Compiled, compile_program
 from tuner.lowering.llvm_functions import NOTHING
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.program.program import Mark
+from tuner.spaces.program.marks import NoUnroll
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
@@ -57,6 +57,4 @@ def test_the_compiler_does_not_unroll_what_fills_the_registers(unroll: int) -> N
 @pytest.mark.parametrize(("steps", "marked"), [(8, False), (32, True)])
 def test_only_long_reductions_are_marked(steps: int, marked: bool) -> None:
     kernel = compiled(f"matmul:M=28,N=64,K={steps}", {"register": (6, 64), "unroll": (0, 1)})
-    assert marked == any(
-        isinstance(step, Mark) and step.how == "roll" for step in kernel.program.steps
-    )
+    assert marked == any(isinstance(step, NoUnroll) for step in kernel.program.steps)

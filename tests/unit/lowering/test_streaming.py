@@ -63,7 +63,7 @@ def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -
     workload = parse_spec(spec)
     space = space_of(workload, SMALL, threads=threads)
     programs = [space.program(config) for config in streamed(space, 4)]
-    assert any(block.streamed for program in programs for block in program.blocks)
+    assert any(block.non_temporal for program in programs for block in program.blocks)
     check_programs(workload, programs)
 
 

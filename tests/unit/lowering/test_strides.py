@@ -11,7 +11,7 @@ from tvm_ffi import structural_map
 
 from tuner.lowering.compiler import build
 from tuner.lowering.passes.strides import pick_neighbours
-from tuner.spaces.program.program import NEAR
+from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.target.detect import detect_cpu
 
 FIRST = 3
@@ -47,7 +47,7 @@ def loads(mod: tvm.IRModule) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("apart", range(2, NEAR + 1))
+@pytest.mark.parametrize("apart", range(2, LARGEST_SHUFFLED_STRIDE + 1))
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_elements_are_picked_from_whole_loads(apart: int, lanes: int, dtype: str) -> None:
     mod = strided(apart, lanes, dtype)
@@ -61,7 +61,9 @@ def test_elements_are_picked_from_whole_loads(apart: int, lanes: int, dtype: str
     np.testing.assert_array_equal(got.numpy(), given[FIRST::apart])
 
 
-@pytest.mark.parametrize(("apart", "lanes"), [(1, 16), (NEAR + 1, 16), (2, 2), (-2, 8)])
+@pytest.mark.parametrize(
+    ("apart", "lanes"), [(1, 16), (LARGEST_SHUFFLED_STRIDE + 1, 16), (2, 2), (-2, 8)]
+)
 def test_other_vectors_are_left_alone(apart: int, lanes: int) -> None:
     mod = strided(apart, lanes, "float32", first=FIRST + 2 * lanes)
     assert loads(pick_neighbours(mod)) == loads(mod) == [(FIRST + 2 * lanes, apart, lanes)]

@@ -13,7 +13,9 @@ from tuner.lowering.compiler import compile_program
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.spaces.program.program import Block, Mark, Program
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import TransposeInRegisters
+from tuner.spaces.program.program import Block, Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, DType, Read, Tensor, Var
 from tuner.workload.spec import parse_spec
@@ -40,7 +42,7 @@ def copy_of(rows: int, lanes: int, dtype: DType, columns: int = 0) -> Program:
         outputs=(Tensor(name="Y", shape=(2, columns, rows), dtype=dtype),),
         buffers=(),
         blocks=(block,),
-        steps=(Mark(loop="Y.l", how="transpose", lanes=lanes),),
+        steps=(TransposeInRegisters(loop=LoopId("Y", "l"), vector_lanes=lanes),),
     )
 
 
@@ -123,9 +125,5 @@ def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: boo
         for config in packing
         if "tile_j" in str(config) or "tile_k" in str(config)
     ]
-    found = {
-        isinstance(step, Mark) and step.how == "transpose"
-        for program in programs
-        for step in program.steps
-    }
+    found = {type(step) is TransposeInRegisters for program in programs for step in program.steps}
     assert (True in found) == marked

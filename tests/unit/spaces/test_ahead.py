@@ -61,7 +61,7 @@ def test_results_are_what_they_are_without(spec: str) -> None:
     workload = parse_spec(spec)
     space = space_of(workload, SMALL, threads=1)
     programs = [space.program(config) for config in configs(space, 12)]
-    assert any(block.ahead for program in programs for block in program.blocks)
+    assert any(block.prefetches for program in programs for block in program.blocks)
     check_programs(workload, programs)
 
 
@@ -113,12 +113,12 @@ def test_a_sum_fetches_each_line_of_the_next_block(
         f"C.tile_j.{what}": value for what, value in chosen.items() if f"C.tile_j.{what}" in names
     }
     program = space.program({"sketch": "C:tile_j"} | config)
-    block = next(block for block in program.blocks if block.ahead)
+    block = next(block for block in program.blocks if block.prefetches)
     inside, outside = sums(block)
     for around in turns(outside):
         lines: Counter[tuple[int, int]] = Counter()
         for turn in turns(inside):
-            for line in block.ahead:
+            for line in block.prefetches:
                 assert line.read.tensor == "B"
                 row, column = (number(index, around | turn) for index in line.read.indices)
                 lines[row, column] += 1
@@ -170,7 +170,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
     program = space.program(
         {"sketch": "C:tile_j"} | {f"C.tile_j.{what}": value for what, value in chosen.items()}
     )
-    block = next(block for block in program.blocks if block.ahead)
+    block = next(block for block in program.blocks if block.prefetches)
     pack = next(block for block in program.blocks if "pack1" in block.name)
     # The innermost loop that moves the copy: a turn of it copies what the turn before has fetched.
     loops = [f"{'ij'[at]}_2" for at in order] + ["k_2"]
@@ -195,7 +195,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
         fetched = {
             tuple(number(index, here | turn) for index in line.read.indices)
             for turn in turns(inside)
-            for line in block.ahead
+            for line in block.prefetches
             if line.read.tensor == "B"
         }
         first = min(column for _, column in copied)
@@ -214,12 +214,17 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     }
     (block,) = space.program(config).blocks
     at = {axis.name: 0 for axis in block.axes}
-    assert [line.read.tensor for line in block.ahead] == ["X", "Y"]
-    assert [number(line.read.indices[0], at) for line in block.ahead] == [1024, 1024]
+    assert [line.read.tensor for line in block.prefetches] == ["X", "Y"]
+    assert [number(line.read.indices[0], at) for line in block.prefetches] == [1024, 1024]
     (wide,) = space.program(
         config | {"Y.tile_ij.mathematics": "polynomial"}
     ).blocks  # two vectors become one
-    assert [number(line.read.indices[0], at) for line in wide.ahead] == [1024, 1040, 1024, 1040]
+    assert [number(line.read.indices[0], at) for line in wide.prefetches] == [
+        1024,
+        1040,
+        1024,
+        1040,
+    ]
 
 
 @pytest.mark.parametrize(

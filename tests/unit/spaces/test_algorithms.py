@@ -8,7 +8,8 @@ import pytest
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.spaces.by_target import space_of
-from tuner.spaces.program.program import Mark, Program
+from tuner.spaces.program.marks import Parallel
+from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.algorithm import ALONE_SUFFIX
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
@@ -22,7 +23,7 @@ def offered(spec: str, threads: int) -> list[str]:
 
 
 def is_shared(program: Program) -> bool:
-    return any(isinstance(step, Mark) and step.how == "parallel" for step in program.steps)
+    return any(isinstance(step, Parallel) for step in program.steps)
 
 
 @pytest.mark.parametrize(

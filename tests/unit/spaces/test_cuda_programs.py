@@ -19,6 +19,7 @@ from tuner.spaces.cuda.limits import Footprint
 from tuner.spaces.cuda.shared_copies import box_bytes
 from tuner.spaces.cuda.square_knobs import sides_of
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
+from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
 from tuner.workload.expression import DTYPE_BYTES, Axis
@@ -92,7 +93,7 @@ def test_random_configs_fit_a_block(spec: str) -> None:
             refused += 1
             continue
         levels = {
-            f"{b.name}.{axis.name}": axis.extent
+            LoopId.of(b.name, axis): axis.extent
             for b in program.blocks
             for axis in (*b.axes, *b.reduce_axes)
         }
@@ -108,7 +109,9 @@ def shared_bytes(program: Program) -> int:
     total = 0
     aligned = {step.block: step for step in program.steps if isinstance(step, StorageAlign)}
     overlapped = {
-        step.loop for step in program.steps if isinstance(step, Pipeline) and not step.held
+        step.loop
+        for step in program.steps
+        if isinstance(step, Pipeline) and not step.staged_in_registers
     }
     twice = {
         step.block

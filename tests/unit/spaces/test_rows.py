@@ -81,7 +81,7 @@ def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
         config = space.space.config(point)
         ahead = [value for name, value in config.items() if name.endswith(".ahead")]
         program = space.program(config)
-        reads = {line.read.tensor for block in program.blocks for line in block.ahead}
+        reads = {line.read.tensor for block in program.blocks for line in block.prefetches}
         assert bool(reads) == any(ahead)
         if reads and not found:
             assert "llvm.prefetch" in str(schedule(program, "k").mod.script())

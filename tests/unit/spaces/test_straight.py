@@ -9,7 +9,9 @@ from tests.property.blocks import run
 from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
-from tuner.spaces.program.program import Mark, Program
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import Unroll
+from tuner.spaces.program.program import Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
@@ -45,14 +47,12 @@ def straight(workload: Workload) -> Program:
 def test_every_loop_is_unrolled(text: str) -> None:
     program = straight(workload_from_notation(text, {}))
     loops = {
-        f"{block.name}.{axis.name}"
+        LoopId.of(block.name, axis)
         for block in program.blocks
         for axis in (*block.axes, *block.reduce_axes)
         if axis.extent > 1
     }
-    assert {
-        step.loop for step in program.steps if isinstance(step, Mark) and step.how == "unroll"
-    } == loops
+    assert {step.loop for step in program.steps if isinstance(step, Unroll)} == loops
 
 
 @pytest.mark.parametrize(("count", "steps"), [(30, None), (200, 25), (198, 99), (97, 97)])

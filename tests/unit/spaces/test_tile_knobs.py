@@ -12,6 +12,7 @@ import pytest
 from tests.unit.spaces.test_programs import check
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Fuse
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
@@ -52,7 +53,8 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
     for point in space.space.sample(np.random.default_rng(0), 60):
         config = space.space.config(point)
         wide = any(
-            isinstance(step, Fuse) and step.into == "Y.ij_v" for step in space.program(config).steps
+            isinstance(step, Fuse) and step.into == LoopId("Y", "ij_v")
+            for step in space.program(config).steps
         )
         steps[config["Y.tile_ij.register"], config["Y.tile_ij.mathematics"]] = wide
     assert {key for key, wide in steps.items() if wide} == {

@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.cost_model.arrays import Floats, Mask, either
 from tuner.cost_model.cpu.nests import Nests, NestTable, ReadMap
-from tuner.spaces.program.program import NEAR
+from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.target.target import LINE_BYTES
 
 
@@ -90,7 +90,7 @@ def _vectors(
     """Of a read that moves with the vectorised axis; `uses` and `distinct` count elements."""
     vector_lanes = max(nest.lanes, 1)
     stride = either(packed, 1, int(read.strides[nest.vector]))
-    vectors = distinct / vector_lanes * ((stride >= 1) & (stride <= NEAR))
+    vectors = distinct / vector_lanes * ((stride >= 1) & (stride <= LARGEST_SHUFFLED_STRIDE))
     of_tile = nest.span[: table.spatial][read.uses[: table.spatial]]
     of_step = of_tile.prod(axis=0) / vector_lanes
     return _counts(

@@ -16,13 +16,13 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
-from tuner.spaces.program.program import NEAR
+from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 
 FEWEST_LANES = 4
 
 
 def pick_neighbours(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every vector load of elements 2 to NEAR places apart replaced."""
+    """The module with vector loads of small strides made of contiguous loads and shuffles."""
     functions = {
         name: structural_map(function, (tvm.ir.TensorLoad, _replaced))
         for name, function in mod.functions.items()
@@ -39,7 +39,7 @@ def _replaced(load: tvm.ir.TensorLoad) -> tvm.ir.PrimExpr:
     ):
         return load
     apart, lanes = int(at.stride), int(at.lanes)
-    if not 2 <= apart <= NEAR or lanes < FEWEST_LANES:
+    if not 2 <= apart <= LARGEST_SHUFFLED_STRIDE or lanes < FEWEST_LANES:
         return load
     span = apart * (lanes - 1) + 1
     starts = [min(number * lanes, span - lanes) for number in range(apart)]

@@ -9,7 +9,7 @@ from tuner.spaces.core.choice import Choice
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.store_mode import StoreMode
-from tuner.spaces.program.program import Mathematics
+from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.access import Access
 from tuner.workload.expression import Axis, Stage
 
@@ -63,7 +63,7 @@ class LoopNestFacts:
     prefetch: Choice[int]  # how far: bytes of a map, blocks of a sum, tiles of rows
     prefetched: tuple[PrefetchedRead, ...] = ()
     store_mode: Choice[StoreMode]
-    math_functions: Choice[Mathematics]
+    math_functions: Choice[MathFunctions]
     # Reduction axes that one instruction takes as a whole (dot products, matrix registers).
     instruction_axes: tuple[str, ...] = ()
     rate: float = 1.0  # multiply-adds in the time that one vector of float32 takes, by lane

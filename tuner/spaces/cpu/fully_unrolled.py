@@ -23,8 +23,10 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.facts import LoopNestFacts, Unrolling
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.default_schedule import plain_blocks
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import Unroll
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.program import Mark, Mathematics
+from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import accesses, unpadded
 from tuner.spaces.rewrite.algorithm import Algorithm
@@ -71,7 +73,7 @@ class FullyUnrolledSketch:
         return open_knobs((self.math_functions,))
 
     @cached_property
-    def math_functions(self) -> Choice[Mathematics]:
+    def math_functions(self) -> Choice[MathFunctions]:
         # A polynomial names its steps, which padding makes constant; TVM refuses a name
         # for another constant at the next point.
         called = [
@@ -79,7 +81,7 @@ class FullyUnrolledSketch:
         ]
         varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
         costly = costs_mathematics(self.group.anchor.body) and not varied
-        values: tuple[Mathematics, ...] = ("polynomial", "libm") if costly else ("libm",)
+        values: tuple[MathFunctions, ...] = ("polynomial", "libm") if costly else ("libm",)
         return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
 
     @property
@@ -132,10 +134,12 @@ class FullyUnrolledSketch:
     def nest(self, config: Config) -> Nest:
         blocks, buffers = plain_blocks(self._summed(), self.context.shapes)
         return Nest(
-            tuple(replace(block, mathematics=self.math_functions.of(config)) for block in blocks),
+            tuple(
+                replace(block, math_functions=self.math_functions.of(config)) for block in blocks
+            ),
             tuple(replace(buffer, scope="stack") for buffer in buffers),
             tuple(
-                Mark(loop=f"{block.name}.{axis.name}", how="unroll")
+                Unroll(loop=LoopId.of(block.name, axis))
                 for block in blocks
                 for axis in (*block.axes, *block.reduce_axes)
                 if axis.extent > 1

@@ -12,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
-from tuner.spaces.program.program import Block, Buffer, Mark
+from tuner.spaces.program.loops import Level, LoopId
+from tuner.spaces.program.marks import (
+    Interleave,
+    Mark,
+    TransposeInRegisters,
+    TransposeWordsInRegisters,
+    Vectorize,
+)
+from tuner.spaces.program.program import Block, Buffer
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import Access
 from tuner.workload.expression import (
@@ -74,9 +81,9 @@ def packed_copy(
         )  # the lanes, where the operand has them
         loops = [*(axis for axis in axes if axis not in (along, rows)), along, rows]
         lanes = min(plan.tiled(str(plan.vector)).lanes, 1 << (along.extent.bit_length() - 1))
-        marks = [Mark(loop=f"{name}.{along.name}", how="transpose", lanes=lanes)]
+        marks = [TransposeInRegisters(loop=LoopId.of(name, along), vector_lanes=lanes)]
     elif plan.vector in found.axes and found.stride(str(plan.vector)) == 1:
-        marks = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")]
+        marks = [Vectorize(loop=LoopId.of(name, axes[-1]))]
     indices = {name: plan.tiled(name).index for name in spatial}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in reduction}
     block = Block(
@@ -130,46 +137,38 @@ def _for_instruction(
     indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in found.axes}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
-    how: Literal["interleave", "vectorize", "transpose_words"] | None = None
+    mark: Mark | None = None
     side_by_side = found.stride(plan.taken[-1]) == 1 and not found.padded
-    marked, width = row[0], 0
     if (
         vectorised
         and found.stride(str(plan.vector)) == 1
         and not _bordered_along(value, str(plan.vector))
     ):
-        how = "interleave"
+        mark = Interleave(loop=LoopId.of(name, row[0]))
     elif (
         vectorised
         and side_by_side
         and (words_along := _of_words(found, plan, kept, row[-1].extent)) is not None
     ):
-        how, marked, width = (
-            "transpose_words",
-            words_along,
-            1 << (min(words_along.extent, row[0].extent).bit_length() - 1),
+        mark = TransposeWordsInRegisters(
+            loop=LoopId.of(name, words_along),
+            vector_lanes=1 << (min(words_along.extent, row[0].extent).bit_length() - 1),
         )
         loops = [*(axis for axis in kept if axis != words_along), words_along, *row]
     elif not vectorised and side_by_side:
         # Side by side in the source too: one loop along the row.
         whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
         body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})
-        written, loops, how, marked = (
-            (*written[:-1], Var(whole.name)),
-            [*kept, whole],
-            "vectorize",
-            whole,
-        )
+        written, loops = (*written[:-1], Var(whole.name)), [*kept, whole]
+        mark = Vectorize(loop=LoopId.of(name, whole))
     block = Block(name=name, axes=tuple(loops), buffer=name, indices=written, body=body)
     shape = (*(axis.extent for axis in kept), prod(axis.extent for axis in row))
     return PackedCopy(
         block=block,
-        buffer=Buffer(name=name, shape=shape, dtype=dtype, exact=True),
+        buffer=Buffer(name=name, shape=shape, dtype=dtype, raw_bits=True),
         read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
         levels=tuple(outer),
-        marks=(Mark(loop=f"{name}.{marked.name}", how=how, lanes=width),)
-        if how is not None
-        else (),
+        marks=() if mark is None else (mark,),
     )
 
 
@@ -218,7 +217,7 @@ def _has_rows(found: Access, plan: TilePlan) -> bool:
 
 
 def _within(axis: ReductionAxis) -> Axis:
-    return Axis(name=f"{axis.axis.name}_p", extent=axis.block)
+    return Level.PACKED.axis(axis.axis.name, axis.block)
 
 
 def _position(axis: ReductionAxis, within: Scalar) -> Scalar:

@@ -14,7 +14,7 @@ from math import prod
 
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_plan import TilePlan
-from tuner.spaces.program.program import Fetch
+from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
 from tuner.spaces.rewrite.access import Access, accesses, linear
 from tuner.target.target import LINE_BYTES
@@ -97,7 +97,7 @@ def of_map(
     dtypes: Mapping[str, DType],
     *,
     wide: bool,
-) -> tuple[Fetch, ...]:
+) -> tuple[Prefetch, ...]:
     """What a map will read further along its vectors, and write unless that goes past
     the caches; `wide`: a tile's vectors are one."""
     tiled = plan.tiled(str(plan.vector))
@@ -116,7 +116,7 @@ def of_map(
         for start in starts:
             coming = indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}
             found.append(
-                Fetch(
+                Prefetch(
                     read=replace(
                         read, indices=tuple(substitute(index, coming) for index in read.indices)
                     )
@@ -133,7 +133,7 @@ def of_sum(
     register: Sequence[Axis],
     shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
-) -> tuple[Fetch, ...]:
+) -> tuple[Prefetch, ...]:
     """Of operands read in place the next block of the reduction in this cache block, of
     those packed in parts the next part: line by line in the order in which they lie in
     memory, since hardware that sees lines follow each other fetches along. `levels` are
@@ -143,7 +143,7 @@ def of_sum(
     """
     once = [*register, *(axis.unrolled for axis in plan.reduction)]
     first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in once if axis.extent > 1)
-    found: list[Fetch] = []
+    found: list[Prefetch] = []
     for one in boxes(stage, shapes):
         level = _level(plan, stage, one, levels)
         if level is None:
@@ -164,7 +164,7 @@ def of_sum(
                 add(substitute(start, coming), place)
                 for start, place in zip(starts, places, strict=True)
             )
-            found.append(Fetch(read=replace(one.read, indices=indices), when=first))
+            found.append(Prefetch(read=replace(one.read, indices=indices), when=first))
     return tuple(found)
 
 

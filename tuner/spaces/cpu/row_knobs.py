@@ -17,7 +17,7 @@ from tuner.spaces.cpu.facts import LoopNestFacts, RowColumns
 from tuner.spaces.cpu.rows import RowNest, RowPlan, passes, row_reads
 from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.program import Mathematics
+from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, TileGroup
@@ -142,9 +142,9 @@ class RowSketch:
         return choice(self.prefix, KnobRole.STORE_MODE, modes, lambda mode: mode.value)
 
     @cached_property
-    def math_functions(self) -> Choice[Mathematics]:
+    def math_functions(self) -> Choice[MathFunctions]:
         varied = any(approximated(stage.body) for stage in self.group.stages)
-        values: tuple[Mathematics, ...] = ("polynomial", "libm") if varied else ("libm",)
+        values: tuple[MathFunctions, ...] = ("polynomial", "libm") if varied else ("libm",)
         return choice(self.prefix, KnobRole.MATH_FUNCTIONS, values, str)
 
     def _optional(self) -> list[Stage]:

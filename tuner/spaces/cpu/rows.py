@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest, parallel_prefix
 from tuner.spaces.program.program import (
     Block,
     Buffer,
     ComputeAt,
     DecomposeReduction,
-    Fetch,
-    Mark,
-    Mathematics,
+    MathFunctions,
+    Prefetch,
     Reorder,
     Step,
 )
@@ -61,7 +62,7 @@ class RowPlan:
     inner_order: tuple[str, ...]  # row axes, tile loops within a cache block
     column: TiledAxis  # the column in tiles of vectors
     recomputed: frozenset[str]  # stages inlined into their readers instead of kept
-    mathematics: Mathematics
+    mathematics: MathFunctions
     # tiles of rows that what the first pass reads is fetched ahead of it, by the second
     # pass; 0 for not at all
     ahead: int
@@ -199,8 +200,8 @@ class RowNest:
                 body=body,
                 reducer=stage.reducer if reductions else None,
                 when=self._when(stage, at) if reductions else (),
-                mathematics=self.plan.mathematics,
-                ahead=self._ahead(stage, at) if reductions else (),
+                math_functions=self.plan.mathematics,
+                prefetches=self._ahead(stage, at) if reductions else (),
             )
         )
         if reductions:
@@ -222,8 +223,8 @@ class RowNest:
                 body=self._value(stage, column.index, Var(column.outer.name)),
                 when=(when := self._when(stage, column.index)),
                 otherwise=identity("sum", stage.dtype) if when else None,
-                mathematics=self.plan.mathematics,
-                ahead=self._ahead(stage, column.index),
+                math_functions=self.plan.mathematics,
+                prefetches=self._ahead(stage, column.index),
             )
         )
         self.kept.add(stage.name)
@@ -257,9 +258,9 @@ class RowNest:
                 body=body,
                 when=when,
                 otherwise=identity("sum", stage.dtype) if when else None,
-                mathematics=self.plan.mathematics,
-                ahead=self._ahead(stage, column.index) if along else (),
-                streamed=self.plan.streamed,
+                math_functions=self.plan.mathematics,
+                prefetches=self._ahead(stage, column.index) if along else (),
+                non_temporal=self.plan.streamed,
             )
         )
 
@@ -342,7 +343,7 @@ class RowNest:
             and not any(isinstance(inner, Cast) for inner in walk(node))
         )
 
-    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Fetch, ...]:
+    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Prefetch, ...]:
         """What rows to come will read at this place of the column: memory would idle
         while a pass works on what caches hold."""
         if stage.name != self.fetching:
@@ -357,7 +358,7 @@ class RowNest:
             replace(read, indices=tuple(substitute(index, where) for index in read.indices))
             for read in self.fetched
         )
-        return tuple(Fetch(read=read) for read in moved)
+        return tuple(Prefetch(read=read) for read in moved)
 
     def _local(self, name: str, extra: list[Axis], body: Scalar, dtype: DType) -> None:
         axes = [*self.spatial, *extra]
@@ -371,7 +372,7 @@ class RowNest:
                 buffer=name,
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=body,
-                mathematics=self.plan.mathematics,
+                math_functions=self.plan.mathematics,
             )
         )
 
@@ -380,31 +381,23 @@ class RowNest:
         vectorises and decomposes each block."""
         host = self.blocks[-1]
         self.steps.append(
-            Reorder(
-                loops=tuple(
-                    f"{host.name}.{axis.name}"
-                    for axis in [*self.outer, *self.inner, *self._within(host, [])]
-                )
-            )
+            Reorder(loops=loops_of(host.name, [*self.outer, *self.inner, *self._within(host, [])]))
         )
         last = (self.inner or self.outer)[-1]
         reducing = dict(self.reducing)
         for block in reversed(self.blocks[:-1]):
-            self.steps.append(ComputeAt(block=block.name, loop=f"{host.name}.{last.name}"))
+            self.steps.append(ComputeAt(block=block.name, loop=LoopId.of(host.name, last)))
             self.steps.append(
                 Reorder(
-                    loops=tuple(
-                        f"{block.name}.{axis.name}"
-                        for axis in self._within(block, reducing.get(block.name, []))
-                    )
+                    loops=loops_of(block.name, self._within(block, reducing.get(block.name, [])))
                 )
             )
         for block in self.blocks:
-            self._mark(block.name, block)
+            self._mark(block)
         self.steps += parallel_prefix(host.name, self.outer, self.plan.threads, [])
         for name, reductions in self.reducing:
-            self.steps.append(DecomposeReduction(block=name, loop=f"{name}.{reductions[0].name}"))
-            self._mark(f"{name}_init", next(block for block in self.blocks if block.name == name))
+            self.steps.append(DecomposeReduction(block=name, loop=LoopId.of(name, reductions[0])))
+            self._mark(next(block for block in self.blocks if block.name == name), initial=True)
 
     def _within(self, block: Block, reductions: list[Axis]) -> list[Axis]:
         """The block's loops below the rows: tiles of the column or reductions, then
@@ -417,12 +410,12 @@ class RowNest:
         ]
         return [*reductions, *column, *unrolled]
 
-    def _mark(self, name: str, block: Block) -> None:
+    def _mark(self, block: Block, *, initial: bool = False) -> None:
         for axis in block.axes:
             if axis.extent > 1 and axis.name == self.lanes.name:
-                self.steps.append(Mark(loop=f"{name}.{axis.name}", how="vectorize"))
+                self.steps.append(Vectorize(loop=LoopId.of(block.name, axis, initial=initial)))
             elif axis.extent > 1 and (axis in self.register or axis.name == self.vectors.name):
-                self.steps.append(Mark(loop=f"{name}.{axis.name}", how="unroll"))
+                self.steps.append(Unroll(loop=LoopId.of(block.name, axis, initial=initial)))
 
 
 def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:

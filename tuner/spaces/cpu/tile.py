@@ -18,15 +18,23 @@ from tuner.spaces.cpu.packing import PackedCopy, packed_copy
 from tuner.spaces.cpu.prefetch import of_map, of_sum
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu.zero_point import iterators, moved
+from tuner.spaces.program.loops import Level, LoopId, loops_of
+from tuner.spaces.program.marks import (
+    AmxParts,
+    AmxTile,
+    DotProduct,
+    NoUnroll,
+    Unroll,
+    Vectorize,
+)
 from tuner.spaces.program.nest import Nest, parallel_prefix
 from tuner.spaces.program.program import (
     Block,
     Buffer,
     ComputeAt,
     DecomposeReduction,
-    Fetch,
     Fuse,
-    Mark,
+    Prefetch,
     Reorder,
     ReverseComputeAt,
     Step,
@@ -106,6 +114,11 @@ class TileNest:
         )
 
     @property
+    def _vector_lane(self) -> str:
+        """The name of the vectorised axis' lanes; that of no axis where none is vectorised."""
+        return Level.VECTOR_LANE.name_of(self.plan.vector or "")
+
+    @property
     def reduction(self) -> list[Axis]:
         steps = [axis for axis in self.plan.reduction if axis.axis.name not in self.plan.taken]
         return [axis.inner for axis in steps] + [axis.unrolled for axis in steps if axis.unroll > 1]
@@ -159,18 +172,22 @@ class TileNest:
             ahead,
             self.plan.streamed,
         )
-        self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
+        self.steps.append(Reorder(loops=loops_of(self.name, spatial)))
         for copy in reversed(attached):
             self.buffers = [
                 replace(buffer, scope="stack") if buffer == copy.buffer else buffer
                 for buffer in self.buffers
             ]
             self.steps.append(
-                ComputeAt(block=copy.block.name, loop=f"{self.name}.{self.inner[-1].name}")
+                ComputeAt(block=copy.block.name, loop=LoopId.of(self.name, self.inner[-1]))
             )
             for axis in copy.block.axes:
-                if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
-                    self.steps.append(Mark(loop=f"{copy.block.name}.{axis.name}", how="unroll"))
+                if (
+                    axis in self.register[:-1]
+                    and axis.extent > 1
+                    and not Level.VECTOR_LANE.holds(axis.name)
+                ):
+                    self.steps.append(Unroll(loop=LoopId.of(copy.block.name, axis)))
             self.steps += copy.marks
         self._innermost(self.name, wide=wide)
         self._threads(self.name, self.outer, keep=[])
@@ -189,12 +206,12 @@ class TileNest:
         when: tuple[Scalar, ...] = ()
         assert anchor.reducer is not None
         if not plan.taken:
-            when, body = guarded(body, anchor.reducer, dtype, {f"{plan.vector}_l"})
+            when, body = guarded(body, anchor.reducer, dtype, {self._vector_lane})
             when = (*self._needed(), *when)
         if plan.offset:
             body = self._offset(body)
         blocks = [blocked.outer] if blocked is not None else []
-        plain = [axis for axis in self.register if axis.name != f"{plan.vector}_l"]
+        plain = [axis for axis in self.register if axis.name != self._vector_lane]
         ahead = (
             of_sum(
                 plan, anchor, [*self.outer, *blocks], self.inner, plain, self.shapes, self.dtypes
@@ -207,10 +224,17 @@ class TileNest:
         if blocked is None and not plan.offset:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
             self._block(
-                acc, spatial, [*self.reduction, *self.taken], acc, here, body, when, ahead=ahead
+                acc,
+                spatial,
+                [*self.reduction, *self.taken],
+                acc,
+                here,
+                body,
+                when,
+                prefetches=ahead,
             )
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
-            self.steps.append(Reorder(loops=self._loops(acc, order)))
+            self.steps.append(Reorder(loops=loops_of(acc, order)))
         elif plan.rows is not None:
             # Matrix registers are loaded from memory and stored there: they add to what
             # the block before has left.
@@ -224,7 +248,7 @@ class TileNest:
                 *self.register,
                 *self.taken,
             ]
-            self.steps.append(Reorder(loops=self._loops(acc, order)))
+            self.steps.append(Reorder(loops=loops_of(acc, order)))
         else:
             accumulating = part
             sizes = tuple(axis.extent for axis in blocks)
@@ -243,36 +267,32 @@ class TileNest:
                 partial,
                 body,
                 when,
-                ahead=ahead,
+                prefetches=ahead,
             )
             self._block(acc, spatial, blocks, acc, here, self._without_offset(Read(part, partial)))
             self.steps.append(
-                Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register]))
+                Reorder(loops=loops_of(acc, [*self.outer, *blocks, *self.inner, *self.register]))
             )
-            self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
+            self.steps.append(ComputeAt(block=part, loop=LoopId.of(acc, self.inner[-1])))
             self.steps.append(
-                Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.taken]))
+                Reorder(loops=loops_of(part, [*self.reduction, *self.register, *self.taken]))
             )
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
         self.steps += [
-            ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts
+            ComputeAt(block=name, loop=LoopId.of(host, level)) for name, level in self.padded_parts
         ]
         for axis in plan.reduction:
             if axis.unroll > 1:
-                self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
+                self.steps.append(Unroll(loop=LoopId.of(accumulating, axis.unrolled)))
         if plan.vector is not None and plan.rows is None:
             rolled = [axis.inner for axis in plan.reduction if axis.inner.extent >= FEWEST_ROLLED]
-            self.steps += [Mark(loop=f"{accumulating}.{axis.name}", how="roll") for axis in rolled]
+            self.steps += [NoUnroll(loop=LoopId.of(accumulating, axis)) for axis in rolled]
         for block in dict.fromkeys((accumulating, acc)):
             if block == accumulating and plan.rows is not None:
-                self.steps += [
-                    Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())
-                ]
+                self.steps.append(self._in_registers(block))
                 parts = [axis.inner for axis in plan.reduction if axis.axis.name == plan.parts]
-                self.steps += [
-                    Mark(loop=name, how="amx_parts") for name in self._loops(block, parts)
-                ]
+                self.steps += [AmxParts(loop=loop) for loop in loops_of(block, parts)]
             else:
                 self._innermost(block, dot=bool(self.taken) and block == accumulating)
         copied = [axis for copy in attached for axis in copy.levels] + [
@@ -286,14 +306,14 @@ class TileNest:
             {acc: blocked.outer} if blocked is not None else {}
         )
         for block, first in sums.items():
-            self.steps.append(DecomposeReduction(block=block, loop=f"{block}.{first.name}"))
-            self._innermost(f"{block}_init")
+            self.steps.append(DecomposeReduction(block=block, loop=LoopId.of(block, first)))
+            self._innermost(block, initial=True)
         if self.offset is not None:
             name = self.offset.name
             self.steps.append(
-                DecomposeReduction(block=name, loop=f"{name}.{self.reduction[0].name}")
+                DecomposeReduction(block=name, loop=LoopId.of(name, self.reduction[0]))
             )
-            self.steps.append(Mark(loop=f"{name}_init.{self.register[-1].name}", how="vectorize"))
+            self.steps.append(Vectorize(loop=LoopId.of(name, self.register[-1], initial=True)))
 
     def _write_back(
         self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]
@@ -310,8 +330,8 @@ class TileNest:
             shape = tuple(axis.extent for axis in spatial)
             self.buffers.append(Buffer(name=held, shape=shape, dtype=self.group.anchor.accumulator))
             self._block(held, spatial, (), held, here, finished)
-            self.steps.append(ReverseComputeAt(block=held, loop=f"{acc}.{at.name}"))
-            self.steps.append(Reorder(loops=self._loops(held, [*self.inner, *self.register])))
+            self.steps.append(ReverseComputeAt(block=held, loop=LoopId.of(acc, at)))
+            self.steps.append(Reorder(loops=loops_of(held, [*self.inner, *self.register])))
             self._innermost(held)
             finished = Read(held, here)
         if self.group.epilogue is None:
@@ -332,10 +352,10 @@ class TileNest:
             output.name,
             self._output_indices(),
             body,
-            streamed=self.plan.streamed,
+            non_temporal=self.plan.streamed,
         )
-        self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
-        self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
+        self.steps.append(ReverseComputeAt(block=output.name, loop=LoopId.of(acc, at)))
+        self.steps.append(Reorder(loops=loops_of(output.name, [*self.inner, *self.register])))
         self._innermost(
             output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body)
         )
@@ -397,7 +417,10 @@ class TileNest:
         plain = Read(read.tensor, source)
         self.buffers.append(
             Buffer(
-                name=name, shape=shape, dtype=self.dtypes[read.tensor], exact=bool(self.plan.taken)
+                name=name,
+                shape=shape,
+                dtype=self.dtypes[read.tensor],
+                raw_bits=bool(self.plan.taken),
             )
         )
         self._block(
@@ -470,7 +493,7 @@ class TileNest:
             if copy.block.name in level_of:
                 self.steps.append(
                     ComputeAt(
-                        block=copy.block.name, loop=f"{host}.{level_of[copy.block.name].name}"
+                        block=copy.block.name, loop=LoopId.of(host, level_of[copy.block.name])
                     )
                 )
             self.steps += copy.marks
@@ -481,7 +504,7 @@ class TileNest:
     def _offset(self, body: Scalar) -> Scalar:
         """The body with the plan's offset added to one factor, and a block of the sums
         of what that adds."""
-        body, added = moved(body, f"{self.plan.vector}_l", self.plan.offset)
+        body, added = moved(body, self._vector_lane, self.plan.offset)
         blocked = [self.plan.blocked.outer] if self.plan.blocked is not None else []
         moving = iterators(added)
         axes = [
@@ -516,13 +539,13 @@ class TileNest:
         register = [axis for axis in self.register if axis in block.axes]
         outside = [axis for axis in block.axes if axis not in register]
         if copy in level_of:
-            self.steps.append(ComputeAt(block=name, loop=f"{host}.{level_of[copy].name}"))
+            self.steps.append(ComputeAt(block=name, loop=LoopId.of(host, level_of[copy])))
         self.steps.append(
-            Reorder(loops=self._loops(name, [*outside, *self.reduction, *register, *self.taken]))
+            Reorder(loops=loops_of(name, [*outside, *self.reduction, *register, *self.taken]))
         )
         for axis in register[:-1]:
-            self.steps.append(Mark(loop=f"{name}.{axis.name}", how="unroll"))
-        self.steps.append(Mark(loop=f"{name}.{register[-1].name}", how="dot"))
+            self.steps.append(Unroll(loop=LoopId.of(name, axis)))
+        self.steps.append(DotProduct(loop=LoopId.of(name, register[-1])))
         if copy not in level_of:
             self._threads(name, outside, keep=[])
 
@@ -539,8 +562,8 @@ class TileNest:
         body: Scalar,
         when: tuple[Scalar, ...] = (),
         otherwise: Scalar | None = None,
-        ahead: tuple[Fetch, ...] = (),
-        streamed: bool = False,
+        prefetches: tuple[Prefetch, ...] = (),
+        non_temporal: bool = False,
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -554,24 +577,35 @@ class TileNest:
                 reducer=reducer,
                 when=when,
                 otherwise=otherwise,
-                ahead=ahead,
-                streamed=streamed,
-                mathematics=self.plan.mathematics,
+                prefetches=prefetches,
+                non_temporal=non_temporal,
+                math_functions=self.plan.mathematics,
             )
         )
 
-    def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
-        return tuple(f"{block}.{axis.name}" for axis in axes)
-
-    def _in_registers(self) -> list[Axis]:
+    def _in_registers(self, block: str) -> AmxTile:
         """The loops that matrix registers replace: the outermost step of the reduction,
         and those of a step."""
         assert self.plan.rows is not None and self.plan.vector is not None
-        row = next(axis for axis in self.plan.tiled(self.plan.rows).register)
-        return [self.reduction[0], row, *self.plan.tiled(self.plan.vector).register, *self.taken]
+        vectors, vector_lanes = self.plan.tiled(self.plan.vector).register
+        words, elements = self.taken
+        return AmxTile(
+            loop=LoopId.of(block, self.reduction[0]),
+            rows=LoopId.of(block, self.plan.tiled(self.plan.rows).register[0]),
+            vectors=LoopId.of(block, vectors),
+            vector_lanes=LoopId.of(block, vector_lanes),
+            words=LoopId.of(block, words),
+            elements=LoopId.of(block, elements),
+        )
 
     def _innermost(
-        self, block: str, *, unrolled: bool = True, dot: bool = False, wide: bool = False
+        self,
+        block: str,
+        *,
+        unrolled: bool = True,
+        dot: bool = False,
+        wide: bool = False,
+        initial: bool = False,
     ) -> None:
         """Unrolls the register tile and vectorises its lanes, or gives lanes and what
         each sums to one instruction.
@@ -582,23 +616,22 @@ class TileNest:
         """
         register = self.register
         if wide and self._joined():
-            side_by_side = self._loops(block, register[-2:])
-            whole = f"{block}.{self.plan.vector}_v"
-            self.steps += [Fuse(loops=side_by_side, into=whole), Mark(loop=whole, how="vectorize")]
+            side_by_side = loops_of(block, register[-2:])
+            whole = LoopId(block, Level.VECTOR.name_of(str(self.plan.vector)))
+            self.steps += [Fuse(loops=side_by_side, into=whole), Vectorize(loop=whole)]
             register = register[:-2]
         for axis in register:
-            lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
+            loop = LoopId.of(block, axis, initial=initial)
+            lanes = axis.name == self._vector_lane
             if lanes and dot:
-                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="dot"))
+                self.steps.append(DotProduct(loop=loop))
             elif lanes or (unrolled and axis.extent > 1):
-                self.steps.append(
-                    Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll")
-                )
+                self.steps.append(Vectorize(loop=loop) if lanes else Unroll(loop=loop))
 
     def _joined(self) -> bool:
         """Whether a tile has vectors side by side that can become one."""
         register = self.register
-        return register[-1].name == f"{self.plan.vector}_l" and register[-2].extent in (2, 4)
+        return register[-1].name == self._vector_lane and register[-2].extent in (2, 4)
 
     def _wide(self, body: Scalar) -> bool:
         """Whether what is written takes chains of arithmetic in vectors: polynomials of float32."""

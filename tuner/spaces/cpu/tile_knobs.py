@@ -21,7 +21,7 @@ from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.cpu.tile import TileNest
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.program import NEAR, Mathematics
+from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE, MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds
 from tuner.spaces.rewrite.groups import TileGroup
@@ -230,7 +230,7 @@ class TileSketch:
         )
 
     @cached_property
-    def math_functions(self) -> Choice[Mathematics]:
+    def math_functions(self) -> Choice[MathFunctions]:
         return choice(self.prefix, KnobRole.MATH_FUNCTIONS, self._mathematics_values(), str)
 
     def register_values(self) -> list[tuple[int, ...]]:
@@ -353,7 +353,7 @@ class TileSketch:
 
     def copy_values(self, found: Access) -> list[CopyMode]:
         stride = 0 if self.vector is None else found.stride(self.vector)
-        in_vectors = stride is not None and 0 <= stride <= NEAR
+        in_vectors = stride is not None and 0 <= stride <= LARGEST_SHUFFLED_STRIDE
         stage = self.group.anchor
         if (
             self.across is not None
@@ -469,7 +469,7 @@ class TileSketch:
         )
         return in_place or (CopyMode.PACK in copies and parted(one, stage))
 
-    def _mathematics_values(self) -> list[Mathematics]:
+    def _mathematics_values(self) -> list[MathFunctions]:
         bodies = [self.group.anchor.body] + (
             [self.group.epilogue.body] if self.group.epilogue else []
         )

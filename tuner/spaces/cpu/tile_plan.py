@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.spaces.cpu.copy_mode import CopyMode
-from tuner.spaces.program.program import Mathematics
+from tuner.spaces.program.loops import Level
+from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, add, constant, times
 from tuner.workload.expression import Axis, Read, Scalar, Var
 
@@ -22,15 +23,15 @@ class ReductionAxis:
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=self.axis.extent // self.block)
+        return Level.BLOCK.axis(self.axis.name, self.axis.extent // self.block)
 
     @property
     def inner(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_1", extent=self.block // self.unroll)
+        return Level.TILE.axis(self.axis.name, self.block // self.unroll)
 
     @property
     def unrolled(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_0", extent=self.unroll)
+        return Level.REGISTER.axis(self.axis.name, self.unroll)
 
     @property
     def blocked(self) -> bool:
@@ -63,7 +64,7 @@ class TilePlan:
     outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
     inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
     copies: Mapping[Read, CopyMode]
-    mathematics: Mathematics
+    mathematics: MathFunctions
     threads: int
     # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed
     # parts, one at most

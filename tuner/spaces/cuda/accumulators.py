@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tuner.spaces.cuda.limits import widest
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Bind,
@@ -13,7 +15,6 @@ from tuner.spaces.program.program import (
     Buffer,
     DecomposeReduction,
     Fuse,
-    Mark,
     Pipeline,
     Reorder,
     Scope,
@@ -95,41 +96,41 @@ class SumsNest:
         )
 
     def reorder(self, block: str, axes: Sequence[Axis]) -> None:
-        self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
+        self.steps.append(Reorder(loops=loops_of(block, axes)))
 
     def share_store(self, elements: Sequence[Axis], threads: int, width: int) -> None:
         """Deals the output's elements in shared memory out to the threads that hold
         them, `width` neighbours to each."""
         name = self.name
         self.steps += [
-            Fuse(loops=tuple(f"{name}.{axis.name}" for axis in elements), into=f"{name}.all"),
+            Fuse(loops=loops_of(name, elements), into=LoopId(name, "all")),
             SplitLoop(
-                loop=f"{name}.all",
+                loop=LoopId(name, "all"),
                 factors=(threads, width),
-                into=(f"{name}.step", f"{name}.lane", f"{name}.vector"),
+                into=(LoopId(name, "step"), LoopId(name, "lane"), LoopId(name, "vector")),
             ),
-            Bind(loop=f"{name}.lane", axis="threadIdx.x"),
+            Bind(loop=LoopId(name, "lane"), axis="threadIdx.x"),
         ]
         if width > 1:
-            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
+            self.steps.append(Vectorize(loop=LoopId(name, "vector")))
 
     def launch(self, *, asynchronous: bool | None, stages: int) -> None:
         """Binds the grid and overlaps the two operands' copies with computing;
         `asynchronous` None: copies are not overlapped."""
         sums = self.sums
         self.steps += [
-            Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"),
-            Bind(loop=f"{sums}.grid", axis="blockIdx.x"),
-            DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"),
+            Fuse(loops=loops_of(sums, self.grid), into=LoopId(sums, "grid")),
+            Bind(loop=LoopId(sums, "grid"), axis="blockIdx.x"),
+            DecomposeReduction(block=sums, loop=LoopId.of(sums, self.outer[0])),
         ]
         if asynchronous is not None:
             # A window's steps and blocks of the depth are one sequence of turns: a
             # short depth alone leaves nothing to overlap.
             self.steps += [
-                Fuse(
-                    loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"
+                Fuse(loops=loops_of(sums, self.outer), into=LoopId(sums, "turn")),
+                Pipeline(
+                    loop=LoopId(sums, "turn"), copies=2, asynchronous=asynchronous, stages=stages
                 ),
-                Pipeline(loop=f"{sums}.turn", copies=2, asynchronous=asynchronous, stages=stages),
             ]
 
 

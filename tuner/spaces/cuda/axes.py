@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.spaces.program.loops import Level
 from tuner.spaces.program.tiles import add, at_most, constant, times
 from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
@@ -33,19 +34,19 @@ class GridAxis:
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=-(-self.axis.extent // self.block))
+        return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.block))
 
     @property
     def thread(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_t", extent=self.threads)
+        return Level.THREAD.axis(self.axis.name, self.threads)
 
     @property
     def vectors(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_0", extent=self.register)
+        return Level.REGISTER.axis(self.axis.name, self.register)
 
     @property
     def lane(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_l", extent=self.lanes)
+        return Level.VECTOR_LANE.axis(self.axis.name, self.lanes)
 
     @property
     def base(self) -> Scalar:
@@ -88,7 +89,7 @@ class SquareAxis(GridAxis):
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=-(-self.squares // self.threads))
+        return Level.BLOCK.axis(self.axis.name, -(-self.squares // self.threads))
 
     @property
     def number(self) -> Scalar:
@@ -126,15 +127,15 @@ class DepthAxis:
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=-(-self.axis.extent // self.depth))
+        return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.depth))
 
     @property
     def inner(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_1", extent=self.depth // self.unroll)
+        return Level.TILE.axis(self.axis.name, self.depth // self.unroll)
 
     @property
     def unrolled(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_0", extent=self.unroll)
+        return Level.REGISTER.axis(self.axis.name, self.unroll)
 
     @property
     def base(self) -> Scalar:

@@ -17,6 +17,7 @@ from tuner.spaces.cuda.accumulators import SumsNest, store_width
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.limits import widest
 from tuner.spaces.cuda.shared_copies import Fetch, fetch
+from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Bind,
@@ -60,15 +61,15 @@ class WarpAxis(GridAxis):
 
     @property
     def warp(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_w", extent=self.warps)
+        return Level.WARP.axis(self.axis.name, self.warps)
 
     @property
     def square(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_f", extent=self.squares)
+        return Level.FRAGMENT.axis(self.axis.name, self.squares)
 
     @property
     def element(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_e", extent=EDGE)
+        return Level.ELEMENT.axis(self.axis.name, EDGE)
 
     @property
     def within(self) -> Scalar:
@@ -86,7 +87,7 @@ class WarpAxis(GridAxis):
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=-(-self.axis.extent // self.block))
+        return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.block))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,18 +222,18 @@ class CudaMmaNest(SumsNest):
             ("threadIdx.y", plan.rows.warps),
             ("threadIdx.x", WARP),
         )
-        self.steps.append(Bind(loop=f"{sums}.{plan.rows.warp.name}", axis="threadIdx.y"))
-        self.steps.append(Bind(loop=f"{sums}.{plan.columns.warp.name}", axis="threadIdx.z"))
-        self.steps.append(ReverseComputeAt(block=square, loop=f"{sums}.{plan.columns.warp.name}"))
+        self.steps.append(Bind(loop=LoopId.of(sums, plan.rows.warp), axis="threadIdx.y"))
+        self.steps.append(Bind(loop=LoopId.of(sums, plan.columns.warp), axis="threadIdx.z"))
+        self.steps.append(ReverseComputeAt(block=square, loop=LoopId.of(sums, plan.columns.warp)))
         self.reorder(square, [*self.squares, *self.elements])
         self.steps.append(
-            ReverseComputeAt(block=self.name, loop=f"{square}.{plan.columns.square.name}")
+            ReverseComputeAt(block=self.name, loop=LoopId.of(square, plan.columns.square))
         )
         self._store()
         for made, part in zip(fetches, ("left", "right"), strict=True):
             fragment = f"{self.name}_{part}_fragment"
-            self.steps.append(ComputeAt(block=fragment, loop=f"{sums}.{plan.depth.inner.name}"))
-            self.steps += made.steps(f"{sums}.{self.outer[-1].name}", threads)
+            self.steps.append(ComputeAt(block=fragment, loop=LoopId.of(sums, plan.depth.inner)))
+            self.steps += made.steps(LoopId.of(sums, self.outer[-1]), threads)
         self.launch(
             asynchronous=None if plan.pipeline == "none" else plan.pipeline == "async",
             stages=plan.stages,
@@ -256,17 +257,19 @@ class CudaMmaNest(SumsNest):
         right = columns if plan.turned else plan.depth.unrolled.name
         self.steps += [
             Tensorize(
-                loop=f"{self.name}_left_fragment.{rows}", instruction=f"square_load_a_{kind}"
+                loop=LoopId(f"{self.name}_left_fragment", rows), instruction=f"square_load_a_{kind}"
             ),
             Tensorize(
-                loop=f"{self.name}_right_fragment.{right}",
+                loop=LoopId(f"{self.name}_right_fragment", right),
                 instruction=f"square_load_b_{kind}{turned}",
             ),
-            Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"square_fill_{sums}"),
             Tensorize(
-                loop=f"{self.sums}.{rows}", instruction=f"square_multiply_{kind}_{sums}{turned}"
+                loop=LoopId(self.sums, rows, initial=True), instruction=f"square_fill_{sums}"
             ),
-            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"square_store_{sums}"),
+            Tensorize(
+                loop=LoopId(self.sums, rows), instruction=f"square_multiply_{kind}_{sums}{turned}"
+            ),
+            Tensorize(loop=LoopId(f"{self.name}_square", rows), instruction=f"square_store_{sums}"),
         ]
 
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.spaces.cuda.axes import GridAxis
+from tuner.spaces.program.loops import Level, LoopId, loops_of
+from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, Mark, Reorder, Step
+from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, Reorder, Step
 from tuner.spaces.program.tiles import add, at_most, times
 from tuner.spaces.rewrite.access import linear, unpadded
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
@@ -94,15 +96,14 @@ class CudaRowNest:
         self.here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in self.spatial)
         self.rows: dict[str, Scalar] = {one.axis.name: one.index for one in plan.rows}
         self.along = (
-            Axis(name=f"{COLUMN}_s", extent=plan.steps),
-            Axis(name=f"{COLUMN}_t", extent=plan.threads),
-            Axis(name=f"{COLUMN}_l", extent=plan.lanes),
+            Level.STEP.axis(COLUMN, plan.steps),
+            Level.THREAD.axis(COLUMN, plan.threads),
+            Level.VECTOR_LANE.axis(COLUMN, plan.lanes),
         )
         self.finished: dict[str, Scalar] = {}  # value of each stage that has one a row
         self.kept: dict[Read, Scalar] = {}  # what is read in place of a kept stage or row
-        self.under: dict[
-            str, str
-        ] = {}  # where blocks are placed, if not in the host's innermost loop of rows
+        # where blocks are placed, if not in the host's innermost loop of rows
+        self.under: dict[str, LoopId] = {}
         self.first: set[str] = set()  # blocks placed before all others of their loop
 
     def build(self) -> Nest:
@@ -145,7 +146,7 @@ class CudaRowNest:
         step, thread, lane = self.along
         name = f"{stage.name}_acc"
         body = self._value(
-            stage.body, self._vectors(stage.name, stage.body, others, f"{name}.{step.name}")
+            stage.body, self._vectors(stage.name, stage.body, others, LoopId.of(name, step))
         )
         if self.plan.column.extent % self.plan.width:
             body = Select(
@@ -193,7 +194,7 @@ class CudaRowNest:
         plain = not costs_mathematics(body) and not _selects(body)
         if not by_lanes or (plain and not self.plan.ahead):
             return body
-        vector = f"{stage.name}.{self.along[1].name}"
+        vector = LoopId.of(stage.name, self.along[1])
         body = self._value(
             stage.body, self._vectors(stage.name, stage.body, (), vector, ahead=self.plan.ahead)
         )
@@ -205,7 +206,13 @@ class CudaRowNest:
         return Read(name, tuple(Var(axis.name) for axis in axes))
 
     def _vectors(
-        self, stage: str, body: Scalar, others: tuple[Axis, ...], loop: str, *, ahead: bool = False
+        self,
+        stage: str,
+        body: Scalar,
+        others: tuple[Axis, ...],
+        loop: LoopId,
+        *,
+        ahead: bool = False,
     ) -> dict[Read, Scalar]:
         """What is read along the lanes, by way of vectors of registers loaded in a
         loop; or, ahead, before everything else."""
@@ -283,7 +290,7 @@ class CudaRowNest:
         self.steps.append(Reorder(loops=_loops(host, [*self.grid, *threads, *inner])))
         last = self.spatial[-1]
         for block in reversed(self.blocks[:-1]):
-            loop = self.under.get(block.name, f"{host.name}.{last.name}")
+            loop = self.under.get(block.name, LoopId.of(host.name, last))
             self.steps.append(
                 ComputeAt(block=block.name, loop=loop, first=block.name in self.first)
             )
@@ -295,34 +302,32 @@ class CudaRowNest:
         for block in self.blocks:
             self._mark(block)
         wide = next((one.thread for one in self.plan.rows if one.threads > 1), threads[-1])
-        self.steps.append(Bind(loop=f"{host.name}.{wide.name}", axis="threadIdx.y"))
-        self.steps.append(Fuse(loops=_loops(host, self.grid), into=f"{host.name}.grid"))
-        self.steps.append(Bind(loop=f"{host.name}.grid", axis="blockIdx.x"))
+        self.steps.append(Bind(loop=LoopId.of(host.name, wide), axis="threadIdx.y"))
+        self.steps.append(Fuse(loops=_loops(host, self.grid), into=LoopId(host.name, "grid")))
+        self.steps.append(Bind(loop=LoopId(host.name, "grid"), axis="blockIdx.x"))
 
     def _mark(self, block: Block) -> None:
         step, thread, lane = self.along
         if step not in (*block.axes, *block.reduce_axes):
             return
-        within = self.under.get(block.name, "").split(".")[
-            -1
-        ]  # the loop whose turns have one step, and maybe one thread, each
+        # The loop whose iterations have one step, and maybe one thread, each.
+        within = self.under.get(block.name)
         if (
-            not within
+            within is None
             and step.extent > 1
             and (self.plan.keeping == "local" or step.extent <= MAX_UNROLLED)
         ):
-            self.steps.append(Mark(loop=f"{block.name}.{step.name}", how="unroll"))
-        if within != thread.name:
-            self.steps.append(Bind(loop=f"{block.name}.{thread.name}", axis="threadIdx.x"))
+            self.steps.append(Unroll(loop=LoopId.of(block.name, step)))
+        if within is None or within.axis != thread.name:
+            self.steps.append(Bind(loop=LoopId.of(block.name, thread), axis="threadIdx.x"))
         if lane.extent > 1:
+            vector = LoopId.of(block.name, lane)
             plain = (
                 block.reducer is None
                 and not costs_mathematics(block.body)
                 and not _selects(block.body)
             )
-            self.steps.append(
-                Mark(loop=f"{block.name}.{lane.name}", how="vectorize" if plain else "unroll")
-            )
+            self.steps.append(Vectorize(loop=vector) if plain else Unroll(loop=vector))
 
 
 def recomputed(group: RowGroup) -> tuple[Stage, ...]:
@@ -392,8 +397,8 @@ def _in_place(stage: Stage) -> Read:
     return Read(stage.name, tuple(Var(axis.name) for axis in stage.axes))
 
 
-def _loops(block: Block, axes: list[Axis]) -> tuple[str, ...]:
-    return tuple(f"{block.name}.{axis.name}" for axis in axes)
+def _loops(block: Block, axes: list[Axis]) -> tuple[LoopId, ...]:
+    return loops_of(block.name, axes)
 
 
 def _selects(body: Scalar) -> bool:

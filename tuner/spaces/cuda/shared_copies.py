@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from math import prod
 
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.program import (
     Bind,
     Block,
     Buffer,
     ComputeAt,
     Fuse,
-    Hold,
-    Mark,
     SplitLoop,
+    StageInRegisters,
     Step,
     StorageAlign,
     ThreadAxis,
@@ -71,7 +72,7 @@ class Fetch:
         return threads
 
     def steps(
-        self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False
+        self, loop: LoopId, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False
     ) -> list[Step]:
         """Places the copy under a loop and shares it among the threads, outermost
         thread axis first.
@@ -80,24 +81,24 @@ class Fetch:
         """
         name = self.block.name
         threads = self.shared_out(threads)
-        parts = tuple(f"{name}.{axis}" for axis, _ in threads)
+        parts = tuple(LoopId(name, axis) for axis, _ in threads)
         steps: list[Step] = [
             ComputeAt(block=name, loop=loop),
-            Fuse(loops=tuple(f"{name}.{axis.name}" for axis in self.box), into=f"{name}.all"),
+            Fuse(loops=loops_of(name, self.box), into=LoopId(name, "all")),
             SplitLoop(
-                loop=f"{name}.all",
+                loop=LoopId(name, "all"),
                 factors=(*(extent for _, extent in threads), self.width),
-                into=(f"{name}.step", *parts, f"{name}.lanes"),
+                into=(LoopId(name, "step"), *parts, LoopId(name, "lanes")),
             ),
             *(Bind(loop=part, axis=axis) for part, (axis, _) in zip(parts, threads, strict=True)),
         ]
         if self.width > 1:
-            steps.append(Mark(loop=f"{name}.lanes", how="vectorize"))
+            steps.append(Vectorize(loop=LoopId(name, "lanes")))
         if self.pad and len(self.box) > 1:
             factor = align_factor(self.buffer.shape[-1], self.pad)
             steps.append(StorageAlign(block=name, dimension=-2, factor=factor, offset=self.pad))
         if held:
-            steps.append(Hold(block=name))
+            steps.append(StageInRegisters(block=name))
         return steps
 
 

@@ -13,6 +13,7 @@ from tuner.spaces.cuda.axes import SquareAxis
 from tuner.spaces.cuda.shared_copies import Fetch
 from tuner.spaces.cuda.tile import CudaTileNest
 from tuner.spaces.cuda.vector_loads import VectorLoad
+from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import ComputeAt
 from tuner.spaces.rewrite.access import unpadded
 from tuner.workload.expression import (
@@ -74,11 +75,11 @@ class CudaSquareNest(CudaTileNest):
         self._block(self.name, self.spatial, (), self._output_indices(), finished)
         self._loops(self.name, self.spatial)
         self._bind(self.name)
-        self.steps.append(ComputeAt(block=value, loop=f"{self.name}.{self.register[-2].name}"))
+        self.steps.append(ComputeAt(block=value, loop=LoopId.of(self.name, self.register[-2])))
         self._innermost(value, store=False, axes=[self.register[-1]])
         for one in held.values():
             self.steps.append(
-                ComputeAt(block=one.name, loop=f"{self.name}.{self.threads[-1].name}")
+                ComputeAt(block=one.name, loop=LoopId.of(self.name, self.threads[-1]))
             )
             self._innermost(
                 one.name, store=True, axes=[axis for axis in one.axes if axis == self.register[-1]]

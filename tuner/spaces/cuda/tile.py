@@ -17,6 +17,8 @@ from math import prod
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.shared_copies import Fetch, fetch
 from tuner.spaces.cuda.vector_loads import VectorLoad, vector_loads
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Bind,
@@ -25,7 +27,6 @@ from tuner.spaces.program.program import (
     ComputeAt,
     DecomposeReduction,
     Fuse,
-    Mark,
     Pipeline,
     Reorder,
     ReverseComputeAt,
@@ -144,8 +145,8 @@ class CudaTileNest:
         self._loops(self.name, [*self.spatial])
         self._bind(self.name)
         thread, vector = (
-            f"{self.name}.{self.threads[-1].name}",
-            f"{self.name}.{self.register[len(self.plan.spatial) - 1].name}",
+            LoopId.of(self.name, self.threads[-1]),
+            LoopId.of(self.name, self.register[len(self.plan.spatial) - 1]),
         )
         if self._by_elements(body):
             self.steps.append(ComputeAt(block=f"{self.name}_value", loop=vector))
@@ -216,22 +217,25 @@ class CudaTileNest:
         self._loops(acc, [*self.grid, *self.threads, *blocks, *inside, *self.register])
         self._bind(acc)
         self._write_back(Read(acc, here), acc)
-        self._place(fetches, f"{acc}.{blocks[-1].name}")
+        self._place(fetches, LoopId.of(acc, blocks[-1]))
         for one in self.plan.reduction:
             if one.unroll > 1:
-                self.steps.append(Mark(loop=f"{acc}.{one.unrolled.name}", how="unroll"))
+                self.steps.append(Unroll(loop=LoopId.of(acc, one.unrolled)))
         self._innermost(acc, store=False)
         self._launch(acc)
         if self.plan.pipeline != "none" and self.plan.overlaps:
-            asynchronous, loop = self.plan.pipeline == "async", f"{acc}.{blocks[-1].name}"
+            asynchronous, loop = self.plan.pipeline == "async", LoopId.of(acc, blocks[-1])
             self.steps.append(
                 Pipeline(
-                    loop=loop, copies=len(fetches), asynchronous=asynchronous, held=not asynchronous
+                    loop=loop,
+                    copies=len(fetches),
+                    asynchronous=asynchronous,
+                    staged_in_registers=not asynchronous,
                 )
             )
         # Last, because TVM marks no loop of a reduction that has lost its initialisation.
-        self.steps.append(DecomposeReduction(block=acc, loop=f"{acc}.{blocks[0].name}"))
-        self._innermost(f"{acc}_init", store=False)
+        self.steps.append(DecomposeReduction(block=acc, loop=LoopId.of(acc, blocks[0])))
+        self._innermost(acc, store=False, initial=True)
 
     def _write_back(self, finished: Read, acc: str) -> None:
         """The block that stores the group's output from finished accumulators, epilogue
@@ -243,7 +247,7 @@ class CudaTileNest:
             body = replace_reads(
                 substitute(plain, self.indices), {self.group.anchor.name: finished}
             )
-        output, thread = self.group.output.name, f"{acc}.{self.threads[-1].name}"
+        output, thread = self.group.output.name, LoopId.of(acc, self.threads[-1])
         stored = self._stored(body)
         if stored is not body:
             self.steps.append(ReverseComputeAt(block=f"{self.name}_value", loop=thread))
@@ -315,7 +319,7 @@ class CudaTileNest:
         )
 
     def _loops(self, block: str, axes: list[Axis]) -> None:
-        self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
+        self.steps.append(Reorder(loops=loops_of(block, axes)))
 
     def _bind(self, block: str) -> None:
         """Threads are bound before anything is placed under them: what is shared is
@@ -324,17 +328,17 @@ class CudaTileNest:
             self._bind_warps(block)
             return
         for axis, thread in zip(reversed(self.threads), THREAD_AXES, strict=False):
-            self.steps.append(Bind(loop=f"{block}.{axis.name}", axis=thread))
+            self.steps.append(Bind(loop=LoopId.of(block, axis), axis=thread))
 
     def _bind_warps(self, block: str) -> None:
         """All threads on one axis, a warp's in a rectangle: it reads few elements of
         either operand, instead of many of one."""
-        *others, rows, columns = (f"{block}.{axis.name}" for axis in self.threads)
+        *others, rows, columns = (LoopId.of(block, axis) for axis in self.threads)
         for loop, inside in ((rows, self.plan.warp), (columns, WARP // self.plan.warp)):
             self.steps.append(
-                SplitLoop(loop=loop, factors=(inside,), into=(f"{loop}w", f"{loop}l"))
+                SplitLoop(loop=loop, factors=(inside,), into=(_warps(loop), _in_warp(loop)))
             )
-        order = (f"{rows}w", f"{columns}w", f"{rows}l", f"{columns}l")
+        order = (_warps(rows), _warps(columns), _in_warp(rows), _in_warp(columns))
         self.steps += [
             Reorder(loops=order),
             Fuse(loops=(*others, *order), into=columns),
@@ -355,7 +359,7 @@ class CudaTileNest:
             )
         )
 
-    def _place(self, fetches: list[Fetch], loop: str) -> None:
+    def _place(self, fetches: list[Fetch], loop: LoopId) -> None:
         for one in reversed(fetches):
             self.steps += one.steps(
                 loop,
@@ -364,19 +368,33 @@ class CudaTileNest:
             )
 
     def _launch(self, block: str) -> None:
-        self.steps.append(
-            Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid")
-        )
-        self.steps.append(Bind(loop=f"{block}.grid", axis="blockIdx.x"))
+        self.steps.append(Fuse(loops=loops_of(block, self.grid), into=LoopId(block, "grid")))
+        self.steps.append(Bind(loop=LoopId(block, "grid"), axis="blockIdx.x"))
 
-    def _innermost(self, block: str, *, store: bool, axes: list[Axis] | None = None) -> None:
+    def _innermost(
+        self,
+        block: str,
+        *,
+        store: bool,
+        axes: list[Axis] | None = None,
+        initial: bool = False,
+    ) -> None:
         """Unrolls the register tile; a store of neighbouring elements becomes one."""
         for axis in self.register if axes is None else axes:
             if axis.extent > 1:
-                one = store and axis == self.register[-1]
-                self.steps.append(
-                    Mark(loop=f"{block}.{axis.name}", how="vectorize" if one else "unroll")
-                )
+                loop = LoopId.of(block, axis, initial=initial)
+                vector = store and axis == self.register[-1]
+                self.steps.append(Vectorize(loop=loop) if vector else Unroll(loop=loop))
+
+
+def _warps(threads: LoopId) -> LoopId:
+    """The loop over warps of a loop over threads that is split by warp."""
+    return replace(threads, axis=f"{threads.axis}w")
+
+
+def _in_warp(threads: LoopId) -> LoopId:
+    """The loop over the threads of one warp."""
+    return replace(threads, axis=f"{threads.axis}l")
 
 
 def _shapes(fetches: list[Fetch]) -> dict[str, tuple[int, ...]]:

@@ -24,12 +24,13 @@ from math import prod
 
 from tuner.spaces.cuda.accumulators import SumsNest, store_width
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import GuardedCopy, Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Bind,
     ComputeAt,
     Fuse,
-    Mark,
     ReverseComputeAt,
     SplitLoop,
     StorageAlign,
@@ -297,11 +298,11 @@ class CudaWarpgroupNest(SumsNest):
         self.reorder(
             sums, [*self.grid, self.down, self.across, *self.outer, *replaced, *self.inner]
         )
-        self.steps.append(Bind(loop=f"{sums}.down", axis="threadIdx.y"))
-        self.steps.append(Bind(loop=f"{sums}.across", axis="threadIdx.z"))
-        self.steps.append(ReverseComputeAt(block=strip, loop=f"{sums}.across"))
+        self.steps.append(Bind(loop=LoopId(sums, "down"), axis="threadIdx.y"))
+        self.steps.append(Bind(loop=LoopId(sums, "across"), axis="threadIdx.z"))
+        self.steps.append(ReverseComputeAt(block=strip, loop=LoopId(sums, "across")))
         self.reorder(strip, tile)
-        self.steps.append(ReverseComputeAt(block=self.name, loop=f"{strip}.half"))
+        self.steps.append(ReverseComputeAt(block=self.name, loop=LoopId(strip, "half")))
         self._store()
         for which in ("left", "right"):
             self._place(f"{self.name}_{which}")
@@ -318,21 +319,20 @@ class CudaWarpgroupNest(SumsNest):
         )
         copy = next(one for one in self.blocks if one.name == block)
         box = [axis for axis in copy.axes if axis not in (*self.grid, *self.outer)]
-        parts = tuple(f"{block}.{axis}" for axis, _ in threads)
+        parts = tuple(LoopId(block, axis) for axis, _ in threads)
         self.steps += [
-            ComputeAt(block=block, loop=f"{self.sums}.{self.outer[-1].name}"),
-            Fuse(loops=tuple(f"{block}.{axis.name}" for axis in box), into=f"{block}.all"),
+            ComputeAt(block=block, loop=LoopId.of(self.sums, self.outer[-1])),
+            Fuse(loops=loops_of(block, box), into=LoopId(block, "all")),
             SplitLoop(
-                loop=f"{block}.all",
+                loop=LoopId(block, "all"),
                 factors=(*(extent for _, extent in threads), PIECE),
-                into=(f"{block}.step", *parts, f"{block}.lanes"),
+                into=(LoopId(block, "step"), *parts, LoopId(block, "lanes")),
             ),
             *(Bind(loop=part, axis=axis) for part, (axis, _) in zip(parts, threads, strict=True)),
-            Mark(
-                loop=f"{block}.lanes",
-                how="guarded_copy" if isinstance(copy.body, Select) else "vectorize",
-            ),
-            Mark(loop=f"{block}.step", how="unroll"),
+            GuardedCopy(loop=LoopId(block, "lanes"))
+            if isinstance(copy.body, Select)
+            else Vectorize(loop=LoopId(block, "lanes")),
+            Unroll(loop=LoopId(block, "step")),
         ]
 
     def _store(self) -> None:
@@ -348,18 +348,18 @@ class CudaWarpgroupNest(SumsNest):
         )
         self.steps += [
             # Sums are addressed by number, which must be known to the compiler.
-            Mark(loop=f"{self.strip}.square", how="unroll"),
-            Mark(loop=f"{self.strip}.panel", how="unroll"),
-            Mark(loop=f"{self.strip}.half", how="unroll"),
-            Mark(loop=f"{self.sums}_init.square", how="unroll"),
-            Mark(loop=f"{self.sums}_init.panel", how="unroll"),
-            Mark(loop=f"{self.sums}_init.half", how="unroll"),
-            Tensorize(loop=f"{self.sums}_init.group", instruction="warpgroup_fill"),
+            Unroll(loop=LoopId(self.strip, "square")),
+            Unroll(loop=LoopId(self.strip, "panel")),
+            Unroll(loop=LoopId(self.strip, "half")),
+            Unroll(loop=LoopId(self.sums, "square", initial=True)),
+            Unroll(loop=LoopId(self.sums, "panel", initial=True)),
+            Unroll(loop=LoopId(self.sums, "half", initial=True)),
+            Tensorize(loop=LoopId(self.sums, "group", initial=True), instruction="warpgroup_fill"),
             Tensorize(
-                loop=f"{self.sums}.{tile}",
+                loop=LoopId(self.sums, tile),
                 instruction=f"warpgroup_multiply_{plan.squares}_{plan.panels}_{KINDS[self.dtype]}{tail}",
             ),
-            Tensorize(loop=f"{self.strip}.group", instruction="warpgroup_store"),
+            Tensorize(loop=LoopId(self.strip, "group"), instruction="warpgroup_store"),
             # Asked of the block that TVM puts around the instruction: what is asked of
             # the loops before is lost with them.
             StorageAlign(block=f"{self.strip}_o", dimension=-3, factor=STRIP, offset=STRIP_PAD),

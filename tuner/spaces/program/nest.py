@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.spaces.program.program import Block, Buffer, Fuse, Mark, Step
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.marks import Parallel
+from tuner.spaces.program.program import Block, Buffer, Fuse, Step
 from tuner.workload.expression import Axis
 
 
@@ -30,10 +32,10 @@ def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]
             break
     if tasks == 1:
         return []
-    names = tuple(f"{block}.{axis.name}" for axis in chosen)
+    names = loops_of(block, chosen)
     if len(names) == 1:
-        return [Mark(loop=names[0], how="parallel")]
+        return [Parallel(loop=names[0])]
     return [
-        Fuse(loops=names, into=f"{block}.parallel"),
-        Mark(loop=f"{block}.parallel", how="parallel"),
+        Fuse(loops=names, into=LoopId(block, "parallel")),
+        Parallel(loop=LoopId(block, "parallel")),
     ]

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tuner.spaces.program.marks import Mark
 from tuner.spaces.program.program import (
     Bind,
     Block,
     ComputeAt,
     DecomposeReduction,
     Fuse,
-    Hold,
-    Mark,
     Pipeline,
     Program,
     Reorder,
     ReverseComputeAt,
     SplitLoop,
+    StageInRegisters,
     Step,
     StorageAlign,
     Tensorize,
@@ -125,10 +125,14 @@ def _about(step: Step) -> frozenset[str]:
     """The blocks a step names."""
     match step:
         case Reorder(loops=loops) | Fuse(loops=loops):
-            return frozenset(loop.split(".")[0] for loop in loops)
+            return frozenset(loop.block for loop in loops)
         case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
-            return frozenset({block, loop.split(".")[0]})
-        case DecomposeReduction(block=block) | StorageAlign(block=block) | Hold(block=block):
+            return frozenset({block, loop.block})
+        case (
+            DecomposeReduction(block=block)
+            | StorageAlign(block=block)
+            | StageInRegisters(block=block)
+        ):
             return frozenset({block})
         case (
             Mark(loop=loop)
@@ -137,4 +141,4 @@ def _about(step: Step) -> frozenset[str]:
             | Tensorize(loop=loop)
             | Pipeline(loop=loop)
         ):
-            return frozenset({loop.split(".")[0].removesuffix("_init")})
+            return frozenset({loop.block})

@@ -1,9 +1,8 @@
-"""What a sketch makes of an expression: rewritten blocks over buffers, and the ordered
-list of primitives to apply on them.
+"""The loop-nest IR: blocks over buffers, and the schedule primitives to apply to them.
 
-Pure data. The rewriting (tiles, packing, padding, lanes) is in the blocks' axes and
-indices; nesting, placement, vectorisation, unrolling and threads are primitives.
-`tuner.lowering` turns blocks into a TVM module and steps into a trace on it.
+Pure data, made by sketches. Tiles, packing, padding and vector lanes are written into
+the axes and indices of blocks. Nesting, placement, vectorisation, unrolling and threads
+are primitives. `tuner.lowering` turns blocks into a TVM module and steps into its trace.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner.spaces.program.loops import LoopId
+from tuner.spaces.program.marks import Mark
 from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
 
-Mathematics = Literal["libm", "polynomial"]
+MathFunctions = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
-# elements: vectors of elements at most so far apart are made of whole loads and
-# shuffles, by `tuner.lowering.passes.strides`
-NEAR = 4
+# Largest stride, in elements, of a vector load that is made of contiguous loads and
+# shuffles: tuner.lowering.passes.strides.
+LARGEST_SHUFFLED_STRIDE = 4
 Scope = Literal[
     "global",
     "stack",
@@ -33,36 +34,41 @@ Scope = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """An intermediate. `stack` buffers of a CPU and `local` ones of a GPU are meant for
-    registers: their accesses must become constant after unrolling.
+    """An intermediate.
 
-    `shared` ones are those of a GPU's thread block, `shared.dyn` ones too, which are
-    asked for at the launch and may be larger; `wmma` ones the operands and sums of
-    tensor cores, spread over a warp, sums of warpgroups over four.
+    `stack` buffers of a CPU and `local` buffers of a GPU are meant for registers: after
+    unrolling, their indices must be constant. `shared` and `shared.dyn` buffers belong
+    to a GPU's thread block; the latter are allocated at launch and may be larger.
+    `wmma` buffers are operands and accumulators of tensor cores. Their elements are
+    spread over the threads of a warp, accumulators of a warpgroup over four warps.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = "global"
-    # kept in its dtype's own bits, where the compiler would widen it: an instruction
-    # reads it
-    exact: bool = False
+    # stored as bits of its dtype even where the compiler would widen it, because an
+    # instruction reads them
+    raw_bits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
-    """A line of memory asked for before it is needed; of a vector once, since its
-    indices name no lane."""
+class Prefetch:
+    """A software prefetch of the cache line that an element lies in.
+
+    The indices name no vector lane, so that each vector is prefetched once.
+    """
 
     read: Read
-    when: tuple[Scalar, ...] = ()  # conditions under which it is
+    when: tuple[Scalar, ...] = ()  # conditions under which the line is prefetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`buffer[indices] reducer= body` for all axes. Overlapping tiles write a point
-    more than once, with the same value."""
+    """A nest of loops around one statement: `buffer[indices] reducer= body`.
+
+    Overlapping tiles write an element more than once, with the same value.
+    """
 
     name: str
     axes: tuple[Axis, ...]
@@ -71,32 +77,28 @@ class Block:
     indices: tuple[Scalar, ...]
     body: Scalar
     reducer: Reducer | None = None
-    # blocks of one section are scheduled together; what another section wrote is
-    # complete for them
+    # Blocks of one section are scheduled together. They may rely on everything that
+    # another section writes being complete.
     section: str = ""
-    mathematics: Mathematics = "libm"
-    when: tuple[
-        Scalar, ...
-        # conditions under which the body is computed; of a reduction, terms elsewhere
-        # change nothing
-    ] = ()
-    otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
-    ahead: tuple[Fetch, ...] = ()  # into the caches, with each point
-    streamed: bool = (
-        False  # whether whole vectors are written past the caches, where they lie as such
-    )
+    math_functions: MathFunctions = "libm"
+    # conditions under which the body is computed; terms of a reduction that fail them
+    # must not change its result
+    when: tuple[Scalar, ...] = ()
+    otherwise: Scalar | None = None  # stored where a condition fails; None stores nothing
+    prefetches: tuple[Prefetch, ...] = ()  # done at each point, before the statement
+    non_temporal: bool = False  # aligned whole vectors are stored past the caches
 
     @property
     def extents(self) -> dict[str, int]:
-        """Of all axes by name, those of the reduction last."""
+        """Extents of all axes by name, those of the reduction last."""
         return {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reorder:
-    """Nests the loops in the given order, outermost first; loops are named `<block>.<axis>`."""
+    """Nests the loops of one block in the given order, outermost first."""
 
-    loops: tuple[str, ...]
+    loops: tuple[LoopId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,8 @@ class ComputeAt:
     """Moves a producer under a loop of its consumer; its own loops keep their names."""
 
     block: str
-    loop: str
-    first: bool = False  # before all else in the loop, instead of right before its first consumer
+    loop: LoopId
+    first: bool = False  # at the beginning of the loop, not right before its first consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,84 +115,54 @@ class ReverseComputeAt:
     """Moves a consumer under a loop of its producer; its own loops keep their names."""
 
     block: str
-    loop: str
+    loop: LoopId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecomposeReduction:
-    """Splits the initialisation off above a loop, as block `<block>_init` with loops
-    `<block>_init.<axis>`."""
+    """Splits the initialisation of a reduction off, above a loop.
+
+    Its loops are the block's `initial` ones: see `LoopId`.
+    """
 
     block: str
-    loop: str
+    loop: LoopId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuse:
-    loops: tuple[str, ...]
-    into: str
+    """Makes one loop of several that are directly nested."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Annotates one loop.
-
-    `transpose` stands on the outer of the two innermost loops of a plain copy: what is
-    read is contiguous along that loop, in vectors of `lanes`, what is written along the
-    inner one; rectangles are transposed in registers. `transpose_words` stands on the
-    outer of three, the innermost of which goes over the numbers of a word of 16 or 32
-    bits: rectangles of words.
-
-    `interleave` stands on the outer of the two innermost loops of a copy to pairs, or
-    fours: what is read is contiguous along that loop, the inner one goes over the
-    numbers of one, and they lie one after another. `dot` stands on the outer of the two
-    innermost loops of a sum of products of such pairs, or fours, the lanes of its
-    accumulators.
-
-    `amx` stands on the outermost loop of a reduction that AMX's registers do, and on
-    the five below it that they replace: rows and vectors of sums, lanes, words of a
-    step, numbers of a word. `amx_parts` stands on the loop of that reduction that goes
-    over the products of two numbers' parts (tuner.spaces.rewrite.bf16x3).
-
-    `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory
-    that are read, or zero, as a whole.
-
-    `roll` stands on a loop that the compiler is not to unroll.
-    """
-
-    loop: str
-    how: Literal[
-        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave",
-        "dot", "amx", "amx_parts",
-        "guarded_copy",
-    ]  # fmt: skip
-    lanes: int = (
-        0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
-    )
+    loops: tuple[LoopId, ...]
+    into: LoopId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitLoop:
-    """Splits a loop, outermost part first; the outermost one's extent is what is left,
-    rounded up and guarded."""
+    """Splits a loop into several, outermost first.
 
-    loop: str
-    factors: tuple[int, ...]  # of all parts but the outermost
-    into: tuple[str, ...]
+    The outermost loop's extent is what remains, rounded up; a predicate guards the rest.
+    """
+
+    loop: LoopId
+    factors: tuple[int, ...]  # extents of all loops but the outermost
+    into: tuple[LoopId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Gives a loop to the blocks of a GPU's grid or to the threads of a block."""
+    """Binds a loop to the blocks of a GPU's grid or to the threads of a block."""
 
-    loop: str
+    loop: LoopId
     axis: ThreadAxis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAlign:
-    """Stretches a dimension of the buffer a block writes: its stride becomes a multiple
-    of `factor` elements plus `offset`."""
+    """Pads a dimension of the buffer that a block writes.
+
+    Its stride becomes a multiple of `factor` elements plus `offset`.
+    """
 
     block: str
     dimension: int
@@ -199,36 +171,39 @@ class StorageAlign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """Makes a copy to shared memory two parts: each thread loads its elements into
-    registers, and stores them from there."""
+class StageInRegisters:
+    """Splits a copy to shared memory in two: into registers, and from there.
+
+    A pipeline can then compute between a thread's loads and its stores.
+    """
 
     block: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensorize:
-    """Puts an instruction of tensor cores in the place of a loop and all below it,
-    which do the same one by one."""
+    """Replaces a loop and all below it by an instruction of tensor cores.
 
-    loop: str
+    The loops must compute the same, element by element.
+    """
+
+    loop: LoopId
     instruction: str  # the name of TVM's intrinsic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Overlaps a loop's copies with the computing on those before: the first `copies`
-    parts of its body run turns ahead."""
+    """Software-pipelines a loop: copies overlap the computing on earlier ones.
 
-    loop: str
+    The first `copies` parts of the loop's body run `stages - 1` iterations early.
+    """
+
+    loop: LoopId
     copies: int
-    asynchronous: bool  # without going through registers, on architectures that can
-    stages: int = (
-        2  # of what is copied, so many lie in memory at once: copies run one turn fewer ahead
-    )
-    held: bool = (
-        False  # each copy has two parts, as `Hold` makes them, and what is computed comes between
-    )
+    asynchronous: bool  # copied without registers (cp.async), on architectures that can
+    stages: int = 2  # copies of each operand in shared memory at once
+    # each copy has two parts, see `StageInRegisters`; computing stands between them
+    staged_in_registers: bool = False
 
 
 Step = (
@@ -241,7 +216,7 @@ Step = (
     | SplitLoop
     | Bind
     | StorageAlign
-    | Hold
+    | StageInRegisters
     | Tensorize
     | Pipeline
 )
@@ -249,17 +224,17 @@ Step = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
+    """What a sketch makes of an expression under one config."""
+
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     buffers: tuple[Buffer, ...]
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...] = ()
-    constants: tuple[
-        str, ...
-        # inputs known ahead of time: tuner.spaces.program.prepacking takes out what can be
-        # done with them
-    ] = ()
-    # Shapes in which blocks address inputs and outputs, of those that callers have in others.
+    # inputs known before the first call; what is computed from them alone is done once:
+    # tuner.spaces.program.prepacking
+    constants: tuple[str, ...] = ()
+    # shapes in which blocks address those inputs and outputs that callers pass in others
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def addressed(self, tensor: Tensor) -> tuple[int, ...]:

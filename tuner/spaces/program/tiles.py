@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
+from tuner.spaces.program.loops import Level
 from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
 
@@ -54,19 +55,19 @@ class TiledAxis:
 
     @property
     def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=self.blocks)
+        return Level.BLOCK.axis(self.axis.name, self.blocks)
 
     @property
     def inner(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_1", extent=self.block)
+        return Level.TILE.axis(self.axis.name, self.block)
 
     @property
     def register(self) -> tuple[Axis, ...]:
         """The unrolled iterators within a tile; the last one of a vectorised axis is its lanes."""
         if self.lanes == 1:
-            return (Axis(name=f"{self.axis.name}_0", extent=self.tile),)
-        vectors = Axis(name=f"{self.axis.name}_0", extent=self.tile // self.lanes)
-        return (vectors, Axis(name=f"{self.axis.name}_l", extent=self.lanes))
+            return (Level.REGISTER.axis(self.axis.name, self.tile),)
+        vectors = Level.REGISTER.axis(self.axis.name, self.tile // self.lanes)
+        return (vectors, Level.VECTOR_LANE.axis(self.axis.name, self.lanes))
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -88,11 +89,13 @@ class TiledAxis:
     def offset(self) -> Scalar:
         """The element within the current tile."""
         if self.lanes == 1:
-            return Var(f"{self.axis.name}_0") if self.tile > 1 else constant(0)
+            return Var(Level.REGISTER.name_of(self.axis.name)) if self.tile > 1 else constant(0)
         vector = (
-            times(Var(f"{self.axis.name}_0"), self.lanes) if self.tile > self.lanes else constant(0)
+            times(Var(Level.REGISTER.name_of(self.axis.name)), self.lanes)
+            if self.tile > self.lanes
+            else constant(0)
         )
-        return add(vector, Var(f"{self.axis.name}_l"))
+        return add(vector, Var(Level.VECTOR_LANE.name_of(self.axis.name)))
 
     @property
     def index(self) -> Scalar:

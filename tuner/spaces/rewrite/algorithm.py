@@ -65,7 +65,7 @@ class Algorithm:
                 name=group.name,
                 shape=self.shapes[group.name],
                 dtype=self.dtypes[group.name],
-                exact=exact,
+                raw_bits=exact,
             )
             for group in self.groups
             if group.name not in outputs

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.spaces.program.program import NEAR
+from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.liveness import needed
 from tuner.workload.expression import (
@@ -229,7 +229,7 @@ def _row_group(
         for stage in stages
         if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}
     ]
-    if column.extent <= NEAR and len(along) == 1:
+    if column.extent <= LARGEST_SHUFFLED_STRIDE and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
     conditions = {
         stage.name: _of_member(matters[stage.name], expression, stage)
