@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tuner.measure.assignment import Request
 from tuner.measure.timing import TimingPlan
-from tuner.workers.fleet.actors import Crew
+from tuner.workers.fleet.actors import ActorFactory
 from tuner.workers.fleet.builder import Builder
 from tuner.workers.fleet.driver import main
 from tuner.workers.fleet.messages import BuildRequest, Built, Library, MeasureRequest
@@ -61,4 +61,4 @@ class NoopRunner(Runner):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Crew(builder=NoopBuilder, runner=NoopRunner))
+    main(sys.argv[1], sys.argv[2], ActorFactory(builder=NoopBuilder, runner=NoopRunner))

@@ -17,7 +17,7 @@ from typing import Any
 from tuner.measure.outcome import Candidate, Conditions, Timed
 from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured, MeasureRequest
 from tuner.workers.fleet.pipeline import Pipeline
-from tuner.workers.fleet.policy import Place, PolicyName, Standing
+from tuner.workers.fleet.policy import JobShare, Place, PolicyName
 
 Durations = Sequence[
     tuple[float, float]
@@ -149,7 +149,7 @@ class _Simulation:
         numbers = range(search.next_number, search.next_number + free)
         search.next_number += free
         search.in_flight += free
-        standing = Standing(
+        standing = JobShare(
             job=search.job.name,
             owner=search.job.owner,
             priority=search.job.priority,
@@ -158,7 +158,7 @@ class _Simulation:
             trials_left=search.job.trials - search.done,
         )
         found = [Candidate(number=number, config={"knob": number}) for number in numbers]
-        self.pipeline.submit(search.job.name, found, standing=standing)
+        self.pipeline.submit(search.job.name, found, job_share=standing)
 
     def _told(self, search: _Search) -> None:
         search.in_flight -= 1

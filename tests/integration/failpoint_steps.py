@@ -19,7 +19,7 @@ from sqlalchemy import func, select, update
 
 from tests.database_samples import LIBRARY, ManualClock, sample_kernel
 from tests.integration.fleet_job import QUICK, queue_job
-from tests.unit.workers.test_history import search_past
+from tests.unit.workers.test_transfer import search_past
 from tuner.app import imports
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import requeue
@@ -50,8 +50,8 @@ from tuner.target.detect import detect_cpu
 from tuner.target.target import Limits as MachineLimits
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
 from tuner.workers.jobs import model_jobs as models
-from tuner.workers.jobs.cluster_hosts import Neighbours, worker_id
-from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.cluster_hosts import ClusterHosts, worker_id
+from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.job_run import JobRun
 from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.options import Interruption, OrchestratorOptions
@@ -108,7 +108,7 @@ def job_run(database: Database, interruption: Interruption | None = None) -> Job
         database,
         job,
         lease,
-        FleetKeeper(options, on_hosts=lambda hosts: None),
+        FleetCache(options, on_hosts=lambda hosts: None),
         options,
         unobserved,
         lambda: interruption,
@@ -186,7 +186,7 @@ def act_neighbour(database: Database, folder: Path) -> None:
         "versions": "{}",
         "labels": "{}",
     }
-    found = Neighbours(database)
+    found = ClusterHosts(database)
     found._note(worker_id("another"), told, known=False)
 
 

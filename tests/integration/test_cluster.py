@@ -35,6 +35,7 @@ from tuner.workers.fleet.channel import Child, spawn
 from tuner.workers.fleet.host import mismatch
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.messages import HostPlan
+from tuner.workers.fleet.notices import FleetReady, FleetRefused
 from tuner.workers.jobs.orchestrator import JobReport, OrchestratorOptions, run_job
 from tuner.workers.jobs.progress import Progress
 from tuner.workers.jobs.timeline import PROTOCOL, versions
@@ -248,7 +249,7 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         assert_computes(database, report.job.tasks[0].kernel, tmp_path)
         wait_until_joined(logs[1], processes[1], times=2)
         notices = [outdated.connection.recv() for _ in range(2)]
-        assert [notice.kind for notice in notices] == ["ready", "refused"]
+        assert [type(notice) for notice in notices] == [FleetReady, FleetRefused]
         assert f"worker outdated has protocol 0 (needed is {PROTOCOL})" in notices[1].message
         assert not any(lane.startswith("outdated/") for lane in seen)
         with database.read() as session:

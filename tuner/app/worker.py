@@ -19,7 +19,8 @@ from tuner.target.detect import declared_targets
 from tuner.workers.fleet import session
 from tuner.workers.fleet.channel import spawn
 from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
-from tuner.workers.fleet.messages import HostPlan, Notice
+from tuner.workers.fleet.messages import HostPlan
+from tuner.workers.fleet.notices import ClusterLost, FleetRefused, Notice
 from tuner.workers.jobs.timeline import versions
 
 STOP_S = 15.0  # for the host to leave the cluster in good order
@@ -134,9 +135,9 @@ def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
         child.connection.send(plan)
         while True:
             notice: Notice = child.connection.recv()
-            if notice.kind == "refused":
+            if isinstance(notice, FleetRefused):
                 raise WorkerRefused(notice.message)
-            if notice.kind == "lost":
+            if isinstance(notice, ClusterLost):
                 return _Lost(joined, f"worker {plan.name}: {notice.message}")
             said(notice.message)
             joined = True

@@ -1,4 +1,4 @@
-"""The crew of a fleet: its builders and runners as actors, where each runs, how long it
+"""The actors of a fleet: its builders and runners as actors, where each runs, how long it
 may take, how it is replaced."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuner.measure.runner import RunnerOptions
 from tuner.workers.fleet.builder import START_TIMEOUT_S, Builder
 from tuner.workers.fleet.gpu_runner import GpuLaneRunner
 from tuner.workers.fleet.host import PLACE, resource
-from tuner.workers.fleet.messages import Ask, FleetPlan, HostPlan, Limits, Problem
+from tuner.workers.fleet.messages import ControlRequest, FleetPlan, HostPlan, Limits, Problem
 from tuner.workers.fleet.policy import Place
 from tuner.workers.fleet.runner import Runner
 
@@ -53,8 +53,8 @@ class Worker:
         self.preparing = False  # it does just now
         self.calibrating = False
         self.up = False  # it has answered: what it is given from now on may be why it is lost
-        self.ask: Ask | None = None  # that it is answering
-        self.asked_s = 0.0  # when, seconds since the epoch
+        self.control: ControlRequest | None = None  # that it is answering
+        self.control_since_s = 0.0  # when, seconds since the epoch
         self.generation = 0
         self.loaded: set[str] = set()
         self.deadlines: list[
@@ -102,7 +102,7 @@ class Worker:
         return self.handle.ahead.options(concurrency_group=AHEAD).remote(problem).future()
 
     def end(self) -> None:
-        self.ask = None
+        self.control = None
         with suppress(RayError):
             ray.kill(self.handle)
 
@@ -113,7 +113,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class ActorFactory:
     """What the actors are made of."""
 
     builder: type = Builder
@@ -131,8 +131,8 @@ class Crew:
         """The builders and lanes of this machine, or of a host of the cluster."""
         prefix = "" if host is None else f"{host}/"
         workers = []
-        guests = plan.guest_cores if isinstance(plan, FleetPlan) else ()
-        for core in (*plan.builder_cores, *guests):
+        borrowers = plan.lent_cores if isinstance(plan, FleetPlan) else ()
+        for core in (*plan.builder_cores, *borrowers):
             name = f"{prefix}build:{core}"
             building = {
                 "name": name,
@@ -162,14 +162,14 @@ class Crew:
         return workers
 
 
-def guests_of(plan: FleetPlan, workers: Sequence[Worker]) -> dict[str, str]:
+def borrowed_builders(plan: FleetPlan, workers: Sequence[Worker]) -> dict[str, str]:
     """Builders on cores that a lane lends, each with that lane."""
     lanes = {
         core: worker.name
         for worker in workers
         if not worker.builds
         for core in worker.cores
-        if core in plan.guest_cores
+        if core in plan.lent_cores
     }
     return {
         worker.name: lanes[core]

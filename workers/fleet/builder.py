@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import Child, source_root, spawn
-from tuner.workers.fleet.handoff import Letter, post
+from tuner.workers.fleet.handoff import HandoffMessage, post
 from tuner.workers.fleet.messages import (
     BuildReply,
     BuildRequest,
@@ -229,7 +229,7 @@ class Builder:
         if not self._ships and library.sha256 not in self._posted:
             self._posted.add(library.sha256)
             wanted = MeasureRequest(number=request.number, library=library, best_s=request.best_s)
-            post(self._storage, request.lane, Letter(problem=problem_key, request=wanted))
+            post(self._storage, request.lane, HandoffMessage(problem=problem_key, request=wanted))
 
     def close(self) -> None:
         self._compiler.close()

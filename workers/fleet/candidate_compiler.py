@@ -62,8 +62,8 @@ def symbol_of(problem: Problem) -> str:
     """A C name of the kernel that does not depend on the config, so that equal code
     gives equal libraries."""
     stem = "".join(
-        letter if letter.isalnum() else "_"
-        for letter in problem.workload.op or problem.workload.expression.name
+        handoff if handoff.isalnum() else "_"
+        for handoff in problem.workload.op or problem.workload.expression.name
     )
     return f"tuned_{stem}_{problem.workload.key[:8]}"
 

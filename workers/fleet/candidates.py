@@ -27,7 +27,7 @@ class Item:
 
     @property
     def job(self) -> str:
-        return self.queue.account.standing.job
+        return self.queue.account.job_share.job
 
     @property
     def resources(self) -> Resources | None:

@@ -11,7 +11,7 @@ from tuner.workers.fleet.candidates import Item
 MOST_KNOWN = 8192  # outcomes that are kept; each takes a KiB or two
 
 
-class Twins:
+class Deduplication:
     """By the hash of a library: its outcome, who measures it, and who waits for that.
     Not thread-safe."""
 
@@ -28,7 +28,7 @@ class Twins:
             del self._known[next(iter(self._known))]
 
     def outcome(self, sha256: str) -> Outcome | None:
-        """Of a twin of code that was measured; None where it was not."""
+        """Of a duplicate of code that was measured; None where it was not."""
         known = self._known.get(sha256)
         return None if known is None else _reused(known)
 
@@ -52,7 +52,7 @@ class Twins:
         """This code has been measured; those that waited for it, each with its outcome."""
         self.interrupted(sha256)
         self.remember(sha256, outcome)
-        return [(twin, _reused(outcome)) for twin in self._waiting.pop(sha256, [])]
+        return [(duplicate, _reused(outcome)) for duplicate in self._waiting.pop(sha256, [])]
 
     def successor(self, sha256: str) -> Item | None:
         """The item that was to measure this code will not: the first that waits for it

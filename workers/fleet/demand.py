@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tuner.measure.outcome import Candidate
 from tuner.workers.fleet.candidates import Item, JobQueue
-from tuner.workers.fleet.policy import CREDIT_S, Account, Key, LaneShare, Place, Policy, Standing
-from tuner.workers.fleet.worker_slot import Station
+from tuner.workers.fleet.policy import CREDIT_S, Account, JobShare, Key, LaneShare, Place, Policy
+from tuner.workers.fleet.worker_slot import WorkerSlot
 
 
 class Demand:
@@ -37,7 +37,7 @@ class Demand:
     def ready(self) -> int:
         return sum(len(queue.ready) for queue in self)
 
-    def stations(self, places: Iterable[Place], builders: int) -> None:
+    def slots(self, places: Iterable[Place], builders: int) -> None:
         """The fleet's lanes and how many builders it has, whenever they change."""
         self._builders, self._places = builders, {}
         for place in places:
@@ -46,25 +46,25 @@ class Demand:
             self._equip(account)
 
     def _equip(self, account: Account) -> None:
-        fitting = [place for place in self._places if place.fits(account.standing)]
-        best = min(fitting, key=lambda place: place.waste(account.standing), default=None)
+        fitting = [place for place in self._places if place.fits(account.job_share)]
+        best = min(fitting, key=lambda place: place.waste(account.job_share), default=None)
         account.lanes = self._places[best] if best is not None else 1
         account.fitting = sum(self._places[place] for place in fitting)
         account.builders = self._builders
 
-    def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:
+    def submit(self, job_share: JobShare, problem: str, candidates: Iterable[Candidate]) -> None:
         """A job starts level with the others; one that had nothing to offer for a while
         has a bounded claim.
 
         Without candidates it says what they will be of.
         """
-        queue = self._queues.get(standing.job)
+        queue = self._queues.get(job_share.job)
         if queue is None:
-            queue = self._queues[standing.job] = JobQueue(Account(standing))
-            self._accounts[standing.job] = queue.account
+            queue = self._queues[job_share.job] = JobQueue(Account(job_share))
+            self._accounts[job_share.job] = queue.account
         if queue.idle:
             queue.account.level(self._virtual_s, credit_s=CREDIT_S if queue.begun else 0.0)
-        queue.account.standing, queue.announced = standing, problem
+        queue.account.job_share, queue.announced = job_share, problem
         self._equip(queue.account)
         queue.to_build.extend(Item(queue, problem, candidate) for candidate in candidates)
         queue.begun |= bool(queue.to_build)
@@ -111,8 +111,8 @@ class Demand:
         return queue if queue is not None and room(queue.to_build[0]) else None
 
     def next_for_lane(
-        self, free: Collection[Place], at: Callable[[Place, Item], Station | None]
-    ) -> tuple[JobQueue, Station] | None:
+        self, free: Collection[Place], at: Callable[[Place, Item], WorkerSlot | None]
+    ) -> tuple[JobQueue, WorkerSlot] | None:
         """The job whose turn it is and the lane it gets, of the kinds that are `free`;
         None where its next candidate has no room.
 
@@ -122,10 +122,10 @@ class Demand:
         waiting = [queue for queue in self if queue.ready]
         if len(waiting) > 1:
             self._share.mark(self._accounts)
-        chosen: tuple[Key, JobQueue, Station] | None = None
+        chosen: tuple[Key, JobQueue, WorkerSlot] | None = None
         for queue in waiting:
             for place in free:
-                if place.fits(queue.account.standing):
+                if place.fits(queue.account.job_share):
                     key = self._policy.lane(queue.account, place)
                     if (chosen is None or key < chosen[0]) and (
                         lane := at(place, queue.ready[0])
@@ -141,7 +141,7 @@ class Demand:
 
     def _fitting(self, queue: JobQueue) -> bool:
         """Whether there are lanes for the job, which are made ready for it then."""
-        return any(place.fits(queue.account.standing) for place in self._places)
+        return any(place.fits(queue.account.job_share) for place in self._places)
 
     # -- what became of it
     # ------------------------------------------------------------------------------
@@ -149,4 +149,4 @@ class Demand:
     def measured(self, queue: JobQueue, seconds: float, at_s: float) -> None:
         """A candidate held a lane for so long."""
         queue.account.measured(seconds)
-        self._share.note(queue.account.standing.owner, seconds, at_s)
+        self._share.note(queue.account.job_share.owner, seconds, at_s)

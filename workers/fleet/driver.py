@@ -29,29 +29,39 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from tuner.workers.fleet import cluster, session
-from tuner.workers.fleet.actors import Crew, Worker, guests_of, preparing
+from tuner.workers.fleet.actors import ActorFactory, Worker, borrowed_builders, preparing
 from tuner.workers.fleet.affinity import confine_family
 from tuner.workers.fleet.calibration import Calibrator
 from tuner.workers.fleet.channel import parent_channel
-from tuner.workers.fleet.control_requests import Questions
+from tuner.workers.fleet.control_requests import ControlRequests
 from tuner.workers.fleet.hosts import Hosts, described
 from tuner.workers.fleet.messages import (
     Abandon,
-    Answer,
-    Ask,
-    BuildAsk,
+    BuildFinalists,
     Calibrated,
+    ControlReply,
+    ControlRequest,
     Finished,
     FleetPlan,
-    Notice,
     Problem,
-    RaceAsk,
+    RunRace,
     Span,
     Submit,
 )
+from tuner.workers.fleet.notices import (
+    FleetReady,
+    FleetRefused,
+    HostsPresent,
+    LaneDrift,
+    Notice,
+    WaitingForHosts,
+    WorkerLost,
+    WorkerRefused,
+    WorkersPresent,
+)
 from tuner.workers.fleet.pipeline import Pipeline
 
-Message = Submit | Abandon | Ask
+Message = Submit | Abandon | ControlRequest
 # workers replaced in a row without a single batch coming back: then it is the machine
 # that fails
 MAX_SILENT_REPLACEMENTS = 12
@@ -63,35 +73,37 @@ SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class MessageReceived:
     """A message of the orchestrator, or None when the channel has ended."""
 
     message: Message | None
 
 
 @dataclass(frozen=True, slots=True)
-class Back:
+class CallReturned:
     """An actor's call ended."""
 
     worker: str
     generation: int
     future: Future[Any]
-    ask: Ask | None  # answered by this call; None: a batch of the pipeline, or what `about` says
+    control: (
+        ControlRequest | None
+    )  # answered by this call; None: a batch of the pipeline, or what `about` says
     about: Literal["work", "calibration", "description", "preparation", "foresight"] = "work"
     problem: str = ""  # that a lane was prepared for
 
 
 class Driver:
     def __init__(
-        self, plan: FleetPlan, channel: Connection, crew: Crew, alive: Callable[[], bool]
+        self, plan: FleetPlan, channel: Connection, actors: ActorFactory, alive: Callable[[], bool]
     ) -> None:
         """`alive` tells whether this machine's node is."""
-        self._plan, self._channel, self._crew, self._alive = plan, channel, crew, alive
+        self._plan, self._channel, self._actors, self._alive = plan, channel, actors, alive
         self._next_watch = 0.0
-        self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[MessageReceived | CallReturned] = queue.SimpleQueue()
         self._problems: dict[str, Problem] = {}
-        self._questions = Questions(self._send)
-        self._shares = 0  # number of the question whose builds all builders share
+        self._controls = ControlRequests(self._send)
+        self._shares = 0  # number of the control request whose builds all builders share
         self._silent = 0
         self._spans: list[Span] = []
         self._calibrator = Calibrator()
@@ -100,11 +112,13 @@ class Driver:
         self._next_look = 0.0
         self._due: dict[
             str, None
-        ] = {}  # lanes whose calibration is to be timed as soon as their guests are out of the way
+            # lanes whose calibration is to be timed as soon as their borrowers are out of
+            # the way
+        ] = {}
         self._lanes_due = False  # lanes may have to be prepared for a problem
-        local = [] if self._hosts is not None else crew.make(plan, plan.limits)
+        local = [] if self._hosts is not None else actors.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
-        self._guests = guests_of(plan, local)
+        self._borrowers = borrowed_builders(plan, local)
         self._pipeline = Pipeline(
             builders=self._builders,
             runners=self._runners,
@@ -113,7 +127,7 @@ class Driver:
             lane_share=plan.lane_share,
             places={worker.name: worker.place for worker in local},
             prepares=preparing(local),
-            guests=self._guests,
+            borrowers=self._borrowers,
         )
 
     @property
@@ -126,10 +140,12 @@ class Driver:
 
     @property
     def _alone(self) -> bool:
-        """Whether a question has the fleet to itself, or will next: a race, or builds
+        """Whether a control request has the fleet to itself, or will next: a race, or builds
         on the very cores that measure."""
-        ask = self._questions.first
-        return ask is not None and (self._pipeline.alternates or isinstance(ask.what, RaceAsk))
+        control = self._controls.first
+        return control is not None and (
+            self._pipeline.alternates or isinstance(control.what, RunRace)
+        )
 
     @property
     def _at_rest(self) -> bool:
@@ -153,8 +169,8 @@ class Driver:
             event = self._next_event()
             if event is None:
                 self._check_deadlines()
-            elif isinstance(event, Back):
-                self._back(event)
+            elif isinstance(event, CallReturned):
+                self._on_return(event)
             elif event.message is None:
                 return
             else:
@@ -185,9 +201,9 @@ class Driver:
                     f"waiting for a worker of this target to join {self._plan.address}; "
                     f"tuner worker starts one"
                 )
-                self._send(Notice(kind="waiting", message=text))
+                self._send(WaitingForHosts(message=text))
             event = self._next_event()
-            if isinstance(event, Came):
+            if isinstance(event, MessageReceived):
                 if event.message is None:
                     return False
                 self._take(event.message)
@@ -200,21 +216,21 @@ class Driver:
         if self._hosts is None and (
             refusals := [str(one["refused"]) for one in descriptions if "refused" in one]
         ):
-            self._send(Notice(kind="refused", message=refusals[0]))
+            self._send(FleetRefused(message=refusals[0]))
             raise RuntimeError(refusals[0])
         for worker in self._workers.values():
             worker.up = True
         for lane in self._runners:
             self._calibrator.add(lane, time.time())
         if self._hosts is None:
-            # From here on nothing of ours but candidates and guests' compilers runs on
+            # From here on nothing of ours but candidates and borrowers' compilers runs on
             # a lane, and these by turns.
             compilers = {
-                int(one["compiler_pid"]) for one in descriptions if one["name"] in self._guests
+                int(one["compiler_pid"]) for one in descriptions if one["name"] in self._borrowers
             }
             confine_family(self._plan.builder_cores, besides=compilers)
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
-        self._send(Notice(kind="ready", message=text, details=descriptions))
+        self._send(FleetReady(message=text, workers=descriptions))
 
     def _watch(self) -> None:
         """Now and then, whether the node lives. Without it no call ever ends, and
@@ -255,15 +271,15 @@ class Driver:
             described(host, self._plan.limits.isolation, self._plan.target)
             for host in self._hosts.present
         )
-        self._send(Notice(kind="hosts", message=f"{len(present)} machines", details=present))
+        self._send(HostsPresent(message=f"{len(present)} machines", hosts=present))
         for reason in seen.refused:
-            self._send(Notice(kind="worker_refused", message=reason))
+            self._send(WorkerRefused(message=reason))
         for name in seen.gone:
             for worker in [one for one in self._workers.values() if one.host == name]:
                 self._retire(worker)
-            self._send(Notice(kind="worker_lost", message=f"worker {name} is gone"))
+            self._send(WorkerLost(message=f"worker {name} is gone"))
         for host in seen.joined:
-            made = self._crew.make(
+            made = self._actors.make(
                 host, self._plan.limits, host=host.name, threads=self._plan.threads
             )
             self._workers |= {worker.name: worker for worker in made}
@@ -287,14 +303,12 @@ class Driver:
                 {"name": name, "builds": int(worker.builds)}
                 for name, worker in self._workers.items()
             )
-            self._send(
-                Notice(kind="workers", message=f"{len(names)} builders and lanes", details=names)
-            )
+            self._send(WorkersPresent(message=f"{len(names)} builders and lanes", workers=names))
 
     def _retire(self, worker: Worker, reason: str = "its machine is gone") -> None:
         del self._workers[worker.name]
-        if worker.ask is not None:
-            self._questions.refuse(worker.ask, f"{worker.name}: {reason}")
+        if worker.control is not None:
+            self._controls.refuse(worker.control, f"{worker.name}: {reason}")
         self._calibrator.remove(worker.name)
         self._due.pop(worker.name, None)
         self._pipeline.retire(worker.name, reason)
@@ -303,17 +317,17 @@ class Driver:
     def _listen(self) -> None:
         try:
             while True:
-                self._events.put(Came(self._channel.recv()))
+                self._events.put(MessageReceived(self._channel.recv()))
         except (EOFError, OSError):
-            self._events.put(Came(None))
+            self._events.put(MessageReceived(None))
 
-    def _send(self, message: Finished | Notice | Answer) -> None:
+    def _send(self, message: Finished | Notice | ControlReply) -> None:
         with suppress(
             BrokenPipeError, ConnectionResetError
         ):  # the listener sees the end as well and stops the loop
             self._channel.send(message)
 
-    def _next_event(self) -> Came | Back | None:
+    def _next_event(self) -> MessageReceived | CallReturned | None:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
         due += [self._next_watch] if self._hosts is None else [self._next_watch, self._next_look]
@@ -326,22 +340,24 @@ class Driver:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Submit(problem=problem, candidates=candidates, known=known, standing=standing):
+            case Submit(problem=problem, candidates=candidates, known=known, job_share=job_share):
                 self._problems[problem.key], self._lanes_due = problem, True
-                self._pipeline.submit(problem.key, candidates, known, standing)
+                self._pipeline.submit(problem.key, candidates, known, job_share)
             case Abandon(job=job, leaves=leaves):
                 self._pipeline.abandon(job, leaves=leaves)
-            case Ask():
+            case ControlRequest():
                 self._problems[message.problem.key] = message.problem
-                self._questions.add(message)
+                self._controls.add(message)
 
     def _dispatch(self) -> None:
         """Hands out all work there is room for. A race waits for an idle fleet, and
-        nothing builds while it is on; to build for a question, a builder is kept free
+        nothing builds while it is on; to build for a control request, a builder is kept free
         as soon as it has built what it holds."""
-        ask = self._questions.first
+        control = self._controls.first
         self._pipeline.paused = self._alone
-        self._pipeline.reserve(wanted=ask is not None and isinstance(ask.what, BuildAsk))
+        self._pipeline.reserve(
+            wanted=control is not None and isinstance(control.what, BuildFinalists)
+        )
         while (
             measurement := self._pipeline.next_measurement()
         ):  # first: a lane may be waiting, a builder can
@@ -350,35 +366,35 @@ class Driver:
         while build := self._pipeline.next_build():
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
-        if ask is None or (self._alone and not self._at_rest):
+        if control is None or (self._alone and not self._at_rest):
             return
-        match ask.what:
-            case BuildAsk():
-                self._build_contestants(ask)
-            case RaceAsk() if not any(worker.ask for worker in self._workers.values()):
+        match control.what:
+            case BuildFinalists():
+                self._build_contestants(control)
+            case RunRace() if not any(worker.control for worker in self._workers.values()):
                 self._call(
                     self._racing_lane,
                     "race",
-                    ask.problem.key,
-                    [ask.what],
-                    ask=ask,
-                    limit_s=ask.what.limit_s,
+                    control.problem.key,
+                    [control.what],
+                    control=control,
+                    limit_s=control.what.limit_s,
                 )
 
-    def _build_contestants(self, ask: Ask) -> None:
+    def _build_contestants(self, control: ControlRequest) -> None:
         """Gives each builder one after the other where the fleet was at rest when it
         began with them, else the one kept free."""
-        if self._at_rest and self._shares != ask.number:
-            self._shares = ask.number
-            self._foresee_race(ask.problem.key)
-        names = self._builders if self._shares == ask.number else [self._pipeline.reserved]
+        if self._at_rest and self._shares != control.number:
+            self._shares = control.number
+            self._foresee_race(control.problem.key)
+        names = self._builders if self._shares == control.number else [self._pipeline.reserved]
         for name in names:
             if (
                 name
                 and not self._workers[name].deadlines
-                and (request := self._questions.next_build())
+                and (request := self._controls.next_build())
             ):
-                self._call(name, "build", ask.problem.key, [request], ask=ask)
+                self._call(name, "build", control.problem.key, [request], control=control)
 
     @property
     def _racing_lane(self) -> str:
@@ -393,7 +409,7 @@ class Driver:
             self._load(worker, problem)
             worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=True))
             future = worker.handle.foresee_race.remote(problem).future()
-            self._await(Back(worker.name, worker.generation, future, None, "foresight"))
+            self._await(CallReturned(worker.name, worker.generation, future, None, "foresight"))
 
     def _calibrate(self) -> None:
         """Asks the lanes whose turn it is; the answer comes between two of a lane's
@@ -403,7 +419,7 @@ class Driver:
         self._due |= dict.fromkeys(self._calibrator.due(time.time()))
         for name in [
             one for one in self._due if self._pipeline.vacated(one)
-        ]:  # the others' guests build what they hold first
+        ]:  # the others' borrowers build what they hold first
             del self._due[name]
             self._inquire(name, "calibrate", "calibration")
 
@@ -419,7 +435,7 @@ class Driver:
                 worker.preparing or worker.calibrating
             ):  # first of all its band is learned
                 future = worker.prepare(self._problems[key])
-                self._await(Back(name, worker.generation, future, None, "preparation", key))
+                self._await(CallReturned(name, worker.generation, future, None, "preparation", key))
 
     def _inquire(
         self, name: str, method: str, about: Literal["calibration", "description"]
@@ -428,7 +444,7 @@ class Driver:
         worker.calibrating = about == "calibration"
         future: Future[Any] = getattr(worker.handle, method).remote().future()
         worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=about == "description"))
-        self._await(Back(name, worker.generation, future, None, about))
+        self._await(CallReturned(name, worker.generation, future, None, about))
 
     def _call(
         self,
@@ -437,17 +453,17 @@ class Driver:
         problem: str,
         requests: Sequence[object],
         *,
-        ask: Ask | None = None,
+        control: ControlRequest | None = None,
         limit_s: float = 0.0,
     ) -> None:
         worker = self._workers[name]
-        worker.ask, worker.asked_s = ask, time.time()
+        worker.control, worker.control_since_s = control, time.time()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         worker.deadlines.append(
             time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s
         )
-        self._await(Back(name, worker.generation, future, ask))
+        self._await(CallReturned(name, worker.generation, future, control))
 
     def _load(self, worker: Worker, problem: str) -> bool:
         """Tells a worker of a problem; whether it is new to it."""
@@ -457,16 +473,16 @@ class Driver:
         worker.loaded.add(problem)
         return True
 
-    def _await(self, back: Back) -> None:
-        back.future.add_done_callback(lambda done: self._events.put(back))
+    def _await(self, call: CallReturned) -> None:
+        call.future.add_done_callback(lambda done: self._events.put(call))
 
-    def _back(self, event: Back) -> None:
+    def _on_return(self, event: CallReturned) -> None:
         worker = self._workers.get(event.worker)
         if worker is None or event.generation != worker.generation:
             return  # of an actor that has been given up since
         error = event.future.exception()
         if error is not None:
-            self._lose(worker, f"{type(error).__name__}: {error}", event.ask)
+            self._lose(worker, f"{type(error).__name__}: {error}", event.control)
             return
         worker.up = True
         if event.about == "preparation":
@@ -487,15 +503,15 @@ class Driver:
         if event.about == "description":
             self._described_later(worker, results)
             return
-        self._silent, worker.ask = 0, None
-        if event.ask is not None:
-            others = any(other.ask is event.ask for other in self._workers.values())
+        self._silent, worker.control = 0, None
+        if event.control is not None:
+            others = any(other.control is event.control for other in self._workers.values())
             held = (
                 ()
                 if worker.builds
-                else (self._pipeline.raced(worker.name, worker.asked_s, time.time()),)
+                else (self._pipeline.raced(worker.name, worker.control_since_s, time.time()),)
             )
-            self._questions.part(event.ask, results, last=not others, spans=held)
+            self._controls.part(event.control, results, last=not others, spans=held)
         elif worker.builds:
             self._pipeline.built(event.worker, results)
         else:
@@ -508,7 +524,7 @@ class Driver:
             return
         if self._hosts is None:
             raise RuntimeError(str(said["refused"]))  # no lane could take its place
-        self._send(Notice(kind="worker_refused", message=f"{worker.name}: {said['refused']}"))
+        self._send(WorkerRefused(message=f"{worker.name}: {said['refused']}"))
         self._retire(worker, str(said["refused"]))
 
     def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
@@ -530,9 +546,9 @@ class Driver:
                 if found.drained
                 else f"lane {worker.name} measures again"
             )
-            self._send(Notice(kind="drift", message=said))
+            self._send(LaneDrift(message=said))
 
-    def _lose(self, worker: Worker, reason: str, ask: Ask | None) -> None:
+    def _lose(self, worker: Worker, reason: str, control: ControlRequest | None) -> None:
         self._silent += 1
         if self._silent > MAX_SILENT_REPLACEMENTS:
             raise RuntimeError(
@@ -541,16 +557,16 @@ class Driver:
         started = worker.up
         worker.replace()
         self._inquire(worker.name, "describe", "description")
-        if ask is not None:
-            self._questions.refuse(ask, reason)
+        if control is not None:
+            self._controls.refuse(control, reason)
         self._pipeline.lost(worker.name, reason, started=started)
-        self._send(Notice(kind="worker_lost", message=f"{worker.name}: {reason}"))
+        self._send(WorkerLost(message=f"{worker.name}: {reason}"))
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
         for worker in self._workers.values():
             if worker.deadlines and worker.deadlines[0] <= now:
-                self._lose(worker, "gave no answer in time", worker.ask)
+                self._lose(worker, "gave no answer in time", worker.control)
 
     def _flush(self) -> None:
         for library in self._pipeline.spent():
@@ -578,7 +594,7 @@ def _runs(node: subprocess.Popen[bytes]) -> bool:
     return node.poll() is None
 
 
-def main(descriptor: str, directory: str, crew: Crew) -> None:
+def main(descriptor: str, directory: str, actors: ActorFactory) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
     plan: FleetPlan = channel.recv()
@@ -587,12 +603,12 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
         if plan.address is None:
             alive = cluster.start(
                 Path(directory),
-                cpus=len(plan.builder_cores) + len(plan.guest_cores) + len(plan.lanes),
+                cpus=len(plan.builder_cores) + len(plan.lent_cores) + len(plan.lanes),
             )
         else:
             node = cluster.join(Path(directory), plan.address, resources={})
             alive = partial(_runs, node)
-        driver = Driver(plan, channel, crew, alive)
+        driver = Driver(plan, channel, actors, alive)
         try:
             driver.run()
         finally:
@@ -610,4 +626,4 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Crew())
+    main(sys.argv[1], sys.argv[2], ActorFactory())

@@ -21,8 +21,8 @@ from tuner.workers.fleet.messages import (
     Measured,
     MeasureRequest,
     Problem,
-    RaceAsk,
     RaceOutcome,
+    RunRace,
 )
 from tuner.workers.fleet.runner import raced, wanted
 from tuner.workers.fleet.shipping import unpacked
@@ -77,14 +77,15 @@ class GpuLaneRunner:
             )
         return measured
 
-    def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
+    def race(self, problem_key: str, asks: Sequence[RunRace]) -> list[RaceOutcome]:
         refusal = self._prepare(problem_key)
         if refusal is not None:
             raise RuntimeError(
                 refusal.message
             )  # the driver replaces this runner and the promotion asks again
         return [
-            raced(ask, FreshProcesses(self._runner), self._limits, self._storage) for ask in asks
+            raced(control, FreshProcesses(self._runner), self._limits, self._storage)
+            for control in asks
         ]
 
     def close(self) -> None:

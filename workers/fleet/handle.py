@@ -22,18 +22,24 @@ from tuner.workers.fleet import session
 from tuner.workers.fleet.channel import Child, spawn
 from tuner.workers.fleet.messages import (
     Abandon,
-    Answer,
-    Ask,
-    BuildAsk,
+    BuildFinalists,
     Built,
+    ControlReply,
+    ControlRequest,
     Finished,
     FleetPlan,
     Library,
-    Notice,
     Problem,
-    RaceAsk,
     RaceOutcome,
+    RunRace,
     Submit,
+)
+from tuner.workers.fleet.notices import (
+    FleetReady,
+    FleetRefused,
+    Notice,
+    WaitingForHosts,
+    WorkersPresent,
 )
 from tuner.workers.fleet.shipping import packed_contestant, unpacked
 
@@ -56,7 +62,7 @@ class DriverLost:
     reason: str
 
 
-Inbound = Finished | Notice | Answer | DriverLost
+Inbound = Finished | Notice | ControlReply | DriverLost
 
 
 class Fleet:
@@ -76,9 +82,9 @@ class Fleet:
         ] = []  # all there were: what a killed driver's processes wrote late goes at the end
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._restarts = 0
-        self._questions = 0
+        self._controls = 0
         self._pids: tuple[dict[str, int | str], ...] = ()
-        self._stations = (1, 1)
+        self._slots = (1, 1)
 
     @property
     def driver_pid(self) -> int | None:
@@ -91,11 +97,11 @@ class Fleet:
         return self._pids
 
     @property
-    def stations(self) -> tuple[int, int]:
+    def slots(self) -> tuple[int, int]:
         """How many builders and lanes there are; in a cluster they come and go."""
         if self.plan.address is None:
-            return len(self.plan.builder_cores) + len(self.plan.guest_cores), len(self.plan.lanes)
-        return self._stations
+            return len(self.plan.builder_cores) + len(self.plan.lent_cores), len(self.plan.lanes)
+        return self._slots
 
     def start(self) -> None:
         """Starts the driver without waiting for it."""
@@ -151,16 +157,16 @@ class Fleet:
                     deadline, waits = time.monotonic() + timeout_s, False
                     self._kill()
                     self.start()
-                if isinstance(message, Notice) and message.kind == "waiting":
+                if isinstance(message, WaitingForHosts):
                     deadline, waits = math.inf, True
                     on_waiting(message.message)
-                if isinstance(message, Notice) and message.kind == "workers":
+                if isinstance(message, WorkersPresent):
                     deadline = time.monotonic() + timeout_s  # somebody came, and is starting
-                if isinstance(message, Notice) and message.kind == "refused":
+                if isinstance(message, FleetRefused):
                     raise FleetError(message.message)
                 self._note(message)
-                if isinstance(message, Notice) and message.kind == "ready":
-                    self._pids = tuple(dict(one) for one in message.details)
+                if isinstance(message, FleetReady):
+                    self._pids = tuple(dict(one) for one in message.workers)
                     self._note_isolation()
                     return
 
@@ -215,44 +221,44 @@ class Fleet:
         return message
 
     def _note(self, message: Inbound) -> None:
-        if isinstance(message, Notice) and message.kind == "workers":
-            builders = sum(int(one["builds"]) for one in message.details)
-            self._stations = builders, len(message.details) - builders
+        if isinstance(message, WorkersPresent):
+            builders = sum(int(one["builds"]) for one in message.workers)
+            self._slots = builders, len(message.workers) - builders
 
-    def ask(
+    def request_control(
         self,
         problem: Problem,
-        what: BuildAsk | RaceAsk,
+        what: BuildFinalists | RunRace,
         *,
         timeout_s: float,
         check: Callable[[], None] | None = None,
-    ) -> Answer:
-        """Puts a question to the idle fleet and waits. A lost driver or worker is an
+    ) -> ControlReply:
+        """Puts a control request to the idle fleet and waits. A lost driver or worker is an
         answer with an error."""
-        number = self.question(problem, what)
+        number = self.send_control(problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             if check is not None:
                 check()
             message = self.receive(min(left, 0.25))
-            if isinstance(message, Answer) and message.number == number:
+            if isinstance(message, ControlReply) and message.number == number:
                 return self.unpacked(message)
             if isinstance(message, DriverLost):
                 self.restart()
-                return Answer(number=number, value=(), error=message.reason)
-        return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+                return ControlReply(number=number, value=(), error=message.reason)
+        return ControlReply(number=number, value=(), error=f"no answer within {timeout_s:g} s")
 
-    def question(self, problem: Problem, what: BuildAsk | RaceAsk) -> int:
-        """Puts a question without waiting; the number under which the answer will come."""
-        self._questions += 1
-        if self.plan.address is not None and isinstance(what, RaceAsk):
+    def send_control(self, problem: Problem, what: BuildFinalists | RunRace) -> int:
+        """Puts a control request without waiting; the number under which the answer will come."""
+        self._controls += 1
+        if self.plan.address is not None and isinstance(what, RunRace):
             what = replace(
                 what, contestants=tuple(packed_contestant(one) for one in what.contestants)
             )
-        self._send(Ask(number=self._questions, problem=problem, what=what))
-        return self._questions
+        self._send(ControlRequest(number=self._controls, problem=problem, what=what))
+        return self._controls
 
-    def unpacked(self, answer: Answer) -> Answer:
+    def unpacked(self, answer: ControlReply) -> ControlReply:
         """The answer with the files of its builds on this machine."""
         return replace(answer, value=tuple(self._unpacked(one) for one in answer.value))
 
@@ -278,7 +284,7 @@ class Fleet:
         if self._session is not None:
             session.remove_session(self._session)
 
-    def _send(self, message: Submit | Abandon | Ask) -> None:
+    def _send(self, message: Submit | Abandon | ControlRequest) -> None:
         if self._child is None:
             raise FleetError("the fleet is closed")
         with suppress(OSError):  # a lost driver is seen by the listener, which says so

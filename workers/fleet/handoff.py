@@ -1,8 +1,8 @@
-"""A lane's letterbox: by it a builder of the same machine hands over a candidate at
+"""A lane's hand-off queue: by it a builder of the same machine hands over a candidate at
 once, and the lane has a head start.
 
 The driver, which learns of the build meanwhile, sends the candidate as it sends all
-others, and gets what the lane began. A letter alone decides nothing: one that is lost,
+others, and gets what the lane began. A hand-off message alone decides nothing: one that is lost,
 late, or about what the driver does not send costs at most the measurement.
 """
 
@@ -21,7 +21,7 @@ LONGEST = 4096  # bytes: what a pipe takes whole or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class HandoffMessage:
     """A candidate that a lane may begin with."""
 
     problem: str  # key
@@ -41,8 +41,8 @@ class Letter:
         return json.dumps(document).encode() + b"\n"
 
 
-def decoded(line: bytes, storage: Path) -> Letter | None:
-    """The letter of a line; None for what is none, or names a library elsewhere than in
+def decoded(line: bytes, storage: Path) -> HandoffMessage | None:
+    """The hand-off message of a line; None for what is none, or names a library elsewhere than in
     `storage`."""
     try:
         said = json.loads(line)
@@ -51,52 +51,54 @@ def decoded(line: bytes, storage: Path) -> Letter | None:
         )
         best_s = None if said["best_s"] is None else float(said["best_s"])
         request = MeasureRequest(number=int(said["number"]), library=library, best_s=best_s)
-        letter = Letter(problem=str(said["problem"]), request=request)
+        handoff = HandoffMessage(problem=str(said["problem"]), request=request)
     except (ValueError, KeyError, TypeError):
         return None
-    return letter if Path(library.path).parent == storage else None
+    return handoff if Path(library.path).parent == storage else None
 
 
-def letterbox(storage: Path, lane: str) -> Path:
-    """Where a lane's letters go, among the libraries that builders and lanes of a machine share."""
+def handoff_path(storage: Path, lane: str) -> Path:
+    """Where a lane's hand-off messages go, among the libraries that builders and lanes
+    of a machine share."""
     return storage / f".letters-{lane.replace('/', '+')}"
 
 
-def post(storage: Path, lane: str, letter: Letter) -> None:
-    """Leaves the letter, where the lane is there to take it."""
-    line = letter.encoded()
+def post(storage: Path, lane: str, handoff: HandoffMessage) -> None:
+    """Leaves the hand-off message, where the lane is there to take it."""
+    line = handoff.encoded()
     if len(line) > LONGEST:
         return
-    with suppress(OSError):  # no lane, or one with unread letters: the driver's way remains
-        box = os.open(letterbox(storage, lane), os.O_WRONLY | os.O_NONBLOCK)
+    # no lane, or one with unread hand-off messages: the driver's way remains
+    with suppress(OSError):
+        box = os.open(handoff_path(storage, lane), os.O_WRONLY | os.O_NONBLOCK)
         try:
             os.write(box, line)
         finally:
             os.close(box)
 
 
-class Letterbox:
+class HandoffQueue:
     """The lane's side."""
 
     def __init__(self, storage: Path, lane: str) -> None:
         """In the place of one that a lane of this name left."""
-        self._storage, path = storage, letterbox(storage, lane)
+        self._storage, path = storage, handoff_path(storage, lane)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
         self._box = os.open(
             path, os.O_RDWR
-        )  # to write as well: else it would end with each letter's writer
+        )  # to write as well: else it would end with each hand-off message's writer
 
-    def letters(self) -> Iterator[Letter]:
+    def handoffs(self) -> Iterator[HandoffMessage]:
         """Each as it comes, until `close`."""
         while True:
             for line in os.read(self._box, LONGEST * 16).splitlines():
                 if not line:
                     return
-                letter = decoded(line, self._storage)
-                if letter is not None:
-                    yield letter
+                handoff = decoded(line, self._storage)
+                if handoff is not None:
+                    yield handoff
 
     def close(self) -> None:
-        """Ends `letters`."""
+        """Ends `hand-off messages`."""
         os.write(self._box, b"\n")

@@ -21,7 +21,8 @@ from ray.exceptions import RayError
 
 from tuner.workers.fleet import cluster, session
 from tuner.workers.fleet.channel import parent_channel
-from tuner.workers.fleet.messages import HostPlan, Notice
+from tuner.workers.fleet.messages import HostPlan
+from tuner.workers.fleet.notices import ClusterLost, FleetReady, FleetRefused
 
 # of the actors' names; a host that joins again has another one, since the cluster may
 # still know the old one
@@ -82,15 +83,15 @@ def main(descriptor: str, directory: str) -> None:
         actor = ray.remote(num_cpus=0, resources={resource(plan.name): PLACE}, max_restarts=0)(Host)
         host = actor.options(name=f"{PREFIX}{plan.name}/{secrets.token_hex(4)}").remote(plan)
         cluster.answer(host.describe.remote(), node)
-        channel.send(Notice(kind="ready", message=f"worker {plan.name} joined {plan.address}"))
+        channel.send(FleetReady(message=f"worker {plan.name} joined {plan.address}"))
         while not channel.poll(BEAT_S) and node.poll() is None:
             refused = cluster.answer(host.refused.remote(), node)
             if refused:
-                channel.send(Notice(kind="refused", message=refused))
+                channel.send(FleetRefused(message=refused))
                 return
     except (RayError, cluster.ClusterUnreachable, EOFError, OSError) as error:
         with suppress(OSError):
-            channel.send(Notice(kind="lost", message=f"the cluster was lost: {error}"))
+            channel.send(ClusterLost(message=f"the cluster was lost: {error}"))
     finally:
         cluster.leave(node)
         session.remove_session(Path(directory))

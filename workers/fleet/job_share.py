@@ -18,18 +18,18 @@ from typing import TypeVar
 from tuner.workers.fleet.affinity import confined
 from tuner.workers.fleet.handle import STOP_TIMEOUT_S, DriverLost, Fleet, FleetError, Inbound
 from tuner.workers.fleet.messages import (
-    Answer,
-    BuildAsk,
+    BuildFinalists,
+    ControlReply,
     Finished,
     FleetPlan,
-    Notice,
     Problem,
-    RaceAsk,
     Report,
+    RunRace,
     Span,
     Submit,
 )
-from tuner.workers.fleet.policy import Standing
+from tuner.workers.fleet.notices import HostsPresent, Notice
+from tuner.workers.fleet.policy import JobShare
 
 LISTEN_S = 0.2  # how soon the listener sees that the fleet is closed
 OnHosts = Callable[[Sequence[Mapping[str, int | str]]], None]
@@ -43,8 +43,8 @@ class SharedFleet:
         """`on_hosts` is told every few seconds which machines of a cluster are there."""
         self._fleet, self._on_hosts = fleet, on_hosts
         self._lock = threading.Lock()  # around what is sent, and around the shares
-        self._shares: dict[str, Share] = {}
-        self._asked: dict[int, Share] = {}
+        self._shares: dict[str, JobChannel] = {}
+        self._asked: dict[int, JobChannel] = {}
         self._closed, self._ready = threading.Event(), threading.Event()
         self._restarting = False
         self._waiting = ""  # for what, before it is ready for the first time
@@ -57,8 +57,8 @@ class SharedFleet:
         return self._fleet.plan
 
     @property
-    def stations(self) -> tuple[int, int]:
-        return self._fleet.stations
+    def slots(self) -> tuple[int, int]:
+        return self._fleet.slots
 
     @property
     def broken(self) -> FleetError | None:
@@ -89,20 +89,20 @@ class SharedFleet:
         self._raise_if_broken()
 
     @contextmanager
-    def joined(self, standing: Standing) -> Iterator[Share]:
+    def joined(self, job_share: JobShare) -> Iterator[JobChannel]:
         """A job's share of the fleet, from its first candidate to its last; its process
         is kept off the lanes meanwhile."""
-        share = Share(self, standing)
+        share = JobChannel(self, job_share)
         with self._lock:
             share.lost = self._restarting
-            self._shares[standing.job] = share
+            self._shares[job_share.job] = share
         try:
             with self._confinement.within(self._fleet.plan.builder_cores):
                 yield share
         finally:
             share.leave()
             with self._lock:
-                del self._shares[standing.job]
+                del self._shares[job_share.job]
 
     def close(self) -> None:
         """Idempotent. A job that still had a share is told."""
@@ -119,26 +119,28 @@ class SharedFleet:
     # -- for the shares
     # ------------------------------------------------------------------------------
 
-    def send(self, share: Share, message: Submit) -> None:
+    def send(self, share: JobChannel, message: Submit) -> None:
         with self._lock:
             # else it is submitted again with all that is in flight, once the share has
             # seen the loss
             if not share.lost:
                 self._fleet.submit(message)
 
-    def abandon(self, share: Share, *, leaves: bool) -> None:
+    def abandon(self, share: JobChannel, *, leaves: bool) -> None:
         with self._lock:
             if not share.lost and not self._closed.is_set():
-                self._fleet.abandon(share.standing.job, leaves=leaves)
+                self._fleet.abandon(share.job_share.job, leaves=leaves)
 
-    def question(self, share: Share, problem: Problem, what: BuildAsk | RaceAsk) -> int:
+    def send_control(
+        self, share: JobChannel, problem: Problem, what: BuildFinalists | RunRace
+    ) -> int:
         """The number under which the answer will come."""
         with self._lock:
-            number = self._fleet.question(problem, what) if not share.lost else 0
+            number = self._fleet.send_control(problem, what) if not share.lost else 0
             self._asked[number] = share
             return number
 
-    def unpacked(self, answer: Answer) -> Answer:
+    def unpacked(self, answer: ControlReply) -> ControlReply:
         return self._fleet.unpacked(answer)
 
     # -- the listener
@@ -189,12 +191,12 @@ class SharedFleet:
                     share.put(
                         Finished(reports=tuple(told.get(job, ())), spans=tuple(done.get(job, ())))
                     )
-            case Answer(number=number):
+            case ControlReply(number=number):
                 with self._lock:
                     asker = self._asked.pop(number, None)
                 if asker is not None:
                     asker.put(message)
-            case Notice(kind="hosts", details=hosts):
+            case HostsPresent(hosts=hosts):
                 self._on_hosts(hosts)
             case Notice():
                 with self._lock:
@@ -220,14 +222,14 @@ class SharedFleet:
             raise FleetError(str(self._broken))
 
 
-class Share:
+class JobChannel:
     """The fleet as one job sees it. Used by the job's thread alone."""
 
-    def __init__(self, shared: SharedFleet, standing: Standing) -> None:
+    def __init__(self, shared: SharedFleet, job_share: JobShare) -> None:
         self._shared = shared
         self._inbox: queue.SimpleQueue[Inbound | FleetError] = queue.SimpleQueue()
         self._deadline: float | None = None  # of the workload's budget of time
-        self.standing = standing
+        self.job_share = job_share
         self.lost = False  # the driver was lost and this share has not seen it yet
 
     @property
@@ -235,22 +237,22 @@ class Share:
         return self._shared.plan
 
     @property
-    def stations(self) -> tuple[int, int]:
+    def slots(self) -> tuple[int, int]:
         """How many builders and lanes there are."""
-        return self._shared.stations
+        return self._shared.slots
 
     def stands(self, *, trials_left: int, seconds_left: float | None, memory_bytes: int) -> None:
         """What the job has before it, from the next submission on."""
         self._deadline = None if seconds_left is None else time.monotonic() + seconds_left
-        self.standing = replace(self.standing, trials_left=trials_left, memory_bytes=memory_bytes)
+        self.job_share = replace(self.job_share, trials_left=trials_left, memory_bytes=memory_bytes)
 
     def put(self, message: Inbound | FleetError) -> None:
         self._inbox.put(message)
 
     def submit(self, message: Submit) -> None:
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        self.standing = replace(self.standing, seconds_left=left)
-        self._shared.send(self, replace(message, standing=self.standing))
+        self.job_share = replace(self.job_share, seconds_left=left)
+        self._shared.send(self, replace(message, job_share=self.job_share))
 
     def abandon(self) -> None:
         """Forgets what is in flight."""
@@ -277,32 +279,32 @@ class Share:
             self._inbox.put(message)
             raise FleetError(str(message))
         if isinstance(message, Finished):
-            left = max(0, self.standing.trials_left - len(message.reports))
-            self.standing = replace(self.standing, trials_left=left)
+            left = max(0, self.job_share.trials_left - len(message.reports))
+            self.job_share = replace(self.job_share, trials_left=left)
         return message
 
-    def ask(
+    def request_control(
         self,
         problem: Problem,
-        what: BuildAsk | RaceAsk,
+        what: BuildFinalists | RunRace,
         *,
         timeout_s: float,
         check: Callable[[], None] | None = None,
-    ) -> Answer:
-        """Puts a question while no candidate of the job is in flight, and waits. A lost
+    ) -> ControlReply:
+        """Puts a control request while no candidate of the job is in flight, and waits. A lost
         driver is an answer with an error."""
-        number = self._shared.question(self, problem, what)
+        number = self._shared.send_control(self, problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             if check is not None:
                 check()
             message = self.receive(min(left, 0.25))
-            if isinstance(message, Answer) and message.number == number:
+            if isinstance(message, ControlReply) and message.number == number:
                 return self._shared.unpacked(message)
             if isinstance(message, DriverLost):
                 self.restart()
-                return Answer(number=number, value=(), error=message.reason)
-        return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+                return ControlReply(number=number, value=(), error=message.reason)
+        return ControlReply(number=number, value=(), error=f"no answer within {timeout_s:g} s")
 
 
 class _Confinement:

@@ -1,7 +1,7 @@
 """Lanes: which cores of a machine measure, one thing at a time, and which are left to build.
 
 Pure data. While a lane measures, its cores belong to its runner alone. Where few
-builders feed it, a guest builds on one of them in between; where a kernel needs every
+builders feed it, a borrower builds on one of them in between; where a kernel needs every
 core, building and measuring take turns.
 """
 
@@ -23,7 +23,7 @@ class LanePlan:
     lanes: tuple[Lane, ...]
     builder_cores: tuple[int, ...]  # ascending; one builder for each
     alternates: bool  # building and measuring take turns, because a lane needs every core
-    guest_cores: tuple[
+    lent_cores: tuple[
         int, ...
     ] = ()  # of lanes: one builder more on each, which builds while its lane measures nothing
 

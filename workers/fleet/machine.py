@@ -17,7 +17,7 @@ SYSFS = Path("/sys/devices/system/node")
 # 300 MB
 BUILDERS_PER_LANE = 8
 # builders that keep a lane busy with candidates that build fast; with fewer it lends a
-# core to a guest
+# core to a borrower
 BUSY = 3
 
 
@@ -55,7 +55,7 @@ def plan_machine(
     detected one: a lane for each NUMA node.
 
     `builders` bounds their number; 0 is one for each core that does not measure, up to
-    BUILDERS_PER_LANE for a lane, and a guest on each lane of a detected plan where
+    BUILDERS_PER_LANE for a lane, and a borrower on each lane of a detected plan where
     those are few.
     """
     if declared:
@@ -67,8 +67,8 @@ def plan_machine(
     few = not (declared or builders or plan.alternates) and len(plan.builder_cores) < BUSY * len(
         plan.lanes
     )
-    guests = tuple(lane.cores[0] for lane in plan.lanes) if few else ()
-    return replace(plan, builder_cores=plan.builder_cores[:most], guest_cores=guests)
+    borrowers = tuple(lane.cores[0] for lane in plan.lanes) if few else ()
+    return replace(plan, builder_cores=plan.builder_cores[:most], lent_cores=borrowers)
 
 
 def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 0) -> LanePlan:

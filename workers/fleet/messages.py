@@ -13,7 +13,7 @@ from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
 from tuner.spaces.core.space import Config
 from tuner.target.target import Target
-from tuner.workers.fleet.policy import PolicyName, Standing
+from tuner.workers.fleet.policy import JobShare, PolicyName
 from tuner.workload.workload import Workload
 
 
@@ -42,7 +42,7 @@ class Library:
     symbol: str  # the function it exports
     resources: Resources | None = field(
         default=None, compare=False
-    )  # what it takes of a GPU; letters leave it out
+    )  # what it takes of a GPU; hand-off messages leave it out
     files: Mapping[str, bytes] = field(
         default_factory=dict
     )  # those files by suffix, where they travel to another machine
@@ -155,7 +155,7 @@ class FleetPlan:
     alternates: bool
     limits: Limits
     storage: str  # directory of the built libraries, shared by all workers of the machine
-    guest_cores: tuple[int, ...] = ()  # of lanes that lend them to a builder in between
+    lent_cores: tuple[int, ...] = ()  # of lanes that lend them to a builder in between
     address: str | None = None  # of an existing cluster; None starts a local one
     threads: int = 1  # of the kernels: a host's shorter lanes are not used
     target: str = ""  # key; hosts of a cluster that are for another target are left alone
@@ -173,7 +173,7 @@ class Submit:
     known: Mapping[
         str, Outcome
     ]  # outcomes of libraries measured in earlier runs of the job, by hash
-    standing: Standing = field(default_factory=Standing)  # of the job they belong to
+    job_share: JobShare = field(default_factory=JobShare)  # of the job they belong to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class Report:
 
     problem: str  # key
     trial: Trial
-    # the lane that measured it, or the builder that refused it; empty for a twin and
+    # the lane that measured it, or the builder that refused it; empty for a duplicate and
     # for what was given up
     worker: str
     attempts: int  # how often it was sent out
@@ -223,7 +223,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildAsk:
+class BuildFinalists:
     """Build these outside of any trial, and keep all of it."""
 
     requests: tuple[BuildRequest, ...]
@@ -238,15 +238,25 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finalist:
-    """What the race found out about one contestant."""
+class Ranked:
+    """A contestant that was verified, and how long it took in the race."""
 
     name: str
-    failure: Failed | None  # why it is out of the race; the numbers are 0 then
     median_s: float
     ci95_s: tuple[float, float]
     max_rel_error: float  # over all verified inputs
     samples: int  # timed, over all processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disqualified:
+    """A contestant that failed, and is out of the race."""
+
+    name: str
+    failure: Failed
+
+
+Finalist = Ranked | Disqualified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +267,7 @@ class RaceOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaceAsk:
+class RunRace:
     """Verify and time these in turn, in fresh processes, on one lane while nothing builds."""
 
     contestants: tuple[Contestant, ...]
@@ -267,29 +277,20 @@ class RaceAsk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """To the driver: a question outside the pipeline. Builds are answered by one
+class ControlRequest:
+    """To the driver: a control request outside the pipeline. Builds are answered by one
     builder while all else goes on, a race is held once the fleet is idle."""
 
     number: int
     problem: Problem
-    what: BuildAsk | RaceAsk
+    what: BuildFinalists | RunRace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    number: int  # of the question
+class ControlReply:
+    number: int  # of the control request
     value: tuple[
         Built | RaceOutcome, ...
     ]  # what was asked for: builds in the order of their requests, or one outcome
     error: str | None  # why there is no value
     spans: tuple[Span, ...] = ()  # of the lane that was held for it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """From the driver: something an operator wants to know."""
-
-    kind: str  # ready, worker_lost
-    message: str
-    details: tuple[Mapping[str, int | str], ...] = ()

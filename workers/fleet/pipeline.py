@@ -5,7 +5,7 @@ Pure and on an injected clock, so that it is tested with thousands of simulated 
 `driver.py` carries out what it decides. Whose candidates are next is the policy's to
 say (demand.py); those of one job are built in order and measured first come, first
 served. A lane is handed work whenever a built candidate waits, unless its code is
-measured already (twins.py).
+measured already (duplicates.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import ceil
 
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.workers.fleet.candidates import Item, take
-from tuner.workers.fleet.dedup import Twins
+from tuner.workers.fleet.dedup import Deduplication
 from tuner.workers.fleet.demand import Demand
 from tuner.workers.fleet.messages import (
     BuildRequest,
@@ -28,8 +28,8 @@ from tuner.workers.fleet.messages import (
     Report,
     Span,
 )
-from tuner.workers.fleet.policy import POLICIES, LaneShare, Place, PolicyName, Standing
-from tuner.workers.fleet.worker_slot import ANYTHING, Station
+from tuner.workers.fleet.policy import POLICIES, JobShare, LaneShare, Place, PolicyName
+from tuner.workers.fleet.worker_slot import ANYTHING, WorkerSlot
 
 MAX_RETRIES = (
     3  # a candidate that loses its worker more often is quarantined: it is what kills them
@@ -42,7 +42,7 @@ ALTERNATING_CHUNK = (
     8  # candidates built before a lane that shares its cores with the builder measures them
 )
 
-UNSHARED = Standing()  # of the only job there is
+UNSHARED = JobShare()  # of the only job there is
 
 
 class Pipeline:
@@ -59,17 +59,17 @@ class Pipeline:
         lane_share: float = 1.0,
         places: Mapping[str, Place] | None = None,
         prepares: Collection[str] = (),
-        guests: Mapping[str, str] | None = None,
+        borrowers: Mapping[str, str] | None = None,
     ) -> None:
         """`places`: what each runner's lane offers; one that is not named takes
         everything. `prepares`: runners that are given a problem's candidates only once
-        they are `prepared` for it. `guests`: builders, each with the lane that lends it
+        they are `prepared` for it. `borrowers`: builders, each with the lane that lends it
         a core."""
-        self.builders: dict[str, Station] = {}
-        self.runners: dict[str, Station] = {}
+        self.builders: dict[str, WorkerSlot] = {}
+        self.runners: dict[str, WorkerSlot] = {}
         self._alternates = False
         self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
-        self._twins = Twins()
+        self._deduplication = Deduplication()
         self._reports: list[Report] = []
         self._spans: list[Span] = []
         self._spent: list[Library] = []
@@ -83,9 +83,9 @@ class Pipeline:
             places=places,
             prepares=prepares,
         )
-        for builder, runner in (guests or {}).items():
-            guest, lane = self.builders[builder], self.runners[runner]
-            guest.host, guest.depth, lane.guest = lane, 1, guest
+        for builder, runner in (borrowers or {}).items():
+            borrower, lane = self.builders[builder], self.runners[runner]
+            borrower.host, borrower.depth, lane.borrower = lane, 1, borrower
 
     def add(
         self,
@@ -96,40 +96,38 @@ class Pipeline:
         places: Mapping[str, Place] | None = None,
         prepares: Collection[str] = (),
     ) -> None:
-        """The stations of a machine that joined."""
-        self.builders |= {name: Station(name) for name in builders}
+        """The slots of a machine that joined."""
+        self.builders |= {name: WorkerSlot(name) for name in builders}
         for name in runners:
             place, prepared = (
                 (places or {}).get(name, ANYTHING),
                 set[str]() if name in prepares else None,
             )
-            self.runners[name] = Station(name, place=place, prepared=prepared)
+            self.runners[name] = WorkerSlot(name, place=place, prepared=prepared)
         self._alternates = self._alternates or alternates
         self._equip()
 
     def retire(self, worker: str, reason: str) -> None:
-        """A station is gone for good: what it held is tried again elsewhere."""
+        """A slot is gone for good: what it held is tried again elsewhere."""
         self.lost(worker, reason)
         self.builders.pop(worker, None)
         self.runners.pop(worker, None)
         self._equip()
 
     def _equip(self) -> None:
-        self._demand.stations(
-            (station.place for station in self.runners.values()), len(self.builders)
-        )
+        self._demand.slots((slot.place for slot in self.runners.values()), len(self.builders))
 
     def unprepared(self) -> list[tuple[str, str]]:
         """Lanes, each with a problem that it should be made ready for: candidates are
         on their way to lanes like that."""
         wanted = [(queue, problem) for queue in self._demand for problem in queue.problems]
-        building = (batch[0] for station in self.builders.values() for batch in station.batches)
+        building = (batch[0] for slot in self.builders.values() for batch in slot.batches)
         wanted += [(item.queue, item.problem) for item in building if not item.abandoned]
         found = {
             (name, problem): None
             for queue, problem in wanted
-            for name, station in self.runners.items()
-            if not station.takes(problem) and station.place.fits(queue.account.standing)
+            for name, slot in self.runners.items()
+            if not slot.takes(problem) and slot.place.fits(queue.account.job_share)
         }
         return list(found)
 
@@ -144,7 +142,7 @@ class Pipeline:
         self.runners[runner].drained = drained
 
     def vacated(self, runner: str) -> bool:
-        """Whether a lane's guest is out of the way; it is given nothing new until the
+        """Whether a lane's borrower is out of the way; it is given nothing new until the
         lane is `shared` again."""
         lane = self.runners[runner]
         lane.asked = True
@@ -156,7 +154,7 @@ class Pipeline:
 
     def reserve(self, *, wanted: bool) -> None:
         """Keeps one builder free, the least busy one, for as long as that is wanted: it
-        is to answer a question."""
+        is to answer a control request."""
         if not wanted:
             self.reserved = ""
         elif self.reserved not in self.builders:
@@ -175,14 +173,14 @@ class Pipeline:
         problem: str,
         candidates: Iterable[Candidate],
         known: Mapping[str, Outcome] | None = None,
-        standing: Standing = UNSHARED,
+        job_share: JobShare = UNSHARED,
     ) -> None:
         """Takes candidates of the problem with this key, of one job. `known` are
         outcomes by library hash, from earlier runs."""
         for sha256, outcome in (known or {}).items():
-            self._twins.remember(sha256, outcome)
+            self._deduplication.remember(sha256, outcome)
             self._note_time(problem, outcome)
-        self._demand.submit(standing, problem, candidates)
+        self._demand.submit(job_share, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:
         """The oldest batch of a builder came back."""
@@ -204,35 +202,33 @@ class Pipeline:
 
     def measured(self, runner: str, results: Sequence[Measured]) -> None:
         """The oldest batch of a runner came back."""
-        station = self.runners[runner]
-        batch = station.batches.popleft()
+        slot = self.runners[runner]
+        batch = slot.batches.popleft()
         batch[0].queue.account.measuring -= len(batch)
         for item, result in zip(batch, results, strict=True):
             held_s = result.ended_s - result.started_s
             self._demand.measured(item.queue, held_s, result.ended_s)
-            if station.idle_since is not None and result.started_s > station.idle_since:
-                self._spans.append(
-                    _span(runner, "idle", item, station.idle_since, result.started_s)
-                )
-            station.idle_since = result.ended_s
+            if slot.idle_since is not None and result.started_s > slot.idle_since:
+                self._spans.append(_span(runner, "idle", item, slot.idle_since, result.started_s))
+            slot.idle_since = result.ended_s
             self._spans.append(_span(runner, "wait", item, item.ready_s, result.started_s))
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
             self._settle(item, result.outcome, runner, held_s)
 
     def raced(self, runner: str, started_s: float, ended_s: float) -> Span:
         """A lane was held by a race; the span that says so. It was not idle meanwhile."""
-        station = self.runners[runner]
-        if station.idle_since is not None and started_s > station.idle_since:
+        slot = self.runners[runner]
+        if slot.idle_since is not None and started_s > slot.idle_since:
             self._spans.append(
                 Span(
                     worker=runner,
                     activity="idle",
                     number=None,
-                    started_s=station.idle_since,
+                    started_s=slot.idle_since,
                     ended_s=started_s,
                 )
             )
-        station.idle_since = ended_s
+        slot.idle_since = ended_s
         return Span(
             worker=runner,
             activity="time",
@@ -248,11 +244,11 @@ class Pipeline:
         Only what was worked on counts as an attempt: what waited behind it did nothing,
         and before the worker had `started` nothing did.
         """
-        station = self.builders.get(worker) or self.runners[worker]
-        batches, station.batches = station.batches, deque()
-        station.asked = False
-        if station.prepared is not None:
-            station.prepared = set()  # whoever takes its place begins with nothing
+        slot = self.builders.get(worker) or self.runners[worker]
+        batches, slot.batches = slot.batches, deque()
+        slot.asked = False
+        if slot.prepared is not None:
+            slot.prepared = set()  # whoever takes its place begins with nothing
         for behind, batch in reversed(list(enumerate(batches))):
             for item in reversed(batch):
                 if item.library is None:
@@ -260,7 +256,7 @@ class Pipeline:
                 else:
                     item.queue.account.measuring -= 1
                     if not item.abandoned:
-                        self._twins.interrupted(item.library.sha256)
+                        self._deduplication.interrupted(item.library.sha256)
                 if started and not behind:
                     self._retry(item, f"{worker}: {reason}")
                 elif not item.abandoned:
@@ -274,11 +270,11 @@ class Pipeline:
         forgotten too.
         """
         self._demand.abandon(job)
-        for station in (*self.builders.values(), *self.runners.values()):
-            for batch in station.batches:
+        for slot in (*self.builders.values(), *self.runners.values()):
+            for batch in slot.batches:
                 for item in batch:
                     item.abandoned = item.abandoned or item.job == job
-        for item in self._twins.abandon(job):
+        for item in self._deduplication.abandon(job):
             item.queue.is_ready(item)
         if leaves:
             self._demand.leave(job)
@@ -292,23 +288,23 @@ class Pipeline:
             return None
         urgent = self._lane_waits()
         # With a thousand lanes most are full: what is cheapest to ask comes first, here
-        # and wherever all stations are asked.
+        # and wherever all slots are asked.
         room = (
             one for one in self.builders.values() if len(one.batches) < (1 if urgent else one.depth)
         )
         free = (one for one in room if one.name != self.reserved and not one.occupied)
-        station = min(free, key=lambda one: one.load, default=None)
-        if station is None:
+        slot = min(free, key=lambda one: one.load, default=None)
+        if slot is None:
             return None
-        queue = self._demand.next_to_build(station.room, self._lane_takes)
+        queue = self._demand.next_to_build(slot.room, self._lane_takes)
         if queue is None:
             return None
-        share = ceil(self._demand.to_build / (len(self.builders) * station.depth))
+        share = ceil(self._demand.to_build / (len(self.builders) * slot.depth))
         batch = take(
             queue.to_build, 1 if urgent else min(_batch_size(queue.account.build_s), share)
         )
         queue.account.building += len(batch)
-        station.batches.append(batch)
+        slot.batches.append(batch)
         if urgent:
             self._promise(batch[0])
         requests = [
@@ -320,7 +316,7 @@ class Pipeline:
             )
             for item in batch
         ]
-        return station.name, batch[0].problem, requests
+        return slot.name, batch[0].problem, requests
 
     def next_measurement(self) -> tuple[str, str, list[MeasureRequest]] | None:
         """The runner, the problem's key and the next batch for it; call until None."""
@@ -334,7 +330,7 @@ class Pipeline:
         ]
         places = {one.place for one in free}
 
-        def at(place: Place, item: Item) -> Station | None:
+        def at(place: Place, item: Item) -> WorkerSlot | None:
             fitting = [one for one in free if one.place == place and one.takes(item.problem)]
             if self.paused:  # but what a lane has begun with is brought to its end
                 fitting = [one for one in fitting if one.name == item.lane]
@@ -343,14 +339,14 @@ class Pipeline:
         chosen = self._demand.next_for_lane(places, at) if free else None
         if chosen is None:
             return None
-        queue, station = chosen
-        share = ceil(self._demand.ready / (len(self.runners) * station.depth))
+        queue, slot = chosen
+        share = ceil(self._demand.ready / (len(self.runners) * slot.depth))
         batch = take(
             queue.ready, 1 if self.paused else min(_batch_size(queue.account.lane_s), share)
         )
         queue.account.ready -= len(batch)
         queue.account.measuring += len(batch)
-        station.batches.append(batch)
+        slot.batches.append(batch)
         requests = []
         for item in batch:
             assert item.library is not None
@@ -358,7 +354,7 @@ class Pipeline:
             requests.append(
                 MeasureRequest(number=item.candidate.number, library=item.library, best_s=best_s)
             )
-        return station.name, batch[0].problem, requests
+        return slot.name, batch[0].problem, requests
 
     def collect(self) -> tuple[list[Report], list[Span]]:
         """What ended and what workers did since the last call."""
@@ -379,7 +375,7 @@ class Pipeline:
     @property
     def busy(self) -> bool:
         """Whether anything is at a worker."""
-        return any(station.batches for station in (*self.builders.values(), *self.runners.values()))
+        return any(slot.batches for slot in (*self.builders.values(), *self.runners.values()))
 
     # -- inside
     # ------------------------------------------------------------------------------
@@ -413,14 +409,14 @@ class Pipeline:
             for batch in builder.batches
             for other in batch
         }
-        standing = item.queue.account.standing
+        job_share = item.queue.account.job_share
         waiting = [
             one
             for one in self.runners.values()
-            if one.prepared is not None and one.takes(item.problem) and one.place.fits(standing)
-            if not one.drained and one.guest is None and one.name not in taken
+            if one.prepared is not None and one.takes(item.problem) and one.place.fits(job_share)
+            if not one.drained and one.borrower is None and one.name not in taken
         ]
-        best = min(waiting, key=lambda one: (one.place.waste(standing), one.load), default=None)
+        best = min(waiting, key=lambda one: (one.place.waste(job_share), one.load), default=None)
         item.lane = "" if best is None else best.name
 
     def _lane_depth(self) -> int:
@@ -437,16 +433,14 @@ class Pipeline:
     def _may_build(self) -> bool:
         if not self._alternates:
             return True
-        building = sum(
-            len(batch) for station in self.builders.values() for batch in station.batches
-        )
-        measuring = any(station.batches for station in self.runners.values())
+        building = sum(len(batch) for slot in self.builders.values() for batch in slot.batches)
+        measuring = any(slot.batches for slot in self.runners.values())
         return not measuring and self._demand.ready + building < ALTERNATING_CHUNK
 
     def _may_measure(self) -> bool:
         if not self._alternates:
             return True
-        if any(station.batches for station in self.builders.values()):
+        if any(slot.batches for slot in self.builders.values()):
             return False
         return (
             not self._demand.to_build
@@ -455,16 +449,16 @@ class Pipeline:
         )
 
     def _measuring(self) -> bool:
-        return any(station.batches for station in self.runners.values())
+        return any(slot.batches for slot in self.runners.values())
 
     def _enqueue(self, item: Item, library: Library) -> None:
         if item.abandoned:
             return
-        known = self._twins.outcome(library.sha256)
+        known = self._deduplication.outcome(library.sha256)
         if known is not None:
             self._finish(item, known, worker="")
-        elif not self._twins.waits(item, library.sha256):
-            self._twins.begin(item, library.sha256)
+        elif not self._deduplication.waits(item, library.sha256):
+            self._deduplication.begin(item, library.sha256)
             item.queue.is_ready(item)
 
     def _settle(self, item: Item, outcome: Outcome, runner: str, held_s: float) -> None:
@@ -473,14 +467,14 @@ class Pipeline:
             return
         sha256 = item.library.sha256
         if isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE:
-            self._twins.interrupted(sha256)
+            self._deduplication.interrupted(sha256)
             self._retry(item, outcome.message)
             return
         self._note_time(item.problem, outcome)
         self._spent.append(item.library)
         self._finish(item, outcome, worker=runner, measure_s=held_s)
-        for twin, reused in self._twins.ended(sha256, outcome):
-            self._finish(twin, reused, worker="")
+        for duplicate, reused in self._deduplication.ended(sha256, outcome):
+            self._finish(duplicate, reused, worker="")
 
     def _note_time(self, problem: str, outcome: Outcome) -> None:
         if isinstance(outcome, Timed):
@@ -506,16 +500,16 @@ class Pipeline:
         )
         if (
             item.library is not None
-            and (twin := self._twins.successor(item.library.sha256)) is not None
+            and (duplicate := self._deduplication.successor(item.library.sha256)) is not None
         ):
-            twin.queue.is_ready(twin)
+            duplicate.queue.is_ready(duplicate)
 
     def _again(self, item: Item) -> None:
         """Back to where it waits for a worker, before all others."""
         if item.library is None:
             item.queue.to_build.appendleft(item)
         else:
-            self._twins.begin(item, item.library.sha256)
+            self._deduplication.begin(item, item.library.sha256)
             item.queue.is_ready(item, again=True)
 
     def _finish(

@@ -24,7 +24,7 @@ DOUBLINGS = 10  # beyond this priority, up or down, shares change no further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class JobShare:
     """A job among those that share the fleet, as its orchestrator tells it with each submission."""
 
     job: str = ""  # id
@@ -49,15 +49,15 @@ class Place:
     threads: int = 2**31  # cores
     memory_bytes: int | None = None  # of a GPU; None: not what it is short of
 
-    def fits(self, standing: Standing) -> bool:
-        return standing.threads <= self.threads and (
-            self.memory_bytes is None or standing.memory_bytes <= self.memory_bytes
+    def fits(self, job_share: JobShare) -> bool:
+        return job_share.threads <= self.threads and (
+            self.memory_bytes is None or job_share.memory_bytes <= self.memory_bytes
         )
 
-    def waste(self, standing: Standing) -> Key:
+    def waste(self, job_share: JobShare) -> Key:
         """What the job would leave unused: memory first where the lane has its own, then cores."""
-        left = 0 if self.memory_bytes is None else self.memory_bytes - standing.memory_bytes
-        return float(left), float(self.threads - standing.threads)
+        left = 0 if self.memory_bytes is None else self.memory_bytes - job_share.memory_bytes
+        return float(left), float(self.threads - job_share.threads)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Account:
     """A job's books: what it has had of the fleet, what it holds, what it still needs.
     Kept by the pipeline."""
 
-    standing: Standing
+    job_share: JobShare
     build_s: float = FIRST_ITEM_S  # moving average of one candidate's time at a builder
     lane_s: float = FIRST_ITEM_S  # and on a lane
     charged_s: float = (
@@ -89,30 +89,30 @@ class Account:
         """Lane time by weight, with what is on lanes now."""
         return (
             self.head_start_s
-            + (self.charged_s + self.measuring * self.lane_s) / self.standing.weight
+            + (self.charged_s + self.measuring * self.lane_s) / self.job_share.weight
         )
 
     @property
     def virtual_ahead_s(self) -> float:
         """The same once all has been measured that is built or being built."""
         waiting = self.building + self.ready + self.measuring
-        return self.head_start_s + (self.charged_s + waiting * self.lane_s) / self.standing.weight
+        return self.head_start_s + (self.charged_s + waiting * self.lane_s) / self.job_share.weight
 
     @property
     def remaining_s(self) -> float:
         """How long the job would still take, had it the fleet to itself."""
         trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.fitting))
-        work_s = self.standing.trials_left * trial_s
+        work_s = self.job_share.trials_left * trial_s
         return (
             work_s
-            if self.standing.seconds_left is None
-            else min(work_s, self.standing.seconds_left)
+            if self.job_share.seconds_left is None
+            else min(work_s, self.job_share.seconds_left)
         )
 
     def level(self, now_virtual_s: float, *, credit_s: float) -> None:
         """A job that had nothing to offer may catch up on `credit_s` of lane time, and no more."""
         self.head_start_s += max(
-            0.0, now_virtual_s - credit_s / self.standing.weight - self.virtual_s
+            0.0, now_virtual_s - credit_s / self.job_share.weight - self.virtual_s
         )
 
     def built(self, seconds: float) -> None:
@@ -138,17 +138,17 @@ class Policy(Protocol):
 
 def _rank(job: Account) -> Key:
     """Quotas go before priorities, priorities before everything else."""
-    return float(job.over_quota), -float(job.standing.priority)
+    return float(job.over_quota), -float(job.job_share.priority)
 
 
 class Fifo:
     """The job claimed first has all it can use; the next ones have what is left."""
 
     def build(self, job: Account) -> Key:
-        return *_rank(job), float(job.standing.order)
+        return *_rank(job), float(job.job_share.order)
 
     def lane(self, job: Account, place: Place) -> Key:
-        return *self.build(job), *place.waste(job.standing)
+        return *self.build(job), *place.waste(job.job_share)
 
 
 class Fair:
@@ -156,14 +156,14 @@ class Fair:
     Cheng, 1996) with a bounded credit."""
 
     def build(self, job: Account) -> Key:
-        return float(job.over_quota), job.virtual_ahead_s, float(job.standing.order)
+        return float(job.over_quota), job.virtual_ahead_s, float(job.job_share.order)
 
     def lane(self, job: Account, place: Place) -> Key:
         return (
             float(job.over_quota),
             job.virtual_s,
-            float(job.standing.order),
-            *place.waste(job.standing),
+            float(job.job_share.order),
+            *place.waste(job.job_share),
         )
 
 
@@ -171,10 +171,10 @@ class Srtf:
     """The job with the least work left goes first: the shortest mean time to completion."""
 
     def build(self, job: Account) -> Key:
-        return *_rank(job), job.remaining_s, float(job.standing.order)
+        return *_rank(job), job.remaining_s, float(job.job_share.order)
 
     def lane(self, job: Account, place: Place) -> Key:
-        return *self.build(job), *place.waste(job.standing)
+        return *self.build(job), *place.waste(job.job_share)
 
 
 class Pack:
@@ -183,10 +183,10 @@ class Pack:
 
     def build(self, job: Account) -> Key:
         supply_s = (job.building + job.ready + job.measuring) * job.lane_s / max(1, job.lanes)
-        return *_rank(job), supply_s, float(job.standing.order)
+        return *_rank(job), supply_s, float(job.job_share.order)
 
     def lane(self, job: Account, place: Place) -> Key:
-        return *_rank(job), *place.waste(job.standing), job.virtual_s, float(job.standing.order)
+        return *_rank(job), *place.waste(job.job_share), job.virtual_s, float(job.job_share.order)
 
 
 POLICIES: Mapping[PolicyName, Policy] = {
@@ -223,8 +223,8 @@ class LaneShare:
             return
         used = dict(self._used_s)
         for account in accounts.values():
-            owner = account.standing.owner
+            owner = account.job_share.owner
             used[owner] = used.get(owner, 0.0) + account.measuring * account.lane_s
         total = sum(used.values())
         for account in accounts.values():
-            account.over_quota = used[account.standing.owner] > self.most * total
+            account.over_quota = used[account.job_share.owner] > self.most * total

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from tuner.workers.fleet.handle import DriverLost, Fleet
-from tuner.workers.fleet.job_share import Share
+from tuner.workers.fleet.job_share import JobChannel
 from tuner.workers.fleet.messages import (
-    Answer,
-    BuildAsk,
+    BuildFinalists,
     Calibrated,
+    ControlReply,
     Finished,
-    Notice,
     Problem,
-    RaceAsk,
     Report,
+    RunRace,
     Span,
     Submit,
 )
+from tuner.workers.fleet.notices import DriverReplaced, Notice
 
 
 class RayMeasurer:
@@ -35,7 +35,7 @@ class RayMeasurer:
 
     def __init__(
         self,
-        fleet: Fleet | Share,
+        fleet: Fleet | JobChannel,
         problem: Problem,
         *,
         known: Mapping[str, Outcome] | None = None,
@@ -58,8 +58,8 @@ class RayMeasurer:
 
     @property
     def capacity(self) -> int:
-        """Two batches at each station and a few that wait between them."""
-        builders, lanes = self._fleet.stations
+        """Two batches at each slot and a few that wait between them."""
+        builders, lanes = self._fleet.slots
         return 4 + 2 * builders + 3 * lanes
 
     def submit(self, candidates: Sequence[Candidate]) -> None:
@@ -84,7 +84,7 @@ class RayMeasurer:
                 yield trial
                 deadline = time.monotonic() + timeout_s
 
-    def _handle(self, message: Finished | Notice | DriverLost | Answer) -> Iterator[Trial]:
+    def _handle(self, message: Finished | Notice | DriverLost | ControlReply) -> Iterator[Trial]:
         match message:
             case Finished(reports=reports, spans=spans, calibrations=calibrations):
                 if self._on_spans is not None and spans:
@@ -103,7 +103,7 @@ class RayMeasurer:
                     self._on_notice(message)
             case DriverLost(reason=reason):
                 if self._on_notice is not None:
-                    self._on_notice(Notice(kind="driver_lost", message=reason))
+                    self._on_notice(DriverReplaced(message=reason))
                 self._fleet.restart()
                 self._told = False
                 self._send(tuple(self._flying.values()))
@@ -118,12 +118,16 @@ class RayMeasurer:
         """Where and in how many attempts a yielded trial was measured; told once."""
         return self._reports.pop(number)
 
-    def ask(
-        self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
-    ) -> Answer:
-        """A question to the fleet while no candidate is in flight: builds outside of
+    def request_control(
+        self,
+        what: BuildFinalists | RunRace,
+        *,
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
+    ) -> ControlReply:
+        """A control request to the fleet while no candidate is in flight: builds outside of
         trials, or a race."""
-        answer = self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
+        answer = self._fleet.request_control(self._problem, what, timeout_s=timeout_s, check=check)
         if self._on_spans is not None and answer.spans:
             self._on_spans(answer.spans)
         return answer

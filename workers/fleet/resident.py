@@ -102,7 +102,7 @@ class Residents:
 
     @contextmanager
     def at_hand(self) -> Iterator[RunnerProcess | None]:
-        """A process for a question that needs no workload; None where the only one is
+        """A process for a control request that needs no workload; None where the only one is
         being prepared. For who measures."""
         with self._lock:
             ready = [key for key, one in self._residents.items() if one.over.is_set()]

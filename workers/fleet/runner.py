@@ -23,22 +23,24 @@ from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
-from tuner.workers.fleet.handoff import Letter, Letterbox
+from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
 from tuner.workers.fleet.machine import near
 from tuner.workers.fleet.messages import (
+    Disqualified,
     Finalist,
     Library,
     Limits,
     Measured,
     MeasureRequest,
     Problem,
-    RaceAsk,
     RaceOutcome,
+    Ranked,
+    RunRace,
 )
 from tuner.workers.fleet.resident import Residents
 from tuner.workers.fleet.shipping import unpacked, unpacked_contestant
 
-ANSWERED = 64  # candidates that a late letter is held against
+ANSWERED = 64  # candidates that a late hand-off message is held against
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
 RACE_WARMUP_S = 0.02  # calls of the outputs' check came before
 RACE_TIMEOUT_FACTOR = (
@@ -46,23 +48,15 @@ RACE_TIMEOUT_FACTOR = (
 )
 
 
-def finalist(name: str, result: RaceResult) -> Finalist:
+def _finalist(name: str, result: RaceResult) -> Finalist:
     """What a race says about one of its contenders."""
     if name in result.failed:
-        return Finalist(
-            name=name,
-            failure=result.failed[name],
-            median_s=0.0,
-            ci95_s=(0.0, 0.0),
-            max_rel_error=0.0,
-            samples=0,
-        )
+        return Disqualified(name=name, failure=result.failed[name])
     rounds = result.rounds[name]
     median_s, ci95_s = race_median_ci95(rounds)
     error, samples = result.max_rel_error[name], sum(map(len, rounds))
-    return Finalist(
+    return Ranked(
         name=name,
-        failure=None,
         median_s=median_s,
         ci95_s=ci95_s,
         max_rel_error=error,
@@ -82,7 +76,7 @@ def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request
     )
 
 
-def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
+def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
     """The race that was asked for, on a runner that is prepared; `storage` takes
     libraries that came from another machine."""
     timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
@@ -91,23 +85,23 @@ def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOut
     )
     contenders = [
         Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
-        for one in (unpacked_contestant(contestant, storage) for contestant in ask.contestants)
+        for one in (unpacked_contestant(contestant, storage) for contestant in control.contestants)
     ]
     result = race(
         contenders,
         process,
         rounds=limits.race_rounds,
         plan=plan,
-        default=ask.default,
-        incumbent=ask.incumbent,
+        default=control.default,
+        incumbent=control.incumbent,
     )
-    finalists = tuple(finalist(contender.name, result) for contender in contenders)
+    finalists = tuple(_finalist(contender.name, result) for contender in contenders)
     if result.decision is not None:
         return RaceOutcome(
             finalists=finalists, winner=result.decision.winner, reason=result.decision.reason
         )
-    standing = [one for one in finalists if one.failure is None]
-    winner = min(standing, key=lambda one: one.median_s).name if standing else None
+    ranked = [finalist for finalist in finalists if isinstance(finalist, Ranked)]
+    winner = min(ranked, key=lambda finalist: finalist.median_s).name if ranked else None
     reason = "the default schedule dropped out; the fastest that is verified"
     return RaceOutcome(finalists=finalists, winner=winner, reason=reason)
 
@@ -128,12 +122,14 @@ class Runner:
         self._residents = Residents(first)
         self._problems: dict[str, Problem] = {}
         self._busy = threading.Lock()  # held by who uses the lane
-        self._begun: tuple[Letter, Measured] | None = None  # by a letter, and not asked for yet
+        self._begun: tuple[HandoffMessage, Measured] | None = (
+            None  # by a hand-off message, and not asked for yet
+        )
         self._answered: deque[tuple[str, int]] = deque(
             maxlen=ANSWERED
         )  # problem and number of what was asked for last
-        self._letterbox = Letterbox(self._storage, lane.name)
-        threading.Thread(target=self._read_letters, daemon=True, name="letters").start()
+        self._letterbox = HandoffQueue(self._storage, lane.name)
+        threading.Thread(target=self._read_handoffs, daemon=True, name="letters").start()
 
     def describe(self) -> dict[str, int | str]:
         """Name, process ids and the isolation its candidates will have, or `refused`:
@@ -191,7 +187,7 @@ class Runner:
         return self._residents.keys
 
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
-        """In this order; what a letter made the lane begin with is given as it was
+        """In this order; what a hand-off message made the lane begin with is given as it was
         measured then."""
         measured = []
         for request in requests:
@@ -200,14 +196,14 @@ class Runner:
                 measured.append(self._measured(problem_key, request) if found is None else found)
         return measured
 
-    def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
+    def race(self, problem_key: str, asks: Sequence[RunRace]) -> list[RaceOutcome]:
         with self._busy:
             process = self._prepare(problem_key)
             if isinstance(process, Failed):
                 raise RuntimeError(
                     process.message
                 )  # the driver replaces this runner and the promotion asks again
-            return [raced(ask, process, self._limits, self._storage) for ask in asks]
+            return [raced(control, process, self._limits, self._storage) for control in asks]
 
     def close(self) -> None:
         self._letterbox.close()
@@ -217,31 +213,32 @@ class Runner:
         """What the runner process is asked for a trial."""
         return wanted(request, library, self._limits)
 
-    def _read_letters(self) -> None:
+    def _read_handoffs(self) -> None:
         """Begins with each candidate that a builder hands over while the lane is free
         and ready for it."""
-        for letter in self._letterbox.letters():
+        for handoff in self._letterbox.handoffs():
             if self._busy.acquire(blocking=False):
                 try:
                     known = (
-                        letter.problem,
-                        letter.request.number,
-                    ) not in self._answered and letter.problem in self._problems
+                        handoff.problem,
+                        handoff.request.number,
+                    ) not in self._answered and handoff.problem in self._problems
                     # What was begun before and not asked for yet must not be lost: this
-                    # letter's candidate comes by the driver.
-                    if self._begun is None and known and self._residents.holds(letter.problem):
-                        self._begun = letter, self._measured(letter.problem, letter.request)
+                    # hand-off message's candidate comes by the driver.
+                    if self._begun is None and known and self._residents.holds(handoff.problem):
+                        self._begun = handoff, self._measured(handoff.problem, handoff.request)
                 finally:
                     self._busy.release()
 
     def _answer(self, problem_key: str, request: MeasureRequest) -> Measured | None:
-        """What a letter made the lane begin with, where it is this; by whoever holds the lane."""
+        """What a hand-off message made the lane begin with, where it is this; by
+        whoever holds the lane."""
         begun, self._begun = self._begun, None
         self._answered.append((problem_key, request.number))
         if begun is None:
             return None
-        letter, measured = begun
-        same = (letter.problem, letter.request.number, letter.request.library) == (
+        handoff, measured = begun
+        same = (handoff.problem, handoff.request.number, handoff.request.library) == (
             problem_key,
             request.number,
             request.library,

@@ -13,7 +13,7 @@ ANYTHING = Place()  # a lane of which nothing is known takes every candidate
 
 
 @dataclass(slots=True, eq=False)
-class Station:
+class WorkerSlot:
     """A builder or a runner as the pipeline sees it."""
 
     name: str
@@ -25,21 +25,21 @@ class Station:
     prepared: set[str] | None = (
         None  # runners only: problems it may be given; None: any, it makes ready what it needs
     )
-    guest: Station | None = (
+    borrower: WorkerSlot | None = (
         None  # runners only: the builder that has a core of the lane while this measures nothing
     )
-    host: Station | None = None  # of a guest: its lane
-    # runners only: it answers a question on the lane, such as what its calibration
+    host: WorkerSlot | None = None  # of a borrower: its lane
+    # runners only: it answers a control request on the lane, such as what its calibration
     # kernel takes
     asked: bool = False
 
     @property
     def occupied(self) -> bool:
-        """Whether its cores are somebody else's just now: a guest's lane measures, or a
-        lane's guest builds."""
+        """Whether its cores are somebody else's just now: a borrower's lane measures, or a
+        lane's borrower builds."""
         if self.host is not None:
             return self.host.asked or bool(self.host.batches)
-        return self.guest is not None and bool(self.guest.batches)
+        return self.borrower is not None and bool(self.borrower.batches)
 
     @property
     def load(self) -> int:

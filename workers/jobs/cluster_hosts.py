@@ -34,7 +34,7 @@ def worker_id(name: str) -> str:
     )
 
 
-class Neighbours:
+class ClusterHosts:
     """Called from one thread, with everybody who is there at the moment."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:

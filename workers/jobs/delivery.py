@@ -21,7 +21,7 @@ from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
 from tuner.runtime.cuda_module import unpacked
 from tuner.runtime.prepack import Prepack
-from tuner.workers.fleet.messages import Finalist, Library, Problem
+from tuner.workers.fleet.messages import Library, Problem, Ranked
 
 EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
 LONGEST_NAME = 64  # characters of a library's name
@@ -40,7 +40,7 @@ class Packing:
     problem: Problem
     library: Library
     object_code: bytes
-    winner: Finalist
+    winner: Ranked
     provenance: Mapping[str, Any]  # job, trial, trace, versions; JSON values
     prepack: Prepack | None = None  # the function that packs its constants, in the same object
 

@@ -14,7 +14,7 @@ from tuner.workers.jobs.options import OrchestratorOptions
 from tuner.workers.jobs.timeline import versions
 
 
-class FleetKeeper:
+class FleetCache:
     """Thread-safe. Jobs that run at once need the same lanes: `plan` tells."""
 
     def __init__(self, options: OrchestratorOptions, *, on_hosts: OnHosts) -> None:
@@ -66,7 +66,7 @@ class FleetKeeper:
             lanes=here.lanes,
             builder_cores=here.builder_cores,
             alternates=here.alternates,
-            guest_cores=() if in_cluster else here.guest_cores,
+            lent_cores=() if in_cluster else here.lent_cores,
             limits=options.limits,
             storage="",
             address=options.address,

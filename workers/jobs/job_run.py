@@ -23,13 +23,13 @@ from tuner.spaces.core.space import Config
 from tuner.target.target import Limits as MachineLimits
 from tuner.target.target import Target
 from tuner.tuning import StopReason, TuningResult
-from tuner.workers.fleet.job_share import Share, SharedFleet
+from tuner.workers.fleet.job_share import JobChannel, SharedFleet
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.messages import Problem, Submit
-from tuner.workers.fleet.policy import Standing
+from tuner.workers.fleet.policy import JobShare
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.admission import trials_left
-from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.model_jobs import tune_by_turns, with_library, with_workloads
@@ -60,7 +60,7 @@ class JobRun:
         database: Database,
         job: Job,
         lease: Lease,
-        keeper: FleetKeeper,
+        fleet_cache: FleetCache,
         options: OrchestratorOptions,
         observer: Observer,
         interrupt: Interrupt,
@@ -69,13 +69,13 @@ class JobRun:
     ) -> None:
         """`order`: of the claim, among those of this orchestrator."""
         self._database, self._job, self._lease = database, job, lease
-        self._keeper, self._options, self._observer, self._interrupt = (
-            keeper,
+        self._fleet_cache, self._options, self._observer, self._interrupt = (
+            fleet_cache,
             options,
             observer,
             interrupt,
         )
-        self._standing = Standing(
+        self._standing = JobShare(
             job=job.id,
             owner=job.owner or "",
             priority=job.priority,
@@ -119,7 +119,7 @@ class JobRun:
         if not tasks:
             self._whole()
             return self._finish(jobs.SUCCEEDED)
-        fleet = self._keeper.start(
+        fleet = self._fleet_cache.start(
             self._job.threads, self._job.target
         )  # Ray starts while the space is made
         with self._database.read() as session:
@@ -163,7 +163,7 @@ class JobRun:
         calls: Mapping[str, int],
         target: Target,
         fleet: SharedFleet,
-        share: Share,
+        share: JobChannel,
     ) -> None:
         """Searches the kernels of a model by turns, until its budget is spent or the
         job is to stop."""
@@ -185,7 +185,9 @@ class JobRun:
 
         tune_by_turns(self._database, self._job, tasks, calls, turn)
 
-    def _task(self, task: Task, target: Target, fleet: SharedFleet, share: Share) -> str | None:
+    def _task(
+        self, task: Task, target: Target, fleet: SharedFleet, share: JobChannel
+    ) -> str | None:
         """Tunes one workload and promotes its kernel; the reason where it failed. A
         model's was searched before."""
         job = self._job
@@ -202,7 +204,7 @@ class JobRun:
 
     @contextmanager
     def _opened(
-        self, task: Task, target: Target, fleet: SharedFleet, share: Share, job: Job
+        self, task: Task, target: Target, fleet: SharedFleet, share: JobChannel, job: Job
     ) -> Iterator[TaskRun]:
         """The task ready to be searched within the budget of `job`."""
         with self._database.read() as session:
@@ -242,7 +244,7 @@ class JobRun:
         )
         fleet.wait_ready(self._check, self._note)
         share.stands(
-            trials_left=share.standing.trials_left,
+            trials_left=share.job_share.trials_left,
             seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
         )

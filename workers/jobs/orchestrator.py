@@ -28,8 +28,8 @@ from tuner.errors import UsageError
 from tuner.target.target import Target
 from tuner.workers.fleet import machine
 from tuner.workers.jobs.admission import Quotas, admitted
-from tuner.workers.jobs.cluster_hosts import Neighbours
-from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.cluster_hosts import ClusterHosts
+from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.job_run import JobRun
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.presence import Presence
@@ -71,11 +71,11 @@ def run_job(
             lifetime=timedelta(seconds=options.lease_s),
             take_over=take_over,
         )
-    keeper = FleetKeeper(options, on_hosts=Neighbours(database).seen)
+    fleet_cache = FleetCache(options, on_hosts=ClusterHosts(database).seen)
     try:
-        return JobRun(database, job, lease, keeper, options, observer, interrupt).run()
+        return JobRun(database, job, lease, fleet_cache, options, observer, interrupt).run()
     finally:
-        keeper.close()
+        fleet_cache.close()
 
 
 class Orchestrator:
@@ -98,8 +98,8 @@ class Orchestrator:
         is told once. Raises the DatabaseError of one that cannot be joined however long
         one waits.
         """
-        keeper, options = (
-            FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen),
+        fleet_cache, options = (
+            FleetCache(self._options, on_hosts=ClusterHosts(self._database).seen),
             self._options,
         )
         nodes = machine.usable_nodes()
@@ -110,14 +110,14 @@ class Orchestrator:
                 nodes, threads=1, declared=options.lanes, builders=options.builders
             )
         presence = Presence(self._database, self._target, here.lanes)
-        running = _Running(self._database, self._options, keeper, stop, on_error)
+        running = _Running(self._database, self._options, fleet_cache, stop, on_error)
         said = ""
         try:
             self._join(presence, stop, on_error)
             while not stop.is_set():
                 claimed, trouble = None, ""
                 try:
-                    claimed = self._claim_next(running.jobs, keeper)
+                    claimed = self._claim_next(running.jobs, fleet_cache)
                 # the service outlives what goes wrong with one claim, or a database
                 # that is away
                 except Exception as error:
@@ -132,7 +132,7 @@ class Orchestrator:
         finally:
             presence.leave()
             running.join()
-            keeper.close()
+            fleet_cache.close()
 
     def _join(
         self, presence: Presence, stop: threading.Event, on_error: Callable[[str], None]
@@ -151,7 +151,7 @@ class Orchestrator:
             stop.wait(AWAY_S)
 
     def _claim_next(
-        self, running: tuple[Job, ...], keeper: FleetKeeper
+        self, running: tuple[Job, ...], fleet_cache: FleetCache
     ) -> tuple[Job, Lease] | None:
         options = self._options
         quotas = Quotas(running_jobs=options.running_jobs, running_per_key=options.running_per_key)
@@ -161,7 +161,7 @@ class Orchestrator:
             leases.settle_abandoned(session)
             waiting = leases.waiting(session, targets=runners.served_keys(session, self._target))
             job = admitted(
-                waiting, running, quotas, policy=options.policy, same_fleet=keeper.shared_by
+                waiting, running, quotas, policy=options.policy, same_fleet=fleet_cache.shared_by
             )
             if job is None:
                 return None
@@ -183,14 +183,14 @@ class _Running:
         self,
         database: Database,
         options: OrchestratorOptions,
-        keeper: FleetKeeper,
+        fleet_cache: FleetCache,
         stop: threading.Event,
         on_error: Callable[[str], None],
     ) -> None:
-        self._database, self._options, self._keeper, self._stop, self._on_error = (
+        self._database, self._options, self._fleet_cache, self._stop, self._on_error = (
             database,
             options,
-            keeper,
+            fleet_cache,
             stop,
             on_error,
         )
@@ -211,7 +211,7 @@ class _Running:
             self._database,
             job,
             lease,
-            self._keeper,
+            self._fleet_cache,
             self._options,
             unobserved,
             self._interruption,
@@ -253,6 +253,6 @@ class _Running:
             del self._jobs[job.id], self._threads[job.id]
             self._doubtful |= failed
             if self._doubtful and not self._jobs:
-                self._keeper.close()
+                self._fleet_cache.close()
                 self._doubtful = False
         self._ended.set()

@@ -25,14 +25,16 @@ from tuner.measure.outcome import Timed, Trial, kept_pace
 from tuner.runtime.prepack import prepack_from
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import (
-    BuildAsk,
+    BuildFinalists,
     BuildRequest,
     Built,
     Contestant,
+    Disqualified,
     Finalist,
     Library,
-    RaceAsk,
     RaceOutcome,
+    Ranked,
+    RunRace,
 )
 from tuner.workers.jobs.delivery import Packing, pack, signature
 from tuner.workers.jobs.task import TaskRun
@@ -152,8 +154,10 @@ def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) 
 def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.ask(
-            BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check
+        answer = promotion.run.measurer.request_control(
+            BuildFinalists(requests=requests),
+            timeout_s=BUILD_S * len(requests),
+            check=promotion.check,
         )
         error = answer.error
         if error is None:
@@ -164,10 +168,12 @@ def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Bu
 def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     incumbent = INCUMBENT if any(entry.kernel for entry in entries) else None
     contestants = tuple(entry.contestant for entry in entries)
-    ask = RaceAsk(contestants=contestants, default=DEFAULT, incumbent=incumbent, limit_s=RACE_S)
+    control = RunRace(contestants=contestants, default=DEFAULT, incumbent=incumbent, limit_s=RACE_S)
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.ask(ask, timeout_s=RACE_S * 2, check=promotion.check)
+        answer = promotion.run.measurer.request_control(
+            control, timeout_s=RACE_S * 2, check=promotion.check
+        )
         error = answer.error
         for outcome in answer.value:
             if isinstance(outcome, RaceOutcome):
@@ -177,19 +183,19 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
 
 def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
     """Stores what the race decided; the kernel's id."""
-    finalists = {one.name: one for one in race.finalists}
+    finalists = {finalist.name: finalist for finalist in race.finalists}
     run, default = promotion.run, finalists[DEFAULT]
     if race.winner is None:
-        text = (
-            "no reason"
-            if default.failure is None
-            else f"{default.failure.kind}: {default.failure.message}"
-        )
+        text = "no reason"
+        if isinstance(default, Disqualified):
+            text = f"{default.failure.kind}: {default.failure.message}"
         raise NothingVerified(
             f"not even the default schedule of {run.problem.workload.spec} could be "
             f"verified: {text}"
         )
     winner = finalists[race.winner]
+    if isinstance(winner, Disqualified):
+        raise FleetError(f"the race was won by {winner.name}, which failed in it")
     entry = next(one for one in entries if one.contestant.name == winner.name)
     incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
     if entry.kernel is not None:
@@ -213,7 +219,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         roofline_fraction=run.judge.fraction(seconds),
         max_rel_error=winner.max_rel_error,
         verified=True,
-        default_median_s=default.median_s if default.failure is None else None,
+        default_median_s=default.median_s if isinstance(default, Ranked) else None,
         versions=versions(),
         race={name: _numbers(one) for name, one in finalists.items()},
         trial=entry.trial.number if entry.trial else 0,
@@ -232,7 +238,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
 
 
-def _store(promotion: Promotion, entry: _Entry, winner: Finalist) -> tuple[str, dict[str, Any]]:
+def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:
     """Puts library, object code and export into the store; the library's digest, and
     the schedule that names the others."""
     run, store, library = promotion.run, promotion.artifacts, entry.library
@@ -273,7 +279,7 @@ def _remember(session: Session, promotion: Promotion, digest: str, kind: str) ->
 
 def _numbers(finalist: Finalist) -> dict[str, Any]:
     """A contestant's line in the record of the race."""
-    if finalist.failure is not None:
+    if isinstance(finalist, Disqualified):
         return {"failed": finalist.failure.kind.value, "error": finalist.failure.message}
     return {
         "median_s": finalist.median_s,

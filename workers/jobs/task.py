@@ -26,7 +26,8 @@ from tuner.tuning import (
     TuningResult,
     tune,
 )
-from tuner.workers.fleet.messages import Notice, Problem
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.fleet.notices import Notice
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.kernel_cache import given_configs
 from tuner.workers.jobs.plausibility import Judge

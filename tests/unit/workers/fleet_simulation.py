@@ -1,4 +1,4 @@
-"""A fleet's stations on a virtual clock, and what tests of its books give it to do."""
+"""A fleet's slots on a virtual clock, and what tests of its books give it to do."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Simulation:
     build_s: float = 0.1
     measure_s: float = 0.2
     travel_s: float = 0.0  # of a message, either way
-    deaths: float = 0.0  # chance that a batch kills its station
+    deaths: float = 0.0  # chance that a batch kills its slot
     poison: frozenset[int] = frozenset()  # numbers that always do
-    code: Callable[[int], int] = lambda number: number  # candidates with equal code are twins
+    code: Callable[[int], int] = lambda number: number  # candidates with equal code are duplicates
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     now: float = 0.0
     events: list[Event] = field(default_factory=list)
@@ -75,10 +75,8 @@ class Simulation:
             worker, _, wanted = measurement
             numbers = [one.number for one in wanted]
             self.start(worker, self.measure_s * len(wanted), numbers, partial(self.measure, wanted))
-        building = any(station.load for station in self.pipeline.builders.values())
-        self.overlaps += building and any(
-            station.load for station in self.pipeline.runners.values()
-        )
+        building = any(slot.load for slot in self.pipeline.builders.values())
+        self.overlaps += building and any(slot.load for slot in self.pipeline.runners.values())
 
     def start(
         self,

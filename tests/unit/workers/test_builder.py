@@ -16,7 +16,7 @@ from tuner.measure.outcome import Failed, FailureKind
 from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.builder import Builder, Compiler
-from tuner.workers.fleet.handoff import Letterbox
+from tuner.workers.fleet.handoff import HandoffQueue
 from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
 from tuner.workload.spec import parse_spec
 
@@ -90,7 +90,10 @@ def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compi
 
 def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
-    box, space = Letterbox(tmp_path, "cpu:1"), space_of(PROBLEM.workload, PROBLEM.target, 1).space
+    box, space = (
+        HandoffQueue(tmp_path, "cpu:1"),
+        space_of(PROBLEM.workload, PROBLEM.target, 1).space,
+    )
     other = BuildRequest(number=3, config=space.config(space.unrank(0)), lane="cpu:1", best_s=0.5)
     wrong = BuildRequest(
         number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1"
@@ -107,15 +110,15 @@ def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) 
         first = replace(DEFAULT, lane="cpu:1")
         built = builder.build(PROBLEM.key, [DEFAULT, first, replace(first, number=2), wrong, other])
         box.close()
-        letters = list(box.letters())
+        handoffs = list(box.handoffs())
     finally:
         builder.close()
         os.sched_setaffinity(0, before)
-    assert [letter.request.number for letter in letters] == [
+    assert [handoff.request.number for handoff in handoffs] == [
         0,
         3,
     ]  # once for the same code, none for what does not build
-    assert [letter.request.library for letter in letters] == [built[1].result, built[4].result]
-    assert letters[1].request.best_s == 0.5 and {letter.problem for letter in letters} == {
+    assert [handoff.request.library for handoff in handoffs] == [built[1].result, built[4].result]
+    assert handoffs[1].request.best_s == 0.5 and {handoff.problem for handoff in handoffs} == {
         PROBLEM.key
     }

@@ -93,11 +93,11 @@ def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> No
         )
     clocked.speeds["a"] = [GOOD_S, GOOD_S]
     since_s = clocked.now_s
-    back = clocked.until("a", False)
+    call = clocked.until("a", False)
     assert (
-        back.in_band
-        and back.at_s - since_s <= PERSISTENT * SOON_S
-        and back.suspect_since_s == good_s
+        call.in_band
+        and call.at_s - since_s <= PERSISTENT * SOON_S
+        and call.suspect_since_s == good_s
     )
     assert all(one.suspect_since_s is None for _ in range(5) for one in clocked.round())
 
@@ -106,8 +106,8 @@ def test_the_last_lane_gets_a_new_band_in_the_end() -> None:
     clocked = Clocked("a")
     clocked.speeds["a"] = [SLOW_S, SLOW_S]
     drained = clocked.until("a", True)
-    back = clocked.until("a", False)
-    assert PATIENCE_S < back.at_s - drained.at_s < PATIENCE_S + 2 * SOON_S
+    call = clocked.until("a", False)
+    assert PATIENCE_S < call.at_s - drained.at_s < PATIENCE_S + 2 * SOON_S
     (later,) = clocked.round()
     assert later.in_band and later.expected_s == SLOW_S
     clocked.speeds["a"] = [GOOD_S, GOOD_S]  # and back: it was not the lane's fault

@@ -29,7 +29,7 @@ def test_builders_can_be_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "threads", "options", "guests"),
+    ("cores", "threads", "options", "borrowers"),
     [
         (2, 1, {}, (1,)),
         (4, 2, {}, (2,)),  # the first core of the lane
@@ -40,9 +40,9 @@ def test_builders_can_be_bounded() -> None:
     ],
 )
 def test_a_lane_lends_a_core_where_builders_are_few_and_nobody_said_how_many(
-    cores: int, threads: int, options: dict[str, Any], guests: tuple[int, ...]
+    cores: int, threads: int, options: dict[str, Any], borrowers: tuple[int, ...]
 ) -> None:
-    assert plan_machine([list(range(cores))], threads=threads, **options).guest_cores == guests
+    assert plan_machine([list(range(cores))], threads=threads, **options).lent_cores == borrowers
 
 
 def test_a_declared_plan_is_held_against_the_machine() -> None:

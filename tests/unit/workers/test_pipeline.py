@@ -1,4 +1,4 @@
-"""The fleet's books: each candidate ends once whatever is lost, twins share a time,
+"""The fleet's books: each candidate ends once whatever is lost, duplicates share a time,
 jobs don't get in each other's way."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
 from tuner.workers.fleet.demand import Demand
 from tuner.workers.fleet.messages import Built, Library, Measured
 from tuner.workers.fleet.pipeline import MAX_RETRIES, Pipeline
-from tuner.workers.fleet.policy import POLICIES, LaneShare, Place, PolicyName, Standing
-from tuner.workers.fleet.worker_slot import Station
+from tuner.workers.fleet.policy import POLICIES, JobShare, LaneShare, Place, PolicyName
+from tuner.workers.fleet.worker_slot import WorkerSlot
 
 
 @settings(deadline=None, max_examples=60)
@@ -109,7 +109,7 @@ def test_whatever_the_policy_every_jobs_candidates_end_once(
         pipeline, deaths=deaths, code=lambda number: number % codes, rng=np.random.default_rng(seed)
     )
     for at, wanted in enumerate(threads):
-        standing = Standing(
+        job_share = JobShare(
             job=f"j{at}",
             owner=f"o{at % 2}",
             priority=at - 1,
@@ -117,7 +117,7 @@ def test_whatever_the_policy_every_jobs_candidates_end_once(
             threads=wanted,
             trials_left=counts[at],
         )
-        pipeline.submit(f"p{at}", candidates(counts[at]), standing=standing)
+        pipeline.submit(f"p{at}", candidates(counts[at]), job_share=job_share)
     reports = simulation.run()
     for at in range(len(threads)):
         assert sorted(report.trial.number for report in reports if report.job == f"j{at}") == list(
@@ -182,7 +182,7 @@ def test_twins_share_one_measurement() -> None:
 
 
 def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
-    """Twins and candidates that fail on the lane have the compiler's figures; what was
+    """Duplicates and candidates that fail on the lane have the compiler's figures; what was
     not built has none."""
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(3))
@@ -263,7 +263,7 @@ def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
     simulation = Simulation(pipeline, code=lambda number: number % 10)
     for order, job in enumerate(("gone", "stays")):
         numbered = [Candidate(number=10 * order + number) for number in range(10)]
-        pipeline.submit("p", numbered, standing=Standing(job=job, order=order))
+        pipeline.submit("p", numbered, job_share=JobShare(job=job, order=order))
     simulation.dispatch()
     for _ in range(4):
         simulation.now, _, act = heapq.heappop(simulation.events)
@@ -278,17 +278,17 @@ def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
 
 
 def test_a_candidate_that_must_travel_alone_is_not_overtaken() -> None:
-    """It needs an empty station, which another job's candidates would keep busy for ever."""
+    """It needs an empty slot, which another job's candidates would keep busy for ever."""
     demand = Demand(POLICIES["fifo"], LaneShare())
-    demand.stations([Place()], builders=1)
+    demand.slots([Place()], builders=1)
     for order, job in enumerate(("careful", "other")):
-        demand.submit(Standing(job=job, order=order), "p", candidates(3))
+        demand.submit(JobShare(job=job, order=order), "p", candidates(3))
     careful, other = demand
     assert demand.next_to_build(lambda item: True, lambda problem: True) is careful
     assert demand.next_to_build(lambda item: item.job == "other", lambda problem: True) is None
     for queue in (careful, other):
         queue.is_ready(queue.to_build.popleft())
-    lane = Station("cpu:1")
+    lane = WorkerSlot("cpu:1")
     assert demand.next_for_lane([Place()], lambda place, item: lane) == (careful, lane)
     careful.ready[0].lost.append("killed")
     lane.batches.append([other.ready[0]])
@@ -311,7 +311,7 @@ def test_jobs_do_not_share_a_batch() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     for at, job in enumerate(("p", "q")):
         numbered = [Candidate(number=100 * at + number) for number in range(20)]
-        pipeline.submit(job, numbered, standing=Standing(job=job, order=at))
+        pipeline.submit(job, numbered, job_share=JobShare(job=job, order=at))
     sent: list[tuple[str, set[int]]] = []
     while build := pipeline.next_build():
         worker, problem, requests = build

@@ -11,7 +11,7 @@ from tests.unit.workers.fleet_simulation import Simulation, candidates, library,
 from tuner.measure.outcome import Candidate, Failed, FailureKind
 from tuner.workers.fleet.messages import Built, Measured
 from tuner.workers.fleet.pipeline import Pipeline
-from tuner.workers.fleet.policy import Place, Standing
+from tuner.workers.fleet.policy import JobShare, Place
 
 
 def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
@@ -21,7 +21,7 @@ def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
         builders=["build:0", "build:1"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"]
     )
     for order, job in enumerate(("new", "old")):
-        pipeline.submit(job, [Candidate(number=order)], standing=Standing(job=job, order=order))
+        pipeline.submit(job, [Candidate(number=order)], job_share=JobShare(job=job, order=order))
     assert pipeline.unprepared() == [("cpu:1", "new"), ("cpu:1", "old")]
     assert (pipeline.next_build() or ("", ""))[1] == "new"
     pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.1)])
@@ -38,7 +38,7 @@ def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
 
 def test_lanes_are_prepared_for_what_a_job_is_about_to_submit() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], prepares=["cpu:1"])
-    pipeline.submit("p", (), standing=Standing(job="job"))
+    pipeline.submit("p", (), job_share=JobShare(job="job"))
     assert pipeline.unprepared() == [("cpu:1", "p")] and pipeline.next_build() is None
     pipeline.abandon("job")
     assert pipeline.unprepared() == []
@@ -54,7 +54,7 @@ def test_what_no_lane_is_prepared_for_is_built_last_and_leaves_a_core_to_prepari
         numbered = [
             Candidate(number=10 * order + number) for number in range(4 if job == "new" else 1)
         ]
-        pipeline.submit(job, numbered, standing=Standing(job=job, order=order))
+        pipeline.submit(job, numbered, job_share=JobShare(job=job, order=order))
     pipeline.prepared("cpu:1", "old")
     assert (pipeline.next_build() or ("", ""))[1] == "old"
     pipeline.built("build:0", [Built(number=10, result=library(1), started_s=0.0, ended_s=0.2)])
@@ -70,7 +70,7 @@ def test_what_fits_no_lane_is_built_all_the_same() -> None:
     """No lane will ever be prepared for it; one that joins may take it."""
     narrow = {"cpu:1": Place(threads=1)}
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], places=narrow, prepares=["cpu:1"])
-    pipeline.submit("wide", candidates(2), standing=Standing(job="job", threads=4))
+    pipeline.submit("wide", candidates(2), job_share=JobShare(job="job", threads=4))
     assert pipeline.next_build() is not None
 
 
@@ -229,14 +229,14 @@ def test_a_drained_lane_ends_what_it_holds_and_gets_nothing_new() -> None:
 
 def test_a_guest_and_its_lane_take_turns() -> None:
     pipeline = Pipeline(
-        builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:1": "cpu:1"}
+        builders=["build:0", "build:1"], runners=["cpu:1"], borrowers={"build:1": "cpu:1"}
     )
     pipeline.submit("p", candidates(9))
     given = [pipeline.next_build(), pipeline.next_build()]
     assert [build and build[0] for build in given] == ["build:0", "build:1"]
     assert all(
         request.lane == "" for build in given if build for request in build[2]
-    )  # no lane begins by itself beside its guest
+    )  # no lane begins by itself beside its borrower
     pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.2)])
     assert pipeline.next_measurement() is None
     pipeline.built("build:1", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
@@ -251,7 +251,7 @@ def test_a_guest_and_its_lane_take_turns() -> None:
 
 def test_a_lane_that_is_asked_waits_for_its_guest_to_leave_and_then_has_its_cores_alone() -> None:
     pipeline = Pipeline(
-        builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:1": "cpu:1"}
+        builders=["build:0", "build:1"], runners=["cpu:1"], borrowers={"build:1": "cpu:1"}
     )
     pipeline.submit("p", candidates(9))
     while pipeline.next_build():
@@ -267,7 +267,7 @@ def test_a_lane_that_is_asked_waits_for_its_guest_to_leave_and_then_has_its_core
 
 def test_a_guest_is_never_kept_free_for_a_question() -> None:
     pipeline = Pipeline(
-        builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:0": "cpu:1"}
+        builders=["build:0", "build:1"], runners=["cpu:1"], borrowers={"build:0": "cpu:1"}
     )
     pipeline.submit("p", candidates(9))
     while pipeline.next_build():

@@ -12,12 +12,12 @@ from tuner.workers.fleet.policy import (
     Account,
     Fair,
     Fifo,
+    JobShare,
     LaneShare,
     Pack,
     Place,
     PolicyName,
     Srtf,
-    Standing,
 )
 
 
@@ -30,7 +30,7 @@ def account(
     memory_bytes: int = 0,
     trials_left: int = 0,
 ) -> Account:
-    standing = Standing(
+    job_share = JobShare(
         job=job,
         order=order,
         priority=priority,
@@ -38,11 +38,11 @@ def account(
         memory_bytes=memory_bytes,
         trials_left=trials_left,
     )
-    return Account(standing)
+    return Account(job_share)
 
 
 def first(policy: PolicyName, *accounts: Account) -> str:
-    return min(accounts, key=POLICIES[policy].build).standing.job
+    return min(accounts, key=POLICIES[policy].build).job_share.job
 
 
 def test_fifo_serves_the_first_claimed_unless_another_is_more_urgent() -> None:
@@ -64,8 +64,8 @@ def test_fair_doubles_the_share_with_each_priority() -> None:
     assert first("fair", plain, urgent) == "urgent"
     urgent.charged_s = 2.1
     assert first("fair", plain, urgent) == "plain"
-    assert account("x", priority=2**31 - 1).standing.weight == 1024.0
-    assert account("x", priority=-(2**31)).standing.weight == 1 / 1024
+    assert account("x", priority=2**31 - 1).job_share.weight == 1024.0
+    assert account("x", priority=-(2**31)).job_share.weight == 1 / 1024
 
 
 def test_fair_counts_what_is_under_way() -> None:
@@ -95,7 +95,7 @@ def test_srtf_serves_the_job_that_ends_first() -> None:
     assert first("srtf", many, few) == "few"
     few.lane_s = 1.0  # fewer, but longer
     assert first("srtf", many, few) == "many"
-    few.standing = replace(few.standing, seconds_left=0.5)
+    few.job_share = replace(few.job_share, seconds_left=0.5)
     assert first("srtf", many, few) == "few"
 
 
@@ -104,7 +104,7 @@ def test_pack_gives_a_lane_to_the_job_that_fills_it() -> None:
     wide, narrow = Place(threads=4), Place(threads=1)
     assert Pack().lane(large, wide) < Pack().lane(small, wide)
     assert Pack().lane(small, narrow) < Pack().lane(small, wide)
-    assert not narrow.fits(large.standing) and wide.fits(small.standing)
+    assert not narrow.fits(large.job_share) and wide.fits(small.job_share)
 
 
 def test_pack_looks_at_memory_first_where_the_lane_has_its_own() -> None:
@@ -114,7 +114,7 @@ def test_pack_looks_at_memory_first_where_the_lane_has_its_own() -> None:
     )
     gpu = Place(threads=4, memory_bytes=100)
     assert Pack().lane(heavy, gpu) < Pack().lane(wide, gpu)
-    assert not Place(threads=4, memory_bytes=50).fits(heavy.standing)
+    assert not Place(threads=4, memory_bytes=50).fits(heavy.job_share)
 
 
 def test_pack_builds_what_lanes_run_short_of() -> None:
@@ -139,8 +139,8 @@ def test_priority_goes_first_and_quota_before_it(policy: Fifo | Srtf | Pack) -> 
 
 def test_an_owner_over_its_share_is_marked_until_it_is_forgotten() -> None:
     accounts = {
-        "a": Account(Standing(job="a", owner="x")),
-        "b": Account(Standing(job="b", owner="y")),
+        "a": Account(JobShare(job="a", owner="x")),
+        "b": Account(JobShare(job="b", owner="y")),
     }
     share = LaneShare(most=0.6, half_life_s=10.0)
     share.note("x", 7.0, at_s=0.0)
@@ -153,7 +153,7 @@ def test_an_owner_over_its_share_is_marked_until_it_is_forgotten() -> None:
 
 
 def test_without_a_bound_nobody_is_over_it() -> None:
-    accounts = {"a": Account(Standing(job="a"))}
+    accounts = {"a": Account(JobShare(job="a"))}
     share = LaneShare()
     share.note("", 7.0, at_s=0.0)
     share.mark(accounts)

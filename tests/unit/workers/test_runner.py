@@ -17,7 +17,7 @@ from tuner.measure.outcome import Failed
 from tuner.measure.sandbox.isolation import resolve
 from tuner.measure.sandbox.support import Mechanism, State
 from tuner.target.detect import detect_cpu
-from tuner.workers.fleet.handoff import Letter, post
+from tuner.workers.fleet.handoff import HandoffMessage, post
 from tuner.workers.fleet.messages import Library, Limits, MeasureRequest, Problem
 from tuner.workers.fleet.runner import Runner
 from tuner.workload.spec import parse_spec
@@ -103,7 +103,7 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
 def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
     lane: Lane, tmp_path: Path
 ) -> None:
-    """The answer is what was measured then; a letter that comes late, or about
+    """The answer is what was measured then; a hand-off message that comes late, or about
     something else, changes nothing."""
     problem = Problem(workload=parse_spec("softmax:M=4,N=8"), target=detect_cpu(), threads=1)
     before = os.sched_getaffinity(0)
@@ -122,7 +122,7 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
 
     def handed_over(number: int) -> float:
         """When the lane had time enough for it."""
-        post(tmp_path, lane.name, Letter(problem=problem.key, request=wanted(number)))
+        post(tmp_path, lane.name, HandoffMessage(problem=problem.key, request=wanted(number)))
         time.sleep(1.0)
         return time.time()
 
@@ -142,7 +142,7 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
         assert third.number == 3 and third.started_s >= later and second.started_s >= third.ended_s
         later = handed_over(2)
         assert runner.measure(problem.key, [wanted(2)])[0].started_s >= later
-        post(tmp_path, lane.name, Letter(problem=problem.key, request=wanted(4)))
+        post(tmp_path, lane.name, HandoffMessage(problem=problem.key, request=wanted(4)))
         later = handed_over(5)  # before anybody asked for the fourth, which is not measured again
         assert runner.measure(problem.key, [wanted(4)])[0].ended_s < later
     finally:

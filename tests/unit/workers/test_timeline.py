@@ -110,8 +110,8 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
     assert [one.in_band for one in noted] == [False, False, True]
     timeline.calibrated([calibrated(drained=False)])
     with database.read() as session:
-        back = workers.get(session, name)
-    assert (back.state, back.reason) == (workers.ACTIVE, None)
+        call = workers.get(session, name)
+    assert (call.state, call.reason) == (workers.ACTIVE, None)
 
 
 def test_what_an_operator_set_stays(database: Database) -> None:

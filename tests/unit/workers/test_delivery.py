@@ -19,14 +19,13 @@ from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.build_server import build
 from tuner.workers.fleet.candidate_compiler import CpuOrigin
-from tuner.workers.fleet.messages import BuildRequest, Finalist, Library, Problem
+from tuner.workers.fleet.messages import BuildRequest, Library, Problem, Ranked
 from tuner.workers.jobs.delivery import Packing, SignatureRefused, check_signature, pack, signature
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
-WINNER = Finalist(
+WINNER = Ranked(
     name="default",
-    failure=None,
     median_s=1e-5,
     ci95_s=(0.9e-5, 1.1e-5),
     max_rel_error=1e-7,

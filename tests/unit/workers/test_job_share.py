@@ -20,21 +20,21 @@ from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.handle import DriverLost, Fleet, FleetError, Inbound
 from tuner.workers.fleet.job_share import SharedFleet
 from tuner.workers.fleet.messages import (
-    Answer,
-    BuildAsk,
+    BuildFinalists,
     Built,
+    ControlReply,
     Finished,
     FleetPlan,
     Library,
     Limits,
     Measured,
-    Notice,
     Problem,
-    RaceAsk,
+    RunRace,
     Submit,
 )
+from tuner.workers.fleet.notices import HostsPresent, WorkerLost
 from tuner.workers.fleet.pipeline import Pipeline
-from tuner.workers.fleet.policy import Standing
+from tuner.workers.fleet.policy import JobShare
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workload.spec import parse_spec
 
@@ -49,7 +49,7 @@ PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=detect_cpu(), t
 
 
 class Driver(Fleet):
-    """In this process and without Ray: the real pipeline, whose stations take no time."""
+    """In this process and without Ray: the real pipeline, whose slots take no time."""
 
     def __init__(self) -> None:
         super().__init__(PLAN)
@@ -74,10 +74,10 @@ class Driver(Fleet):
         pass
 
     def submit(self, message: Submit) -> None:
-        self.sent += [(message.standing.job, candidate.number) for candidate in message.candidates]
+        self.sent += [(message.job_share.job, candidate.number) for candidate in message.candidates]
         self.commands.put(
             lambda: self.pipeline.submit(
-                message.problem.key, message.candidates, message.known, message.standing
+                message.problem.key, message.candidates, message.known, message.job_share
             )
         )
 
@@ -85,11 +85,13 @@ class Driver(Fleet):
         self.left += [job] if leaves else []
         self.commands.put(partial(self.pipeline.abandon, job, leaves=leaves))
 
-    def question(self, problem: Problem, what: BuildAsk | RaceAsk) -> int:
-        self._questions += 1
-        number = self._questions
+    def send_control(self, problem: Problem, what: BuildFinalists | RunRace) -> int:
+        self._controls += 1
+        number = self._controls
         self.commands.put(
-            lambda: self.messages.put(Answer(number=number, value=(), error=f"asked {number}"))
+            lambda: self.messages.put(
+                ControlReply(number=number, value=(), error=f"asked {number}")
+            )
         )
         return number
 
@@ -173,7 +175,7 @@ def tune(
 ) -> list[Trial]:
     """A job of the same problem as all others: only its id tells its candidates from theirs."""
     found: list[Trial] = []
-    with shared.joined(Standing(job=job)) as share:
+    with shared.joined(JobShare(job=job)) as share:
         measurer = RayMeasurer(share, PROBLEM)
         numbers = iter(range(trials))
 
@@ -236,44 +238,53 @@ def test_every_job_is_told_when_the_fleet_is_beyond_help(
 
 
 def test_answers_reach_who_asked(shared: SharedFleet) -> None:
-    def ask(job: str) -> list[str | None]:
-        with shared.joined(Standing(job=job)) as share:
-            return [share.ask(PROBLEM, BuildAsk(requests=()), timeout_s=10).error for _ in range(5)]
+    def request_control(job: str) -> list[str | None]:
+        with shared.joined(JobShare(job=job)) as share:
+            return [
+                share.request_control(PROBLEM, BuildFinalists(requests=()), timeout_s=10).error
+                for _ in range(5)
+            ]
 
     with ThreadPoolExecutor(3) as pool:
-        found = [one for told in pool.map(ask, ["a", "b", "c"]) for one in told]
+        found = [one for told in pool.map(request_control, ["a", "b", "c"]) for one in told]
     assert sorted(str(one) for one in found) == sorted(f"asked {number}" for number in range(1, 16))
 
 
 def test_a_question_to_a_lost_driver_is_answered_with_the_loss(
     shared: SharedFleet, driver: Driver
 ) -> None:
-    with shared.joined(Standing(job="a")) as share:
+    with shared.joined(JobShare(job="a")) as share:
         driver.lose()
         while not share.lost:
             time.sleep(0.005)
-        assert share.ask(PROBLEM, BuildAsk(requests=()), timeout_s=10).error == "killed"
-        assert share.ask(PROBLEM, BuildAsk(requests=()), timeout_s=10).error == "asked 1"
+        assert (
+            share.request_control(PROBLEM, BuildFinalists(requests=()), timeout_s=10).error
+            == "killed"
+        )
+        assert (
+            share.request_control(PROBLEM, BuildFinalists(requests=()), timeout_s=10).error
+            == "asked 1"
+        )
 
 
 def test_notices_reach_every_job(shared: SharedFleet, driver: Driver) -> None:
-    with shared.joined(Standing(job="a")) as a, shared.joined(Standing(job="b")) as b:
-        driver.messages.put(Notice(kind="worker_lost", message="cpu:0: killed"))
+    with shared.joined(JobShare(job="a")) as a, shared.joined(JobShare(job="b")) as b:
+        driver.messages.put(WorkerLost(message="cpu:0: killed"))
         for share in (a, b):
             notice = share.receive(5.0)
-            assert isinstance(notice, Notice) and notice.message == "cpu:0: killed"
+            assert isinstance(notice, WorkerLost) and notice.message == "cpu:0: killed"
 
 
 def test_what_is_left_to_do_is_told_with_each_submission(
     shared: SharedFleet, driver: Driver
 ) -> None:
-    with shared.joined(Standing(job="a")) as share:
+    with shared.joined(JobShare(job="a")) as share:
         share.stands(trials_left=10, seconds_left=100.0, memory_bytes=64)
         share.submit(Submit(problem=PROBLEM, candidates=(Candidate(number=0),), known={}))
         message = share.receive(5.0)
         assert isinstance(message, Finished)
-        assert share.standing.trials_left == 9 and share.standing.memory_bytes == 64
-        left = share.standing.seconds_left
+        assert share.job_share.trials_left == 9 and share.job_share.memory_bytes == 64
+        left = share.job_share.seconds_left
         assert left is not None and 95.0 < left <= 100.0
 
 
@@ -282,7 +293,7 @@ def test_jobs_leave_while_others_go_on(shared: SharedFleet, driver: Driver) -> N
     gone = threading.Event()
 
     def leave() -> None:
-        with shared.joined(Standing(job="short")) as share:
+        with shared.joined(JobShare(job="short")) as share:
             measurer = RayMeasurer(share, PROBLEM)
             measurer.submit([Candidate(number=at, config={"job": "short"}) for at in range(20)])
             next(measurer.results(timeout_s=5.0))
@@ -303,8 +314,8 @@ def test_whatever_ends_the_listener_the_jobs_are_told(driver: Driver) -> None:
     fleet = SharedFleet(driver, on_hosts=fails)
     fleet.start()
     fleet.wait_ready(lambda: None)
-    with fleet.joined(Standing(job="a")) as share:
-        driver.messages.put(Notice(kind="hosts", message=""))
+    with fleet.joined(JobShare(job="a")) as share:
+        driver.messages.put(HostsPresent(message="", hosts=()))
         with pytest.raises(FleetError, match="ZeroDivisionError: a fault of ours"):
             while True:
                 share.receive(5.0)
@@ -312,7 +323,7 @@ def test_whatever_ends_the_listener_the_jobs_are_told(driver: Driver) -> None:
 
 
 def test_a_closed_fleet_is_told_to_who_still_waits(shared: SharedFleet) -> None:
-    with shared.joined(Standing(job="a")) as share:
+    with shared.joined(JobShare(job="a")) as share:
         shared.close()
         with pytest.raises(FleetError, match="closed"):
             share.receive(5.0)

@@ -91,7 +91,7 @@ def search_past(
 
 
 def start(database: Database, job: Job, spec: str, position: int = 0) -> Start:
-    """With time standing still: how long a start may take is no matter of these tests."""
+    """With time job share still: how long a start may take is no matter of these tests."""
     task = job.tasks[position]
     return start_of(
         database, job=job, task=task, op=parse_spec(spec).op, target=detect_cpu(), clock=lambda: 0.0

@@ -8,28 +8,28 @@ import stat
 from pathlib import Path
 from threading import Thread
 
-from tuner.workers.fleet.handoff import Letter, Letterbox, decoded, letterbox, post
+from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue, decoded, handoff_path, post
 from tuner.workers.fleet.messages import Library, MeasureRequest
 
 
-def letter(storage: Path, number: int, best_s: float | None = None) -> Letter:
+def handoff(storage: Path, number: int, best_s: float | None = None) -> HandoffMessage:
     library = Library(
         sha256=f"{number:064x}", path=str(storage / f"{number:064x}.so"), symbol="kernel"
     )
-    return Letter(
+    return HandoffMessage(
         problem="0123456789abcdef",
         request=MeasureRequest(number=number, library=library, best_s=best_s),
     )
 
 
 def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path) -> None:
-    box = Letterbox(tmp_path, "host/cpu:1")
-    assert stat.S_IMODE(letterbox(tmp_path, "host/cpu:1").stat().st_mode) == 0o600
-    found: list[Letter] = []
-    reader = Thread(target=lambda: found.extend(box.letters()))
+    box = HandoffQueue(tmp_path, "host/cpu:1")
+    assert stat.S_IMODE(handoff_path(tmp_path, "host/cpu:1").stat().st_mode) == 0o600
+    found: list[HandoffMessage] = []
+    reader = Thread(target=lambda: found.extend(box.handoffs()))
     reader.start()
     sent = [
-        letter(tmp_path, number, best_s=None if number % 2 else 1e-3 / 3) for number in range(50)
+        handoff(tmp_path, number, best_s=None if number % 2 else 1e-3 / 3) for number in range(50)
     ]
     for one in sent:
         post(tmp_path, "host/cpu:1", one)
@@ -39,7 +39,7 @@ def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path
 
 
 def test_what_is_no_letter_is_passed_over(tmp_path: Path) -> None:
-    good = letter(tmp_path, 1)
+    good = handoff(tmp_path, 1)
     assert decoded(good.encoded().strip(), tmp_path) == good
     assert (
         decoded(good.encoded(), tmp_path / "other") is None
@@ -56,19 +56,19 @@ def test_what_is_no_letter_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_builder_never_waits_for_a_lane(tmp_path: Path) -> None:
-    post(tmp_path, "cpu:1", letter(tmp_path, 1))  # no such lane
-    unread = Letterbox(tmp_path, "cpu:1")
+    post(tmp_path, "cpu:1", handoff(tmp_path, 1))  # no such lane
+    unread = HandoffQueue(tmp_path, "cpu:1")
     for number in range(2000):  # more than a pipe holds
-        post(tmp_path, "cpu:1", letter(tmp_path, number))
-    again = Letterbox(
+        post(tmp_path, "cpu:1", handoff(tmp_path, number))
+    again = HandoffQueue(
         tmp_path, "cpu:1"
     )  # a lane in the place of one that was lost begins with nothing
-    reader = Thread(target=lambda: found.extend(again.letters()))
-    found: list[Letter] = []
+    reader = Thread(target=lambda: found.extend(again.handoffs()))
+    found: list[HandoffMessage] = []
     reader.start()
-    post(tmp_path, "cpu:1", letter(tmp_path, 7))
+    post(tmp_path, "cpu:1", handoff(tmp_path, 7))
     again.close()
     reader.join(timeout=10)
     assert [one.request.number for one in found] == [7]
-    assert os.listdir(tmp_path) == [letterbox(tmp_path, "cpu:1").name]
+    assert os.listdir(tmp_path) == [handoff_path(tmp_path, "cpu:1").name]
     del unread

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.workers.test_admission import job
 from tuner.errors import UsageError
 from tuner.workers.fleet.affinity import confined
-from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.options import OrchestratorOptions
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -18,30 +18,30 @@ CORES = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="a lane and a builder need a core each")
 
 
-def keeper(lanes: str = "") -> FleetKeeper:
+def fleet_cache(lanes: str = "") -> FleetCache:
     options = OrchestratorOptions(
         artifacts=Path("unused"), lanes=lanes, policy="pack", lane_share=0.5
     )
-    return FleetKeeper(options, on_hosts=lambda hosts: None)
+    return FleetCache(options, on_hosts=lambda hosts: None)
 
 
 def test_detected_lanes_are_cut_for_a_number_of_threads() -> None:
-    assert keeper().shared_by(job("a"), job("b"))
-    assert not keeper().shared_by(job("a"), job("b", threads=len(CORES)))
+    assert fleet_cache().shared_by(job("a"), job("b"))
+    assert not fleet_cache().shared_by(job("a"), job("b", threads=len(CORES)))
 
 
 def test_declared_lanes_are_shared_by_what_fits_them() -> None:
-    declared = keeper(f"lanes={CORES[-1]};builders={CORES[0]}")
+    declared = fleet_cache(f"lanes={CORES[-1]};builders={CORES[0]}")
     plan = declared.plan(1, "t")
     assert [lane.cores for lane in plan.lanes] == [(CORES[-1],)]
     assert plan.policy == "pack" and plan.lane_share == 0.5
     everything = ",".join(map(str, CORES))
-    long = keeper(f"lanes={everything};builders={CORES[0]}")
+    long = fleet_cache(f"lanes={everything};builders={CORES[0]}")
     assert long.shared_by(job("a"), job("b", threads=2))
 
 
 def test_a_kernel_that_no_lane_is_long_enough_for_is_refused_and_is_in_nobodys_way() -> None:
-    declared = keeper(f"lanes={CORES[-1]};builders={CORES[0]}")
+    declared = fleet_cache(f"lanes={CORES[-1]};builders={CORES[0]}")
     with pytest.raises(
         UsageError, match="a kernel of 2 threads needs a lane of 2 cores; the plan's longest has 1"
     ):
@@ -50,7 +50,7 @@ def test_a_kernel_that_no_lane_is_long_enough_for_is_refused_and_is_in_nobodys_w
 
 
 def test_the_plan_stays_the_same_while_a_search_keeps_this_process_off_the_lanes() -> None:
-    made = keeper()
+    made = fleet_cache()
     before = made.plan(1, "t")
     with confined(before.builder_cores):
         assert made.plan(1, "t") == before

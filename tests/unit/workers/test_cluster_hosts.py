@@ -16,7 +16,7 @@ from tuner.db.engine import Database, open_database
 from tuner.measure.assignment import Lane
 from tuner.workers.fleet.hosts import described
 from tuner.workers.fleet.messages import HostPlan
-from tuner.workers.jobs.cluster_hosts import BEAT_S, Neighbours, worker_id
+from tuner.workers.jobs.cluster_hosts import BEAT_S, ClusterHosts, worker_id
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def states(database: Database, clock: Clock) -> dict[str, tuple[str, str | None]
 
 
 def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
-    neighbours = Neighbours(database, clock=lambda: clock.seconds)
+    neighbours = ClusterHosts(database, clock=lambda: clock.seconds)
     left, right = (
         described(host(name), "confined", sample_target().key) for name in ("left", "right")
     )
@@ -93,7 +93,7 @@ def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
 
 
 def test_a_look_soon_after_another_costs_no_transaction(database: Database, clock: Clock) -> None:
-    neighbours = Neighbours(database, clock=lambda: clock.seconds)
+    neighbours = ClusterHosts(database, clock=lambda: clock.seconds)
     neighbours.seen([described(host("left"), "confined", sample_target().key)])
     clock.seconds += BEAT_S / 2
     neighbours.seen([described(host("left"), "confined", sample_target().key)])
@@ -104,7 +104,7 @@ def test_a_look_soon_after_another_costs_no_transaction(database: Database, cloc
 def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(
     database: Database, clock: Clock
 ) -> None:
-    Neighbours(database, clock=lambda: clock.seconds).seen(
+    ClusterHosts(database, clock=lambda: clock.seconds).seen(
         [described(host("left"), "confined", sample_target().key)]
     )
     clock.seconds += 29
@@ -114,7 +114,7 @@ def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(
 
 
 def test_a_quarantined_machine_stays_so_when_it_leaves(database: Database, clock: Clock) -> None:
-    neighbours = Neighbours(database, clock=lambda: clock.seconds)
+    neighbours = ClusterHosts(database, clock=lambda: clock.seconds)
     neighbours.seen([described(host("left"), "confined", sample_target().key)])
     with database.write() as session:
         workers.set_state(session, "left", workers.QUARANTINED, "it drifts")

@@ -1,0 +1,81 @@
+"""A control request's answer: of one worker, of several, of one that was lost."""
+
+from __future__ import annotations
+
+from tests.unit.workers.fleet_simulation import library
+from tests.unit.workers.test_builder import PROBLEM
+from tuner.workers.fleet.control_requests import ControlRequests
+from tuner.workers.fleet.messages import (
+    BuildFinalists,
+    BuildRequest,
+    Built,
+    ControlReply,
+    ControlRequest,
+)
+
+
+def built(number: int) -> Built:
+    return Built(number=number, result=library(number), started_s=0.0, ended_s=0.1)
+
+
+def asked(number: int, *builds: int) -> ControlRequest:
+    requests = tuple(BuildRequest(number=at, config=None) for at in builds)
+    return ControlRequest(number=number, problem=PROBLEM, what=BuildFinalists(requests=requests))
+
+
+def test_an_answer_in_parts_is_given_once_and_in_order() -> None:
+    said: list[ControlReply] = []
+    controls, first, second = ControlRequests(said.append), asked(1), asked(2)
+    controls.add(first)
+    controls.add(second)
+    controls.part(first, [built(1), built(3)], last=False)
+    assert not said and controls.first is first
+    controls.part(first, [built(0), built(2)], last=True)
+    assert [
+        (one.number, [part.number for part in one.value if isinstance(part, Built)]) for one in said
+    ] == [(1, [0, 1, 2, 3])]
+    controls.part(second, [built(0)], last=True)
+    assert len(said[1].value) == 1 and controls.first is None
+
+
+def test_a_question_that_lost_a_worker_has_no_answer_but_the_loss() -> None:
+    said: list[ControlReply] = []
+    controls, first, second = ControlRequests(said.append), asked(1), asked(2)
+    controls.add(first)
+    controls.add(second)
+    controls.part(first, [built(1)], last=False)
+    controls.refuse(first, "killed")
+    controls.part(first, [built(0)], last=True)  # of the worker that was not lost
+    controls.refuse(first, "killed again")
+    assert [(one.number, one.error, one.value) for one in said] == [
+        (1, "killed", ())
+    ] and controls.first is second
+    controls.part(second, [built(0)], last=True)
+    assert len(said[1].value) == 1
+
+
+def test_builds_are_taken_one_at_a_time_and_the_answer_waits_for_all() -> None:
+    said: list[ControlReply] = []
+    controls, first, second = ControlRequests(said.append), asked(1, 0, 1), asked(2, 5)
+    assert controls.next_build() is None
+    controls.add(first)
+    controls.add(second)
+    assert [one.number for one in (controls.next_build(),) if one] == [0]
+    controls.part(first, [built(0)], last=True)  # nobody works on it, but a build is left
+    assert not said
+    assert [one.number for one in (controls.next_build(), controls.next_build()) if one] == [
+        1
+    ]  # not the second control request's
+    controls.part(first, [built(1)], last=True)
+    assert len(said) == 1 and len(said[0].value) == 2
+    assert [one.number for one in (controls.next_build(),) if one] == [5]
+
+
+def test_builds_of_a_question_that_lost_a_worker_are_not_taken() -> None:
+    said: list[ControlReply] = []
+    controls, first, second = ControlRequests(said.append), asked(1, 0, 1, 2), asked(2, 7)
+    controls.add(first)
+    controls.add(second)
+    controls.next_build()
+    controls.refuse(first, "killed")
+    assert [one.number for one in (controls.next_build(), controls.next_build()) if one] == [7]
