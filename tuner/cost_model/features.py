@@ -191,7 +191,7 @@ def _of_choices(work: NestWork, threads: int) -> list[Floats | float]:
         _log(nest.blocks),
         nest.polynomial.astype(np.float32),
         nest.recomputed,
-        np.log2(1.0 + nest.ahead),
+        np.log2(1.0 + nest.prefetch_distance),
         _log(threads / np.maximum(np.minimum(nest.blocks, threads), 1)),
     ]
 
@@ -204,7 +204,7 @@ def _of_read(table: NestTable, number: int, work: NestWork, target: Target) -> l
     strides = table.reads[number].strides
     vector_stride = strides[nest.vector] if nest.vector >= 0 else 0
     return [
-        *((nest.how[number] == code).astype(np.float32) for code in range(len(COPIES))),
+        *((nest.copy_mode[number] == code).astype(np.float32) for code in range(len(COPIES))),
         float(vector_stride == 0),
         float(vector_stride == 1),
         np.log2(1.0 + np.abs(strides)).astype(np.float32).take(nest.axis[-1]),

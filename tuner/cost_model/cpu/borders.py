@@ -30,7 +30,7 @@ def border_checks(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
         sizes[along_vector] = np.ceil(sizes[along_vector] / max(nest.lanes, 1))
         in_window = (read.coefficients > 0).sum(axis=1) > 1
         extends = read.sizes(tile)[in_window & ~along_vector] > 1
-        loads = sizes.prod(axis=0) * (nest.how[number] == NONE)
+        loads = sizes.prod(axis=0) * (nest.copy_mode[number] == NONE)
         checks += loads
         checks_2d += loads * (extends.sum(axis=0) > 1)
     return checks, checks_2d

@@ -21,12 +21,12 @@ def set_conflicts(table: NestTable, nest: Nests, target: Target) -> tuple[Floats
     pitches = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
     for number, read in enumerate(table.reads):
         in_vectors = nest.vector >= 0 and read.strides[nest.vector] == 1
-        for axis in range(len(table.axes)):
+        for axis in range(len(table.axes.names)):
             pitch = int(pitches[number, axis])
             accumulates = nest.kind is NestKind.REDUCTION
             sharing = 1 if accumulates else int((pitches[:, axis] == pitch).sum())
             lines_held = PAGE_BYTES // int(np.gcd(pitch, PAGE_BYTES)) * ways // sharing
-            if pitch < PAGE_BYTES // 8 or lines_held >= table.extents[axis]:
+            if pitch < PAGE_BYTES // 8 or lines_held >= table.axes.extents[axis]:
                 continue
             elements = nest.span[read.uses].prod(axis=0) * ~nest.packed[number]
             beyond = np.maximum(1.0 - lines_held / nest.span[axis], 0.0)

@@ -28,13 +28,13 @@ def copy_counts(table: NestTable, nest: Nests) -> CopyCounts:
     counts = np.zeros((6, nest.span.shape[1]), np.float32)
     padded, parts, packed, at_root, elementwise, elementwise_at_root = counts
     for number, read in enumerate(() if table.is_rows else table.reads[: table.inputs]):
-        mode, whole = nest.how[number], float(np.prod(read.shape))
+        mode, whole = nest.copy_mode[number], float(np.prod(read.shape))
         each_call = float(not table.constant[number])
         padded += whole * each_call * (mode == PAD).astype(np.float32)
         parts += whole * (mode == PAD_PARTS).astype(np.float32)
         if not nest.packed[number].any():
             continue
-        elements = float(np.where(read.uses, table.extents, 1).prod())
+        elements = float(np.where(read.uses, table.axes.extents, 1).prod())
         where_used = elements * _repeats(table, number, nest) * (mode == PACK)
         first = elements * each_call * (mode == PACK_ROOT).astype(np.float32)
         one_by_one = ~_moves_vectors(table, number, nest)
@@ -71,10 +71,10 @@ def _moves_vectors(table: NestTable, number: int, nest: Nests) -> Mask:
     padded = table.operands[number].padded
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(configs, np.bool_)
-    if table.instruction_axes:  # contiguous along what an instruction takes
-        contiguous = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
+    if table.axes.instruction_axes:  # contiguous along what an instruction takes
+        contiguous = bool((read.strides[table.spatial :][~table.axes.stepped] == 1).any())
         # Rows, or rectangles of words.
-        whole = table.in_registers or (vector >= 0 and bool(read.uses[vector]))
+        whole = table.facts.loads_whole_rows or (vector >= 0 and bool(read.uses[vector]))
         return np.full(configs, contiguous and whole and not padded)
     if vector < 0 or read.strides[vector] < 0 or padded or read.dtype_bytes < 4:
         return np.zeros(configs, np.bool_)
@@ -92,7 +92,7 @@ def _transposes(table: NestTable, number: int, nest: Nests) -> Mask:
             blocks = np.maximum(
                 nest.extent[table.spatial] * (nest.axis[table.spatial] == axis), 1.0
             )
-            transposes |= table.lengths[axis] >= lanes * blocks
+            transposes |= table.axes.lengths[axis] >= lanes * blocks
         else:
             vectors = nest.span[axis] / lanes
             transposes |= vectors == np.floor(vectors)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.cost_model.arrays import Floats, Mask
-from tuner.cost_model.cpu.nests import Nests, NestTable, ReadMap
+from tuner.cost_model.cpu.nests import Nests, NestTable
+from tuner.cost_model.cpu.reads import ReadMap
 from tuner.target.target import LINE_BYTES, PAGE_BYTES
 
 _ONE: Floats = np.ones((), np.float32)
@@ -40,7 +41,7 @@ def level_spans(table: NestTable, nest: Nests) -> Floats:
     for level in reversed(range(depth)):
         spans[:, level] = spans[:, level + 1]
         spans[nest.axis[level], level, configs] *= nest.extent[level]
-    clipped: Floats = np.minimum(spans, table.lengths[:, None, None], out=spans)
+    clipped: Floats = np.minimum(spans, table.axes.lengths[:, None, None], out=spans)
     return clipped
 
 

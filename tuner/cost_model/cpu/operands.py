@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.cost_model.arrays import Floats, Mask, either
-from tuner.cost_model.cpu.nests import Nests, NestTable, ReadMap
+from tuner.cost_model.cpu.nests import Nests, NestTable
+from tuner.cost_model.cpu.reads import ReadMap
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.target.target import LINE_BYTES
 
@@ -58,16 +59,16 @@ def _of_read(
     table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumulators: Floats
 ) -> OperandCounts:
     uses = nest.span[read.uses].prod(axis=0)
-    if table.in_registers:  # of matrices, whole rows at a time
+    if table.facts.loads_whole_rows:  # of matrices, whole rows at a time
         return _counts(len(uses), loads=uses * (read.dtype_bytes / LINE_BYTES))
     distinct = either(packed, uses, np.minimum(uses, read.sizes(nest.span).prod(axis=0)))
-    in_one_instruction = nest.span[table.spatial :][~table.stepped].prod(axis=0)
+    in_one_instruction = nest.span[table.spatial :][~table.axes.stepped].prod(axis=0)
     uses, distinct = uses / in_one_instruction, distinct / in_one_instruction
     if nest.vector >= 0 and read.uses[nest.vector]:
         return _vectors(table, read, nest, packed, accumulators, uses=uses, distinct=distinct)
     adjacent = np.zeros(len(uses), np.bool_)
-    for axis in range(table.spatial, len(table.axes)):
-        if read.strides[axis] == 1 and table.stepped[axis - table.spatial]:
+    for axis in range(table.spatial, len(table.axes.names)):
+        if read.strides[axis] == 1 and table.axes.stepped[axis - table.spatial]:
             adjacent |= nest.span[axis] > 1
     return _counts(
         len(uses),

@@ -226,7 +226,7 @@ class _Reuse:
         spans = _flat(self.spans).take(inside, axis=1)
         axis, which = self.nest.axis[outer, configs], np.arange(len(caches))[:, None]
         spans[axis, which, configs] = np.minimum(
-            spans[axis, which, configs] * 2, self.table.lengths[axis]
+            spans[axis, which, configs] * 2, self.table.axes.lengths[axis]
         )
         touched = footprints(self.table, spans, self.nest.packed)
         # The bytes of all reads, or the room of one whose own rows conflict.

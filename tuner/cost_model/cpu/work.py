@@ -66,8 +66,8 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
     depth, spatial = len(nest.axis), table.spatial
     lanes = max(nest.lanes, 1)
     # The column of a row sketch is tiled in vectors and partial results, not in iterations.
-    unrolled = 1.0 if table.is_rows else nest.span[spatial:][table.stepped].prod(axis=0)
-    bodies = nest.covered / nest.span.prod(axis=0) * table.share
+    unrolled = 1.0 if table.is_rows else nest.span[spatial:][table.axes.stepped].prod(axis=0)
+    bodies = nest.computed / nest.span.prod(axis=0) * table.share
     steps = bodies * unrolled
     iterations = (
         nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
@@ -76,7 +76,7 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
     vectors = tile if table.is_rows else np.floor(tile / lanes)
     accumulators = np.maximum(vectors * nest.partials, 1.0)
     output = table.reads[-1]
-    written = nest.covered / max(int(np.prod(table.extents[~output.uses])), 1)
+    written = nest.computed / max(int(np.prod(table.axes.extents[~output.uses])), 1)
     contiguous = lanes > 1 and output.strides[nest.vector] == 1
     conflicting_reads, conflicting_writes = set_conflicts(table, nest, target)
     checks, checks_2d = border_checks(table, nest)
@@ -88,7 +88,7 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
         operands=operand_counts(table, nest, accumulators),
         copies=copy_counts(table, nest),
         accumulators=accumulators,
-        overlap=nest.covered / max(table.points, 1),
+        overlap=nest.computed / max(table.axes.points, 1),
         bodies=bodies,
         steps=steps,
         lives=steps / table.share / iterations,

@@ -95,7 +95,7 @@ def loads(kernel: KernelCounts) -> Floats:
     points = (
         work.steps
         if table.reductions and not table.is_rows
-        else np.float32(table.points / work.lanes)
+        else np.float32(table.axes.points / work.lanes)
     )
     prefetches = points * kernel.prefetches
     cycles: Floats = (work.bodies * work.operands.total + prefetches) / LOAD_PORTS
@@ -159,8 +159,8 @@ def lane_reductions(kernel: KernelCounts) -> Floats:
     """Halvings of vectors of partial results, until one result of a row is left."""
     table = kernel.table
     halvings: Floats = (
-        kernel.nest.covered
-        / table.extents[table.spatial :].prod()
+        kernel.nest.computed
+        / table.axes.extents[table.spatial :].prod()
         * np.log2(kernel.work.lanes)
         * table.is_rows
     )

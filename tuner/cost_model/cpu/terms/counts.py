@@ -42,7 +42,7 @@ class KernelCounts:
     @cached_property
     def arithmetic(self) -> Floats:
         """Cycles of the multiply-adds at the full rate of all units."""
-        peak = self.work.lanes * 2 * self.fma_units * self.table.rate
+        peak = self.work.lanes * 2 * self.fma_units * self.table.facts.rate
         cycles: Floats = self.table.flops * self.work.overlap / peak
         return cycles
 
@@ -53,14 +53,14 @@ class KernelCounts:
         A map without arithmetic still issues something for each vector.
         """
         table = self.table
-        of_point = max(table.flops / max(table.points * table.share, 1) / 2, 0.5)
+        of_point = max(table.flops / max(table.axes.points * table.share, 1) / 2, 0.5)
         instructions: Floats = self.work.accumulators * of_point * self.work.steps_per_body
         return instructions
 
     @property
     def in_vectors(self) -> float:
         """1 where operands go to vector registers, 0 where they go to matrix registers."""
-        return 0.0 if self.table.in_registers else 1.0
+        return 0.0 if self.table.facts.loads_whole_rows else 1.0
 
     @property
     def reduces(self) -> float:
@@ -125,13 +125,13 @@ class KernelCounts:
     @property
     def written_once(self) -> Floats:
         """1 where each result is written once, through the caches."""
-        once: Floats = (1.0 - self._divided) * ~self.nest.streamed
+        once: Floats = (1.0 - self._divided) * ~self.nest.non_temporal
         return once
 
     @property
     def written_past_caches(self) -> Floats:
         """1 where each result is written once, by non-temporal stores."""
-        past: Floats = (1.0 - self._divided) * self.nest.streamed
+        past: Floats = (1.0 - self._divided) * self.nest.non_temporal
         return past
 
     def written(self, cache: int) -> Floats:
@@ -156,7 +156,7 @@ class KernelCounts:
     @property
     def prefetches(self) -> Mask:
         """Whether the nest prefetches anything."""
-        prefetches: Mask = self.nest.ahead > 0
+        prefetches: Mask = self.nest.prefetch_distance > 0
         return prefetches
 
     @cached_property

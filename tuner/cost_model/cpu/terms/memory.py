@@ -113,7 +113,7 @@ def short_store_runs(kernel: KernelCounts) -> Floats:
     """Runs of written lines that are too short for a prefetcher to follow."""
     followed = kernel.written(0) / LINE_BYTES / FOLLOWED_LINES
     runs: Floats = (
-        np.maximum(kernel.work.memory.tlb_misses[-1] - followed, 0.0) * ~kernel.nest.streamed
+        np.maximum(kernel.work.memory.tlb_misses[-1] - followed, 0.0) * ~kernel.nest.non_temporal
     )
     return runs
 
@@ -174,7 +174,7 @@ def interleaved_runs(kernel: KernelCounts) -> Floats:
 def set_conflicts(kernel: KernelCounts) -> Floats:
     """Accesses to lines that push each other out of a set of the first cache."""
     work = kernel.work
-    writes = work.lives * work.conflicting_writes * ~kernel.nest.streamed
+    writes = work.lives * work.conflicting_writes * ~kernel.nest.non_temporal
     accesses: Floats = work.bodies * work.conflicting_reads + writes
     return accesses
 
