@@ -15,7 +15,8 @@ from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
 from tuner.workers.fleet.demand import Demand
 from tuner.workers.fleet.messages import Built, Library, Measured
-from tuner.workers.fleet.pipeline import MAX_RETRIES, Pipeline
+from tuner.workers.fleet.outcomes import MAX_RETRIES
+from tuner.workers.fleet.pipeline import Pipeline
 from tuner.workers.fleet.policy import POLICIES, JobShare, LaneShare, Place, PolicyName
 from tuner.workers.fleet.worker_slot import WorkerSlot
 

@@ -1,0 +1,112 @@
+"""Calls of actors: each has a deadline while it is in flight, and comes back as an event."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tuner.workers.fleet.actors import Worker
+from tuner.workers.fleet.messages import Abandon, ControlRequest, Problem, Submit
+
+Message = Submit | Abandon | ControlRequest
+Purpose = Literal["work", "calibration", "description", "preparation", "foresight"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A message of the orchestrator, or None when the channel has ended."""
+
+    message: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallReturned:
+    """An actor's call ended."""
+
+    worker: str
+    generation: int
+    future: Future[Any]
+    control: ControlRequest | None = None  # answered by this call
+    purpose: Purpose = "work"  # a batch of the pipeline, or part of a control request's answer
+    problem: str = ""  # that a lane was prepared for
+
+
+Events = queue.SimpleQueue[MessageReceived | CallReturned]
+
+
+class WorkerCalls:
+    """Sends work to actors. What comes of it is put among the events."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._problems: dict[str, Problem] = {}  # all that were submitted, by key
+
+    def know(self, problem: Problem) -> None:
+        """Keeps a problem for the workers that will be told of it."""
+        self._problems[problem.key] = problem
+
+    def work(
+        self,
+        worker: Worker,
+        method: str,
+        problem: str,
+        requests: Sequence[object],
+        *,
+        control: ControlRequest | None = None,
+        limit_s: float = 0.0,
+    ) -> None:
+        """Has a worker do a batch; `limit_s` is added to what its requests may take."""
+        worker.control, worker.control_since_s = control, time.time()
+        first = self._load(worker, problem)
+        future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
+        worker.deadlines.append(
+            time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s
+        )
+        self._await(CallReturned(worker.name, worker.generation, future, control))
+
+    def prepare(self, worker: Worker, problem: str) -> None:
+        """Has a lane make ready a workload beside what it measures."""
+        future = worker.prepare(self._problems[problem])
+        self._await(
+            CallReturned(
+                worker.name, worker.generation, future, purpose="preparation", problem=problem
+            )
+        )
+
+    def foresee_race(self, worker: Worker, problem: str) -> None:
+        """Has a lane make what it will verify the race's contestants by."""
+        self._load(worker, problem)
+        worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=True))
+        future = worker.handle.foresee_race.remote(problem).future()
+        self._await(CallReturned(worker.name, worker.generation, future, purpose="foresight"))
+
+    def describe(self, worker: Worker) -> None:
+        """Has a worker say what it is; the first call of one that joined or was replaced."""
+        worker.calibrating = False
+        self._inquire(worker, worker.handle.describe.remote(), "description", first=True)
+
+    def calibrate(self, worker: Worker) -> None:
+        """Has a lane time its calibration kernel, between two of its batches."""
+        worker.calibrating = True
+        self._inquire(worker, worker.handle.calibrate.remote(), "calibration", first=False)
+
+    def _inquire(self, worker: Worker, reference: Any, purpose: Purpose, *, first: bool) -> None:
+        worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=first))
+        self._await(
+            CallReturned(worker.name, worker.generation, reference.future(), purpose=purpose)
+        )
+
+    def _load(self, worker: Worker, problem: str) -> bool:
+        """Tells a worker of a problem; whether it is new to it."""
+        if problem in worker.loaded:
+            return False
+        worker.handle.load.remote(self._problems[problem])
+        worker.loaded.add(problem)
+        return True
+
+    def _await(self, call: CallReturned) -> None:
+        call.future.add_done_callback(lambda done: self._events.put(call))
