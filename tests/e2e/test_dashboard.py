@@ -136,7 +136,7 @@ def test_a_job_is_cancelled_and_resumed(watched: Watched, site: Site) -> None:
     expect(page.locator("#head .chip").first).to_have_text("queued")
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_points_appear_within_a_second_and_a_lost_connection_loses_none(
     browser: Browser, site: Site
 ) -> None:

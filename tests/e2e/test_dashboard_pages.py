@@ -73,7 +73,7 @@ def test_every_page_is_clean_accessible_and_fits(
     found.check()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_hundred_thousand_trials_stay_quick(watched: Watched, site: Site) -> None:
     """The best of a few attempts: others may use the machine meanwhile, and the bounds
     are on what the pages cost."""

@@ -112,7 +112,7 @@ def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Pat
     assert found == list(range(1, 10))
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_hundred_streams_hear_within_a_second(service: LiveService) -> None:
     token = service.key("admin")
     heard: dict[str, float] = {}

@@ -130,7 +130,7 @@ def test_a_taken_port_is_one_clear_error() -> None:
             listen("127.0.0.1", first.getsockname()[1])
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_answers_are_not_held_back_to_fill_packets(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at

@@ -120,7 +120,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_hostile_texts_are_refused_at_once() -> None:
     for name, body in HOSTILE.items():
         best = min(_refusal_s(body) for _ in range(3))

@@ -264,7 +264,7 @@ def test_nothing_escapes_where_a_mechanism_is_left_out(
 
 # the bomb takes a processor for itself until it is ended, within the timeout and a
 # second
-@pytest.mark.alone
+@pytest.mark.serial
 @needs_group
 @pytest.mark.parametrize("level", ["process", "sealed without seccomp"])
 @pytest.mark.parametrize("name", ["fork_bomb", "session_bomb", "thread_bomb"])
@@ -311,7 +311,7 @@ def test_a_group_of_a_killed_runner_is_swept(lane: Lane) -> None:
     assert not left.exists()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @needs_group
 def test_a_bomb_does_not_outlive_a_killed_runner(lane: Lane, attack: Attack) -> None:
     with RunnerProcess() as process:

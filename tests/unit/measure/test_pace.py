@@ -196,6 +196,6 @@ def test_a_lesson_comes_through_json_and_nonsense_does_not() -> None:
             Lesson.of({**document, "felt": felt})
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_reading_is_short() -> None:
     assert min(Pace(CalibrationKernel(PACE_SIDE).call_s).read_s() for _ in range(20)) < 2e-3

@@ -197,7 +197,7 @@ def test_sixty_four_lanes_are_busy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_thousand_lanes_cost_little_bookkeeping() -> None:
     share, cost_s = busy_share(1000, 6000)
     assert share >= 0.95

@@ -38,7 +38,7 @@ def first() -> Iterator[RunnerProcess]:
     process.close()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_workload_seen_before_finds_its_process_again(first: RunnerProcess) -> None:
     residents = Residents(first)
     try:
@@ -88,7 +88,7 @@ def test_what_cannot_be_prepared_is_not_held(first: RunnerProcess) -> None:
         residents.close()
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(
     first: RunnerProcess,
 ) -> None:
