@@ -30,7 +30,7 @@ from tuner.runtime.cuda_module import unpacked
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.rewrite.bf16x3 import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
@@ -136,7 +136,7 @@ def check_serially(spec: str, points: int) -> None:
     for config in configs(space, points, spec):
         off = max_rel_error(
             workload.expression,
-            run_serially(workload, described(space.program(config)), arrays),
+            run_serially(workload, without_instructions(space.program(config)), arrays),
             want,
             scale,
         )

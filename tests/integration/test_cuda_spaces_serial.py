@@ -23,7 +23,7 @@ from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.program.program import Program
 from tuner.target.cuda import cuda_target
 from tuner.workload.catalogue import OPERATORS
@@ -92,7 +92,7 @@ def run_serially(
 ) -> dict[str, NDArray[Any]]:
     """What the program's scheduled module computes on the CPU, by output. Raises
     IllegalSchedule where TVM refuses a step."""
-    module = serial(schedule(described(program), "k").mod)
+    module = serial(schedule(without_instructions(program), "k").mod)
     library = tvm.tirx.build(module, target=tvm.target.Target({"kind": "llvm", "opt-level": 1}))
     outputs = {
         tensor.name: tvm.runtime.tensor(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))

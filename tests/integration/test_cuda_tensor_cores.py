@@ -172,9 +172,7 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
     space = space_of(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target, 1)
     sketch = next(one for (one,) in space.sketches.values() if isinstance(one, CudaMmaSketch))
     for config in configs(space, 12, "shared"):
-        tile, pipeline = config[f"{sketch.prefix}.tile"], str(config[f"{sketch.prefix}.pipeline"])
-        assert isinstance(tile, tuple)
-        stages = int(pipeline.split()[1]) if " " in pipeline else 2
+        tile, stages = sketch.block.of(config), sketch.pipelining.of(config).stages
         try:
             taken = cuda_kernels(space.program(config), target, "k").launches[0].shared_bytes
         except IllegalSchedule:

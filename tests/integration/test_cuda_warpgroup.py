@@ -137,8 +137,9 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> N
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, spec)
-    for tile in sketch.tile_values():
-        made = cuda_kernels(space.program({**config, f"{sketch.prefix}.tile": tile}), HOPPER, "k")
+    for tile in sketch.block.values:
+        tiled = {**config, sketch.block.name: tile.stored}
+        made = cuda_kernels(space.program(tiled), HOPPER, "k")
         assert made.launches[0].shared_bytes <= sketch.footprint(tile).shared_bytes, tile
 
 

@@ -30,7 +30,7 @@ from tuner.measure.gpu.runner import GpuRunner
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cuda.square_knobs import CudaSquareSketch
+from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.winograd import SUFFIX
@@ -104,7 +104,7 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
     assert others == list(
         space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
     )
-    maps = [one.group for one in space.sketches[last.name] if isinstance(one, CudaSquareSketch)]
+    maps = [one.group for one in space.sketches[last.name] if isinstance(one, CudaPatchSketch)]
     assert maps == [
         group
         for group in space.algorithms[last.name].groups
@@ -270,9 +270,7 @@ def check_cubins(
         ):
             kernel = kernels[launch.kernel]
             assert not kernel.spills and kernel.stack_bytes == 0, (config, kernel)
-            if isinstance(sketch, CudaSquareSketch):
-                tile = config[f"{sketch.prefix}.tile"]
-                assert (
-                    isinstance(tile, tuple) and kernel.registers <= sketch.footprint(tile).registers
-                ), (tile, kernel)
-                assert math.prod(launch.block) == math.prod(tile[:-1]) and launch.grid[0] >= 1
+            if isinstance(sketch, CudaPatchSketch):
+                shape = sketch.block.of(config)
+                assert kernel.registers <= sketch.footprint(shape).registers, (shape, kernel)
+                assert math.prod(launch.block) == math.prod(shape.threads) and launch.grid[0] >= 1

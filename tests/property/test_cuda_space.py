@@ -17,7 +17,7 @@ from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_source
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.mma import without_instructions
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs, numpy_dtype
@@ -48,7 +48,7 @@ class Sampled:
             config = space.space.config(point)
             try:
                 program = space.program(config)
-                module = serial(schedule(described(program), "kernel").mod)
+                module = serial(schedule(without_instructions(program), "kernel").mod)
             except IllegalSchedule as error:
                 self.illegal[str(error)[:200]] += 1
                 continue

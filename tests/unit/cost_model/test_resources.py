@@ -145,12 +145,15 @@ def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
         config = space.space.config(point)
         sketches = list(space.sketches.values())[point[0]]
         footprints = [
-            sketch.footprint(config[knob.name])
+            footprint
             for sketch in sketches
-            for knob in sketch.knobs
-            if knob.name in (f"{sketch.prefix}.tile", f"{sketch.prefix}.shape")
+            if sketch.facts.block.is_open
+            for stored, footprint in zip(
+                sketch.facts.block.stored, sketch.facts.footprints, strict=True
+            )
+            if stored == config[sketch.facts.block.name]
         ]
         assert (
-            2**registers == pytest.approx(max(one.registers for one in footprints))
+            2**registers == pytest.approx(max(each.registers for each in footprints))
             and 0 <= warps <= 6
         )

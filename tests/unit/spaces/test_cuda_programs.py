@@ -14,10 +14,10 @@ from tests.property.blocks import run, value
 from tuner.errors import IllegalSchedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.cuda.axes import DepthAxis, GridAxis, SquareAxis
+from tuner.spaces.cuda.axes import DepthAxis, GridAxis, PatchAxis
 from tuner.spaces.cuda.limits import Footprint
+from tuner.spaces.cuda.patch_knobs import patch_lengths
 from tuner.spaces.cuda.shared_copies import box_bytes
-from tuner.spaces.cuda.square_knobs import sides_of
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
@@ -197,10 +197,8 @@ def test_a_warp_covers_only_what_fills_it() -> None:
         (narrow, 4, 0),
         (narrow, 8, 8),
     ]:
-        assert sketch.plan({**config, "C.tile.tile": tile, "C.tile.warp": wanted}).warp == got, (
-            tile,
-            wanted,
-        )
+        chosen = {**config, "C.tile.tile": tile, "C.tile.warp": wanted}
+        assert sketch.plan(chosen).warp_rows == got, (tile, wanted)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +219,9 @@ def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -
             | {ways["pipeline"].name: "async"}
         )
         tile = config[ways["tile"].name] = ways["tile"].values[place]
-        assert isinstance(tile, tuple)
         taken = [shared_bytes(space.program({**config, first.name: one, second.name: other}))
                  for one in first.values[1:] for other in second.values[1:]]  # fmt: skip
-        counted = sketch.footprint(tile).shared_bytes
+        counted = sketch.footprint(sketch.block.of(config)).shared_bytes
         assert max(taken) <= counted <= 2 * max(taken), (tile, max(taken), counted)
 
 
@@ -237,7 +234,7 @@ def test_rows_are_stretched_by_what_is_read_of_them_at_once() -> None:
 
 
 def test_the_usual_tile_fits_with_two_boxes_of_each_operand() -> None:
-    assert (16, 2, 4, 16, 2, 4, 16) in tile_sketch("matmul:M=2048,N=2048,K=2048").tile_values()
+    assert (16, 2, 4, 16, 2, 4, 16) in tile_sketch("matmul:M=2048,N=2048,K=2048").block.stored
 
 
 @pytest.mark.parametrize(
@@ -253,8 +250,8 @@ def test_the_usual_tile_fits_with_two_boxes_of_each_operand() -> None:
 def test_several_rows_at_once_where_an_operand_lies_along_them(spec: str, widths: set[int]) -> None:
     """Lanes of the axes other than that along which is written."""
     sketch = tile_sketch(spec)
-    axes = 3 * (len(sketch.major) - 1)
-    assert {lanes for tile in sketch.tile_values() for lanes in tile[2:axes:3]} == widths
+    others = [split for shape in sketch.block.values for split in shape.axes[:-1]]
+    assert {split.lanes for split in others} == widths
 
 
 def test_a_box_is_turned_only_where_that_makes_another_one() -> None:
@@ -271,7 +268,7 @@ def test_blocks_cover_their_axis_and_never_leave_it(
     extent: int, threads: int, register: int, lanes: int
 ) -> None:
     one = GridAxis(
-        axis=Axis(name="i", extent=extent), threads=threads, register=register, lanes=lanes
+        axis=Axis(name="i", extent=extent), threads=threads, vectors=register, lanes=lanes
     )
     seen = {
         value(one.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
@@ -284,15 +281,15 @@ def test_blocks_cover_their_axis_and_never_leave_it(
     ("extent", "threads", "side"),
     [(14, 4, 2), (13, 4, 2), (7, 1, 2), (11, 2, 4), (4, 1, 4), (9, 5, 2)],
 )
-def test_squares_cover_their_axis_and_say_which_and_where_they_are(
+def test_patches_cover_their_axis_and_have_an_index_and_an_offset(
     extent: int, threads: int, side: int
 ) -> None:
-    one = SquareAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
+    one = PatchAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
     seen = set()
     for a, b, c in product(range(one.outer.extent), range(threads), range(side)):
         here = {"h_2": a, "h_t": b, "h_l": c}
         index, number, place = (
-            value(node, here, {}) for node in (one.index, one.number, one.place)
+            value(node, here, {}) for node in (one.index, one.patch, one.offset)
         )
         assert divmod(index, side) == (number, place)
         seen.add(index)
@@ -309,14 +306,14 @@ def test_squares_cover_their_axis_and_say_which_and_where_they_are(
         ("j % 3 == 0 ? X[i, j] : (j % 2 == 0 ? X[i, j] * 2 : X[i, j] * 4)", {}),  # of two sides
     ],
 )
-def test_what_a_map_picks_by_are_the_sides_of_squares(body: str, sides: dict[str, int]) -> None:
+def test_what_a_map_picks_by_are_the_lengths_of_patches(body: str, sides: dict[str, int]) -> None:
     workload = workload_from_notation(
         f"kernel p(X: f32[M, N]) -> (Y: f32[M, N]) {{ Y[i, j] = {body} }}", {"M": 4, "N": 40}
     )
-    assert sides_of(workload.expression.stages[0]) == sides
+    assert patch_lengths(workload.expression.stages[0]) == sides
 
 
 def test_a_reduction_that_does_not_divide_counts_each_iteration_once() -> None:
-    assert DepthAxis(axis=Axis(name="k", extent=12), depth=4).counts is None
-    assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).counts is not None
+    assert DepthAxis(axis=Axis(name="k", extent=12), depth=4).predicate is None
+    assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).predicate is not None
     assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).outer.extent == 4

@@ -8,9 +8,10 @@ knows a sketch's knobs and no operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from math import log2, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,22 @@ from tuner.cost_model.cuda.footprint import CudaFootprint, distinct_facts
 from tuner.cost_model.cuda.kernels import least_seconds
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
-from tuner.spaces.core.roles import KnobRole
-from tuner.spaces.core.space import Points, Value
+from tuner.spaces.core.choice import Choice
+from tuner.spaces.core.space import Points
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cuda.facts import KernelFacts, KernelKind
+from tuner.spaces.cuda.block_shapes import (
+    BlockShape,
+    FragmentTile,
+    PatchShape,
+    RowShape,
+    TileShape,
+    WarpgroupTile,
+)
+from tuner.spaces.cuda.copy_mode import SharedCopy
+from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
+from tuner.spaces.cuda.limits import Footprint
+from tuner.spaces.cuda.pipelining import Overlap, Pipelining
 from tuner.spaces.rewrite.algorithm import Algorithm
-from tuner.spaces.rewrite.groups import TileGroup
 
 Floats = NDArray[np.float64]
 
@@ -45,15 +56,15 @@ class CudaEstimate:
     def __init__(self, space: TargetSpace[KernelFacts]) -> None:
         self._space = space.space
         self._tables = [np.zeros(len(knob.values)) for knob in self._space.knobs]
-        place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
+        columns = {knob.name: column for column, knob in enumerate(self._space.knobs)}
         combinations = [
             [sketch.facts for sketch in sketches] for sketches in space.sketches.values()
         ]
         on_tensor_cores = {
-            facts.group.name
+            facts.group
             for parts in combinations
             for facts in parts
-            if facts.kind is KernelKind.TENSOR_CORES
+            if facts.unit is ComputeUnit.TENSOR_CORES
         }
         shares = _shares(space)
         # The first knob is which combination of sketches it is.
@@ -61,9 +72,10 @@ class CudaEstimate:
             [sum(_level(facts, on_tensor_cores) for facts in parts) for parts in combinations]
         )
         for facts in distinct_facts(space):
-            for knob in facts.knobs:
-                costs = np.array([_cost(facts, knob.role, value) for value in knob.values])
-                self._tables[place[knob.name]] = shares.get(facts.group.name, 1.0) * costs
+            share = shares.get(facts.group, 1.0)
+            for declared, costs in _costs(facts):
+                if declared.is_open:
+                    self._tables[columns[declared.name]] = share * np.array(costs)
         algorithms = [*space.algorithms.values()]
         own, *others = space.by_algorithm
         least = self._floor(own)
@@ -102,8 +114,8 @@ def other_algorithms(space: TargetSpace[KernelFacts], count: int, seed: int) -> 
     points = space.space.sample(np.random.default_rng((seed, SAMPLED)), SAMPLED)
     points = points[np.argsort(CudaEstimate(space)(points), kind="stable")]
     ranks = [np.flatnonzero(np.isin(points[:, 0], rows)) for rows in space.by_algorithm]
-    turns = zip_longest(*(rows for rows in ranks if len(rows) and rows[0] > 0))
-    chosen = [row for turn in turns for row in turn if row is not None]
+    rounds = zip_longest(*(rows for rows in ranks if len(rows) and rows[0] > 0))
+    chosen = [row for rank in rounds for row in rank if row is not None]
     others: Points = points[chosen[:count]]
     return others
 
@@ -114,15 +126,14 @@ class CudaFeatures:
     last column."""
 
     def __init__(self, space: TargetSpace[KernelFacts]) -> None:
-        self._taken, self._knobs, self._estimate = (
-            CudaFootprint(space),
-            KnobEncoding(space.space),
-            CudaEstimate(space),
-        )
+        self._footprint = CudaFootprint(space)
+        self._knobs = KnobEncoding(space.space)
+        self._estimate = CudaEstimate(space)
 
     def __call__(self, points: Points) -> Features:
         estimate = self._estimate(points).astype(np.float32)
-        return np.concatenate([self._taken(points), self._knobs(points), estimate[:, None]], axis=1)
+        parts = [self._footprint(points), self._knobs(points), estimate[:, None]]
+        return np.concatenate(parts, axis=1)
 
 
 class CudaOpinion:
@@ -151,65 +162,77 @@ def _shares(space: TargetSpace[KernelFacts]) -> Mapping[str, float]:
 
 def _level(facts: KernelFacts, on_tensor_cores: set[str]) -> float:
     """Doublings of a sketch's best kernels beside those of tensor cores."""
-    if facts.kind is KernelKind.TILE and facts.group.name in on_tensor_cores:
+    if facts.unit is ComputeUnit.CUDA_CORES and facts.group in on_tensor_cores:
         return WITHOUT_TENSOR_CORES
-    return WARPGROUPS if facts.kind is KernelKind.WARPGROUPS else 0.0
+    return WARPGROUPS if facts.unit is ComputeUnit.WARPGROUPS else 0.0
 
 
-def _cost(facts: KernelFacts, role: KnobRole, value: Value) -> float:
-    """Doublings that a knob's value costs beside its best."""
-    match role:
-        case KnobRole.BLOCK_TILE | KnobRole.ROW_SHAPE if isinstance(value, tuple):
-            return _SHAPE_COSTS[facts.kind](facts, value)
-        case KnobRole.SHARED_COPY:
-            return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
-        case KnobRole.PIPELINE:
-            through_registers = 0.2 if facts.kind is KernelKind.TENSOR_CORES else 0.0
-            return {"none": 0.5, "registers": through_registers}.get(str(value), 0.0)
-        case KnobRole.SHARED_ROWS:
-            return 0.3 if value == "plain" else 0.0
-    return 0.0
+def _costs(facts: KernelFacts) -> Iterator[tuple[Choice[Any], list[float]]]:
+    """The choices of a sketch that cost anything: doublings of each value beside the best."""
+    shapes: tuple[BlockShape, ...] = facts.block.values
+    footprints = zip(shapes, facts.footprints, strict=True)
+    yield facts.block, [_block_cost(shape, footprint) for shape, footprint in footprints]
+    for copy in facts.copies:
+        yield copy, [_copy_cost(mode) for mode in copy.values]
+    if facts.pipelining is not None:
+        yield facts.pipelining, [_pipelining_cost(facts, way) for way in facts.pipelining.values]
+    if facts.padded_rows is not None:
+        yield facts.padded_rows, [0.0 if padded else 0.3 for padded in facts.padded_rows.values]
 
 
-def _tile(facts: KernelFacts, tile: tuple[int, ...]) -> float:
-    axes = [tile[place : place + 3] for place in range(0, len(tile) - 2, 3)]
-    threads, sums = prod(one[0] for one in axes), prod(one[1] * one[2] for one in axes)
-    crowd = 0.1 * abs(log2(threads / 256))
-    if isinstance(facts.group, TileGroup) and facts.group.anchor.reducer is None:
-        return crowd + 0.1 * abs(log2(sums / 8)) - 0.1 * log2(prod(one[2] for one in axes))
+def _copy_cost(mode: SharedCopy | None) -> float:
+    if mode is None:
+        return 1.0
+    return 0.1 if mode.width == 1 else 0.0
+
+
+def _pipelining_cost(facts: KernelFacts, way: Pipelining) -> float:
+    match way.overlap:
+        case Overlap.NONE:
+            return 0.5
+        case Overlap.REGISTERS:
+            return 0.2 if facts.unit is ComputeUnit.TENSOR_CORES else 0.0
+        case Overlap.ASYNC:
+            return 0.0
+
+
+def _block_cost(shape: BlockShape, footprint: Footprint) -> float:
+    match shape:
+        case TileShape():
+            return _tile_cost(shape, footprint)
+        case RowShape():
+            return _row_cost(shape)
+        case FragmentTile():
+            return _fragment_cost(shape)
+        case WarpgroupTile():
+            return _warpgroup_cost(shape)
+        case PatchShape():
+            return 0.1 * abs(log2(prod(shape.threads) / 256)) - 0.1 * log2(shape.lanes)
+
+
+def _tile_cost(tile: TileShape, footprint: Footprint) -> float:
+    threads = 0.1 * abs(log2(tile.threads / 256))
+    if tile.depth is None:
+        return threads + 0.1 * abs(log2(tile.accumulators / 8)) - 0.1 * log2(tile.lanes)
     # Operands that a thread reads for each of its products, and registers beyond what
     # lets two blocks of 256 threads in.
-    operands = sum(one[1] * one[2] for one in axes) / sums
-    registers = max(0.0, log2(facts.footprint(tile).registers / 128))
-    return crowd + 0.8 * operands + 0.2 * abs(log2(tile[-1] / 16)) + 0.25 * registers
+    operands = tile.operands / tile.accumulators
+    registers = max(0.0, log2(footprint.registers / 128))
+    return threads + 0.8 * operands + 0.2 * abs(log2(tile.depth / 16)) + 0.25 * registers
 
 
-def _fragments(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
-    rows, columns = tile[0] * tile[1] * 16, tile[2] * tile[3] * 16
+def _fragment_cost(tile: FragmentTile) -> float:
+    rows, columns = (side.warps * side.fragments * 16 for side in (tile.rows, tile.columns))
     shape = 0.4 * abs(log2(rows / 128)) + 0.4 * abs(log2(columns / 128))
-    return shape + 0.2 * abs(log2(tile[4] / 32)) + 0.2 * abs(log2(tile[0] * tile[2] / 4))
+    return shape + 0.2 * abs(log2(tile.depth / 32)) + 0.2 * abs(log2(tile.warps / 4))
 
 
-def _panels(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
-    down, squares, across, panels, stages = tile
-    rows, columns = down * squares * 64, across * panels * 64
+def _warpgroup_cost(tile: WarpgroupTile) -> float:
+    rows, columns = tile.down * tile.fragments * 64, tile.across * tile.panels * 64
     shape = 0.2 * abs(log2(rows / 128)) + 0.2 * abs(log2(columns / 128))
-    return shape + 0.2 * abs(log2(down * across / 2)) + 0.1 * abs(stages - 3)
+    return shape + 0.2 * abs(log2(tile.warpgroups / 2)) + 0.1 * abs(tile.stages - 3)
 
 
-def _rows(_facts: KernelFacts, shape: tuple[int, ...]) -> float:
-    rows, threads, lanes, _ = shape
-    return 0.1 * abs(log2(rows * threads / 256)) + 0.1 * log2(rows) - 0.1 * log2(lanes)
-
-
-def _patch(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
-    return 0.1 * abs(log2(prod(tile[:-1]) / 256)) - 0.1 * log2(tile[-1])
-
-
-_SHAPE_COSTS: Mapping[KernelKind, Callable[[KernelFacts, tuple[int, ...]], float]] = {
-    KernelKind.TILE: _tile,
-    KernelKind.TENSOR_CORES: _fragments,
-    KernelKind.WARPGROUPS: _panels,
-    KernelKind.ROWS: _rows,
-    KernelKind.PATCH: _patch,
-}
+def _row_cost(shape: RowShape) -> float:
+    threads = 0.1 * abs(log2(shape.rows * shape.threads / 256))
+    return threads + 0.1 * log2(shape.rows) - 0.1 * log2(shape.lanes)

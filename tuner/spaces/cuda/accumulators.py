@@ -1,11 +1,12 @@
-"""What the nests of tensor cores share: sums held by whole warps, finished through
-shared memory, over turns of a pipeline."""
+"""What the nests of tensor cores share: accumulators held by whole warps, finished
+through shared memory, over the iterations of a pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tuner.spaces.cuda.limits import widest
+from tuner.spaces.cuda.pipelining import Overlap, Pipelining
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.nest import Nest
@@ -36,17 +37,19 @@ from tuner.workload.expression import (
 )
 
 
-class SumsNest:
-    """The blocks and steps of one tile group as they are added. `grid` and `outer` are
-    set before anything is launched."""
+class AccumulatorNest:
+    """The blocks and steps of one tile group as they are added.
+
+    `grid` and `outer` are set before anything is launched.
+    """
 
     grid: list[Axis]  # blocks, in the order in which they are numbered
     outer: list[Axis]  # blocks of the reduction, outermost first
 
     def __init__(self, group: TileGroup, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.group, self.shapes = group, shapes
-        self.name, self.sums = group.name, f"{group.name}_acc"
-        self.accumulator: DType = group.anchor.accumulator
+        self.name, self.accumulators = group.name, f"{group.name}_acc"
+        self.accumulator_dtype: DType = group.anchor.accumulator
         self.blocks: list[Block] = []
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
@@ -68,7 +71,7 @@ class SumsNest:
         self.buffers.append(
             Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope)
         )
-        here = tuple(Var(axis.name) for axis in axes)
+        element = tuple(Var(axis.name) for axis in axes)
         reducer: Reducer | None = "sum" if reduce_axes else None
         self.blocks.append(
             Block(
@@ -76,15 +79,17 @@ class SumsNest:
                 axes=tuple(axes),
                 reduce_axes=reduce_axes,
                 buffer=name,
-                indices=here,
+                indices=element,
                 body=body,
                 reducer=reducer,
             )
         )
 
     def add_output(self, axes: list[Axis], finished: Read, indices: Mapping[str, Scalar]) -> None:
-        """The block that stores the group's output, epilogue included; `indices`: where
-        the group's axes stand."""
+        """The block that stores the group's output, epilogue included.
+
+        `indices`: the values of the group's axes at the current element.
+        """
         body: Scalar = finished
         if self.group.epilogue is not None:
             extents = {axis.name: axis.extent for axis in self.group.anchor.axes}
@@ -100,7 +105,7 @@ class SumsNest:
 
     def share_store(self, elements: Sequence[Axis], threads: int, width: int) -> None:
         """Deals the output's elements in shared memory out to the threads that hold
-        them, `width` neighbours to each."""
+        them, `width` adjacent ones to each."""
         name = self.name
         self.steps += [
             Fuse(loops=loops_of(name, elements), into=LoopId(name, "all")),
@@ -114,32 +119,36 @@ class SumsNest:
         if width > 1:
             self.steps.append(Vectorize(loop=LoopId(name, "vector")))
 
-    def launch(self, *, asynchronous: bool | None, stages: int) -> None:
-        """Binds the grid and overlaps the two operands' copies with computing;
-        `asynchronous` None: copies are not overlapped."""
-        sums = self.sums
+    def launch(self, pipelining: Pipelining) -> None:
+        """Binds the grid and overlaps the two operands' copies with computing."""
+        accumulators = self.accumulators
+        grid = LoopId(accumulators, "grid")
         self.steps += [
-            Fuse(loops=loops_of(sums, self.grid), into=LoopId(sums, "grid")),
-            Bind(loop=LoopId(sums, "grid"), axis="blockIdx.x"),
-            DecomposeReduction(block=sums, loop=LoopId.of(sums, self.outer[0])),
+            Fuse(loops=loops_of(accumulators, self.grid), into=grid),
+            Bind(loop=grid, axis="blockIdx.x"),
+            DecomposeReduction(block=accumulators, loop=LoopId.of(accumulators, self.outer[0])),
         ]
-        if asynchronous is not None:
-            # A window's steps and blocks of the depth are one sequence of turns: a
-            # short depth alone leaves nothing to overlap.
-            self.steps += [
-                Fuse(loops=loops_of(sums, self.outer), into=LoopId(sums, "turn")),
-                Pipeline(
-                    loop=LoopId(sums, "turn"), copies=2, asynchronous=asynchronous, stages=stages
-                ),
-            ]
+        if pipelining.overlap is Overlap.NONE:
+            return
+        # A window's steps and blocks of the depth are one sequence of iterations: a
+        # short depth alone leaves nothing to overlap.
+        iteration = LoopId(accumulators, "turn")
+        self.steps += [
+            Fuse(loops=loops_of(accumulators, self.outer), into=iteration),
+            Pipeline(
+                loop=iteration,
+                copies=2,
+                asynchronous=pipelining.overlap is Overlap.ASYNC,
+                stages=pipelining.stages,
+            ),
+        ]
 
 
 def store_width(group: TileGroup) -> int:
-    """Elements that a thread computes from sums in shared memory and stores at once, at most.
+    """Most elements that a thread computes from shared memory and stores at once.
 
-    Functions such as exp have no vectors: neighbouring threads then store neighbouring
-    elements. Of what else is computed, TVM's code generator has constants of 16 bytes
-    at most.
+    Functions such as exp have no vectors: adjacent threads then store adjacent elements.
+    Of what else is computed, TVM's code generator has constants of 16 bytes at most.
     """
     if group.epilogue is None:
         return widest(DTYPE_BYTES[group.output.dtype])

@@ -1,11 +1,11 @@
-"""Axes of a GPU's nest: a spatial one as blocks of threads of registers of lanes, a
-reduction as blocks of steps.
+"""Axes of a GPU's nest: a spatial one as blocks, threads, vectors and lanes; a reduction
+as blocks of iterations.
 
-A block that does not divide its extent is moved back to end at the extent, as tiles on
-a CPU are, so that no store is predicated. A reduction cannot visit a point twice: its
-last block runs over, and what lies beyond counts as the reduction's identity. A square
-that does not divide its extent is cut short: what would lie beyond is the last element
-once more.
+A spatial block that does not divide its extent is moved back to end at the extent, as
+tiles on a CPU are, so that no store needs a predicate. A reduction cannot visit a point
+twice: its last block runs over, and what lies beyond counts as the reduction's identity.
+A patch that does not divide its extent is cut short: what would lie beyond is the last
+element once more.
 """
 
 from __future__ import annotations
@@ -19,51 +19,50 @@ from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridAxis:
-    """Neighbouring threads take neighbouring vectors; a thread's further vectors lie a
-    whole row of threads apart."""
+    """A spatial axis: adjacent threads take adjacent vectors, and a thread's further
+    vectors lie a whole row of threads apart."""
 
     axis: Axis
     threads: int = 1
-    register: int = 1  # vectors of one thread
-    lanes: int = 1  # elements of a vector; threads * register * lanes is at most the extent
+    vectors: int = 1  # of one thread
+    lanes: int = 1  # elements of a vector; threads * vectors * lanes is at most the extent
 
     @property
     def block(self) -> int:
         """Elements of a thread block."""
-        return self.threads * self.register * self.lanes
+        return self.threads * self.vectors * self.lanes
 
     @property
     def outer(self) -> Axis:
+        """The loop over blocks."""
         return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.block))
 
     @property
     def thread(self) -> Axis:
+        """The loop over threads."""
         return Level.THREAD.axis(self.axis.name, self.threads)
 
     @property
-    def vectors(self) -> Axis:
-        return Level.REGISTER.axis(self.axis.name, self.register)
+    def vector(self) -> Axis:
+        """The loop over a thread's vectors."""
+        return Level.REGISTER.axis(self.axis.name, self.vectors)
 
     @property
     def lane(self) -> Axis:
+        """The loop over the elements of a vector."""
         return Level.VECTOR_LANE.axis(self.axis.name, self.lanes)
 
     @property
     def base(self) -> Scalar:
         """The first element of the current block."""
-        first = times(Var(self.outer.name), self.block)
-        return (
-            at_most(first, self.axis.extent - self.block)
-            if self.axis.extent % self.block
-            else first
-        )
+        return block_start(self.outer, self.block, self.axis.extent)
 
     @property
     def within(self) -> Scalar:
         """The element within the current block."""
         row: Scalar = Var(self.thread.name) if self.threads > 1 else constant(0)
-        if self.register > 1:
-            row = add(times(Var(self.vectors.name), self.threads), row)
+        if self.vectors > 1:
+            row = add(times(Var(self.vector.name), self.threads), row)
         row = times(row, self.lanes) if row != constant(0) else row
         return add(row, Var(self.lane.name)) if self.lanes > 1 else row
 
@@ -78,48 +77,54 @@ class GridAxis:
         )
 
 
+def block_start(loop: Axis, block: int, extent: int) -> Scalar:
+    """The first element of the loop's current block, moved back where blocks do not
+    divide the extent."""
+    start = times(Var(loop.name), block)
+    return at_most(start, extent - block) if extent % block else start
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SquareAxis(GridAxis):
-    """Each thread takes a whole square, of `lanes` elements; `register` is 1. The
-    extent may be shorter than the last square."""
+class PatchAxis(GridAxis):
+    """A spatial axis in patches of `lanes` elements, one for each thread; `vectors` is 1.
+
+    The extent may be shorter than the last patch.
+    """
 
     @property
-    def squares(self) -> int:
+    def patches(self) -> int:
         return -(-self.axis.extent // self.lanes)
 
     @property
     def outer(self) -> Axis:
-        return Level.BLOCK.axis(self.axis.name, -(-self.squares // self.threads))
+        return Level.BLOCK.axis(self.axis.name, -(-self.patches // self.threads))
 
     @property
-    def number(self) -> Scalar:
-        """Which square it is."""
-        if self.squares == 1:
+    def patch(self) -> Scalar:
+        """The index of the current patch."""
+        if self.patches == 1:
             return constant(0)
-        first = times(Var(self.outer.name), self.threads)
-        first = (
-            at_most(first, self.squares - self.threads) if self.squares % self.threads else first
-        )
-        return add(first, Var(self.thread.name)) if self.threads > 1 else first
+        start = block_start(self.outer, self.threads, self.patches)
+        return add(start, Var(self.thread.name)) if self.threads > 1 else start
 
     @property
-    def place(self) -> Scalar:
-        """The element's within the square."""
-        here = Var(self.lane.name)
+    def offset(self) -> Scalar:
+        """The current element within its patch."""
+        lane = Var(self.lane.name)
         if self.axis.extent % self.lanes == 0:
-            return here
+            return lane
         last = constant(self.axis.extent - 1)
-        return Binary("min", here, Binary("sub", last, times(self.number, self.lanes)))
+        return Binary("min", lane, Binary("sub", last, times(self.patch, self.lanes)))
 
     @property
     def index(self) -> Scalar:
-        return self.place if self.squares == 1 else add(times(self.number, self.lanes), self.place)
+        return self.offset if self.patches == 1 else add(times(self.patch, self.lanes), self.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthAxis:
-    """A reduction axis as blocks of steps of unrolled iterations; the last block may
-    run over the extent."""
+    """A reduction axis as blocks of unrolled iterations; the last block may run over the
+    extent."""
 
     axis: Axis
     depth: int  # iterations of a block, at most the extent
@@ -127,22 +132,27 @@ class DepthAxis:
 
     @property
     def outer(self) -> Axis:
+        """The loop over blocks."""
         return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.depth))
 
     @property
     def inner(self) -> Axis:
+        """The loop over a block's iterations, `unroll` at a time."""
         return Level.TILE.axis(self.axis.name, self.depth // self.unroll)
 
     @property
     def unrolled(self) -> Axis:
+        """The loop over the iterations that are unrolled."""
         return Level.REGISTER.axis(self.axis.name, self.unroll)
 
     @property
     def base(self) -> Scalar:
+        """The first iteration of the current block."""
         return times(Var(self.outer.name), self.depth)
 
     @property
     def within(self) -> Scalar:
+        """The iteration within the current block."""
         step = times(Var(self.inner.name), self.unroll)
         return add(step, Var(self.unrolled.name)) if self.unroll > 1 else step
 
@@ -151,12 +161,8 @@ class DepthAxis:
         return add(self.base, self.within)
 
     @property
-    def counts(self) -> Scalar | None:
-        """The condition under which the iteration is one of the axis, None where all are."""
+    def predicate(self) -> Scalar | None:
+        """Whether the iteration is one of the axis; None where all are."""
         if self.axis.extent % self.depth == 0:
             return None
         return Binary("lt", self.index, Const(self.axis.extent, "int64"))
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return (self.outer, self.inner, self.unrolled)

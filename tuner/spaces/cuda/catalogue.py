@@ -11,9 +11,9 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cuda.facts import KernelFacts
-from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, shape_of
+from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, product_shape
+from tuner.spaces.cuda.patch_knobs import CudaPatchSketch, patch_lengths
 from tuner.spaces.cuda.row_knobs import CudaRowSketch
-from tuner.spaces.cuda.square_knobs import CudaSquareSketch, sides_of
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
 from tuner.spaces.rewrite.algorithm import simplified
@@ -34,21 +34,21 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]
         return []
     if not context.rewritten:
         return [CudaTileSketch(group, context)]
-    if factors(group.anchor) is not None or _squares(group, context):
+    if factors(group.anchor) is not None or _patches(group, context):
         return []
     # Of so many stages not every combination of sketches is offered, nor threads along
-    # the places of a square.
+    # the places of a patch.
     return [CudaTileSketch(group, context, batches=False)]
 
 
 def _tensor_cores(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
     if isinstance(group, RowGroup) or not _may_use_tensor_cores(group, context):
         return []
-    shape = shape_of(group, context.shapes, context.dtypes)
+    shape = product_shape(group, context)
     if shape is None:
         return []
     sketch = CudaMmaSketch(group, context, shape)
-    return [sketch] if sketch.tile_values() else []
+    return [sketch] if sketch.block.values else []
 
 
 def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
@@ -56,19 +56,19 @@ def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFa
         return []
     if context.target.tvm["arch"] != WARPGROUPS:
         return []
-    shape = warpgroup_shape(group, context.shapes, context.dtypes)
+    shape = warpgroup_shape(group, context)
     if shape is None:
         return []
     sketch = CudaWarpgroupSketch(group, context, shape)
-    return [sketch] if sketch.tile_values() else []
+    return [sketch] if sketch.block.values else []
 
 
-def _squares(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+def _patches(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
     if isinstance(group, RowGroup) or not context.rewritten or factors(group.anchor) is not None:
         return []
-    sides = sides_of(group.anchor)
-    sketch = CudaSquareSketch(group, context, sides)
-    return [sketch] if sides and sketch.tile_values() else []
+    lengths = patch_lengths(group.anchor)
+    sketch = CudaPatchSketch(group, context, lengths)
+    return [sketch] if lengths and sketch.block.values else []
 
 
 def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
@@ -86,5 +86,5 @@ CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
     joins_tiles=True,
     prepacks=False,
     widens=False,
-    generators=(_tiles, _tensor_cores, _warpgroups, _squares, _rows),
+    generators=(_tiles, _tensor_cores, _warpgroups, _patches, _rows),
 )

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tuner.spaces.core.space import Knob
+from tuner.spaces.core.choice import Choice
+from tuner.spaces.cuda.block_shapes import (
+    FragmentTile,
+    PatchShape,
+    RowShape,
+    TileShape,
+    WarpgroupTile,
+)
+from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.cuda.limits import Footprint
-from tuner.spaces.rewrite.groups import Group
+from tuner.spaces.cuda.pipelining import Pipelining
+
+BlockChoice = (
+    Choice[TileShape]
+    | Choice[RowShape]
+    | Choice[FragmentTile]
+    | Choice[WarpgroupTile]
+    | Choice[PatchShape]
+)
 
 
-class KernelKind(Enum):
-    """How the threads of a block share the work of its tile."""
+class ComputeUnit(Enum):
+    """What multiplies in a kernel."""
 
-    TILE = auto()  # each computes a tile in its registers
-    ROWS = auto()  # a group of them goes along a row
-    TENSOR_CORES = auto()  # each warp has fragments of a product
-    WARPGROUPS = auto()  # each warpgroup has panels of a product
-    PATCH = auto()  # each computes one small square of a map
+    CUDA_CORES = auto()
+    TENSOR_CORES = auto()  # a warp at a time (WMMA)
+    WARPGROUPS = auto()  # tensor cores, four warps at a time (WGMMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
     """The kernels of one sketch of one group, as far as their time depends on it."""
 
-    kind: KernelKind
-    group: Group
-    owner: str  # begins the names of its knobs: "<group>.<sketch>"
-    knobs: tuple[Knob, ...]
-    footprint: Callable[[tuple[int, ...]], Footprint]  # of a block, by its tile or shape
+    owner: str  # "<group>.<sketch>", unique in a space
+    group: str
+    unit: ComputeUnit
+    block: BlockChoice
+    footprints: tuple[Footprint, ...]  # of a block, one for each value of `block`
+    copies: tuple[Choice[SharedCopy | None], ...] = ()  # of each operand that may be shared
+    pipelining: Choice[Pipelining] | None = None
+    padded_rows: Choice[bool] | None = None  # rows of both operands' boxes

@@ -25,6 +25,7 @@ from tuner.target.target import Target
 OTHER_REGISTERS = 40
 THREADS_PER_DIMENSION = (THREADS_PER_BLOCK, THREADS_PER_BLOCK, 64)  # x, y, z
 LEAST_THREADS = 64  # two warps: fewer leave an SM's schedulers idle, whatever the tile
+MAX_OVERLAP = 0.25  # work done twice, or beyond an extent, as a share of the extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,8 @@ class Footprint:
     threads: tuple[int, ...]  # of each thread axis, x first
     registers: int  # 32-bit, of one thread, estimated
     shared_bytes: int
-    most_shared_bytes: int = (
-        STATIC_SHARED_BYTES  # of a block; more than the static where it is asked for at the launch
-    )
+    # of a block, at most: more than the static where it is asked for at the launch
+    most_shared_bytes: int = STATIC_SHARED_BYTES
 
     @property
     def block(self) -> int:
@@ -75,9 +75,22 @@ class Footprint:
         return None
 
     def check(self) -> None:
-        """Raises IllegalSchedule with the reason where a block cannot be launched."""
+        """Refuse a block that cannot be launched.
+
+        Raises IllegalSchedule with the reason.
+        """
         if self.fault is not None:
             raise IllegalSchedule(self.fault)
+
+
+def covers(extent: int, block: int) -> bool:
+    """Whether blocks fit an axis and do little of its work twice."""
+    return block <= extent and wastes_little(extent, block)
+
+
+def wastes_little(extent: int, block: int) -> bool:
+    """Whether blocks exceed an axis, all together, by MAX_OVERLAP at most."""
+    return -(-extent // block) * block - extent <= MAX_OVERLAP * extent
 
 
 def widest(itemsize: int) -> int:

@@ -1,11 +1,11 @@
-"""The tensor-core sketch for GPUs: a sum of products on squares of 16, a square a warp
-at a time, operands through shared memory.
+"""The tensor-core sketch for GPUs: a sum of products on fragments of 16 by 16, each of
+one warp (WMMA), operands through shared memory.
 
 Nest, outermost first: the grid, the warps of a block, blocks of the reduction with both
-operands fetched under them, squares of the reduction with their operands loaded into
-fragments, and the warp's own squares of the output. What is summed goes through a
-square of shared memory a warp, where the epilogue reads it. Until the instructions are
-put in, loops do the same one by one.
+operands' copies under them, steps of the reduction with their operands loaded into
+fragments, and the warp's own fragments of the output. Accumulators go through one
+fragment of shared memory for each warp, where the epilogue reads them. Until the
+instructions are put in, loops compute the same element by element.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.spaces.cuda.accumulators import SumsNest, store_width
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.cuda.accumulators import AccumulatorNest, store_width
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
+from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.cuda.limits import widest
-from tuner.spaces.cuda.shared_copies import Fetch, fetch
+from tuner.spaces.cuda.pipelining import Pipelining
+from tuner.spaces.cuda.shared_copies import BoxCopy, OperandBox
 from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
@@ -30,82 +33,80 @@ from tuner.spaces.program.program import (
     Tensorize,
     ThreadAxis,
 )
-from tuner.spaces.program.tiles import add, at_most, times
+from tuner.spaces.program.tiles import add, times
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar, Var
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, Read, Scalar, Var
 
-EDGE = 16  # of the squares that an instruction takes
-SHORT: Mapping[str, str] = {
+FRAGMENT_EDGE = 16  # elements of each side of the fragments that an instruction takes
+SHORT_DTYPES: Mapping[str, str] = {
     "float16": "f16",
     "bfloat16": "bf16",
     "int8": "s8",
     "float32": "f32",
     "int32": "s32",
 }
-FRAGMENT_ALIGNMENT = 32  # bytes at which a square's row may begin
+FRAGMENT_ALIGNMENT = 32  # bytes at which a fragment's row may begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductShape:
+    """Which axis of a sum of products plays which part."""
+
+    rows: Axis
+    columns: Axis
+    depth: Axis
+    left: Access
+    right: Access
+    transposed: bool  # the right operand lies with the reduction last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpAxis(GridAxis):
-    """A spatial axis as blocks of warps of squares; a block that does not divide the
-    extent is moved back, as everywhere."""
+    """A spatial axis as blocks of warps of fragments."""
 
     warps: int = 1
-    squares: int = 1  # of one warp
+    fragments: int = 1  # of one warp
 
     @property
     def block(self) -> int:
-        return self.warps * self.squares * EDGE
+        return self.warps * self.fragments * FRAGMENT_EDGE
 
     @property
     def warp(self) -> Axis:
+        """The loop over warps."""
         return Level.WARP.axis(self.axis.name, self.warps)
 
     @property
-    def square(self) -> Axis:
-        return Level.FRAGMENT.axis(self.axis.name, self.squares)
+    def fragment(self) -> Axis:
+        """The loop over a warp's fragments."""
+        return Level.FRAGMENT.axis(self.axis.name, self.fragments)
 
     @property
     def element(self) -> Axis:
-        return Level.ELEMENT.axis(self.axis.name, EDGE)
+        """The loop over a fragment's elements."""
+        return Level.ELEMENT.axis(self.axis.name, FRAGMENT_EDGE)
 
     @property
     def within(self) -> Scalar:
-        square = add(times(Var(self.warp.name), self.squares), Var(self.square.name))
-        return add(times(square, EDGE), Var(self.element.name))
-
-    @property
-    def base(self) -> Scalar:
-        first = times(Var(self.outer.name), self.block)
-        return (
-            at_most(first, self.axis.extent - self.block)
-            if self.axis.extent % self.block
-            else first
-        )
-
-    @property
-    def outer(self) -> Axis:
-        return Level.BLOCK.axis(self.axis.name, -(-self.axis.extent // self.block))
+        fragment = add(times(Var(self.warp.name), self.fragments), Var(self.fragment.name))
+        return add(times(fragment, FRAGMENT_EDGE), Var(self.element.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaPlan:
     """A config of the sketch, decoded."""
 
+    shape: ProductShape
     rows: WarpAxis  # along which the left operand moves
-    columns: WarpAxis  # along which the right one does, and neighbouring elements are written
+    columns: WarpAxis  # along which the right one does, and adjacent elements are written
     others: tuple[GridAxis, ...]  # one element a block
     grid: tuple[str, ...]  # all axes, in the order in which blocks are numbered
-    depth: DepthAxis  # of the reduction that both move along; unrolled by EDGE
+    depth: DepthAxis  # of the reduction that both move along; unrolled by FRAGMENT_EDGE
     window: tuple[DepthAxis, ...]  # further reduction axes
-    left: Access
-    right: Access
-    turned: bool  # the right operand lies with the reduction last
     padded: bool  # rows in shared memory stretched against bank conflicts
-    pipeline: str  # "none", "registers" or "async"
-    stages: int  # copies of the operands in shared memory where they are overlapped
+    pipelining: Pipelining
 
     @property
     def spatial(self) -> tuple[GridAxis, ...]:
@@ -116,133 +117,106 @@ class MmaPlan:
         return (*self.window, self.depth)
 
 
-class CudaMmaNest(SumsNest):
+class CudaMmaNest(AccumulatorNest):
     """Builds the blocks and steps of one tile group under one plan."""
 
-    def __init__(
-        self,
-        group: TileGroup,
-        plan: MmaPlan,
-        shapes: Mapping[str, tuple[int, ...]],
-        dtypes: Mapping[str, DType],
-    ) -> None:
-        super().__init__(group, shapes)
-        self.plan, self.dtypes = plan, dtypes
-        self.kind = SHORT[dtypes[plan.left.read.tensor]]
-        outers = {one.axis.name: one.outer for one in plan.spatial}
+    def __init__(self, group: TileGroup, plan: MmaPlan, context: SpaceContext) -> None:
+        super().__init__(group, context.shapes)
+        self.plan, self.dtypes = plan, context.dtypes
+        self.operand_dtype = SHORT_DTYPES[context.dtypes[plan.shape.left.read.tensor]]
+        self.staging = f"{group.name}_square"  # a fragment of shared memory for each warp
+        outers = {part.axis.name: part.outer for part in plan.spatial}
         self.grid = [outers[name] for name in plan.grid]
         self.warps = [plan.rows.warp, plan.columns.warp]
-        self.squares = [plan.rows.square, plan.columns.square]
+        self.fragments = [plan.rows.fragment, plan.columns.fragment]
         self.elements = [plan.rows.element, plan.columns.element]
-        self.outer = [one.outer for one in plan.reduction]
-        self.inner = [axis for one in plan.window for axis in (one.inner, one.unrolled)] + [
-            plan.depth.inner
-        ]
-        self.indices: dict[str, Scalar] = {one.axis.name: one.index for one in plan.spatial}
-        self.indices |= {one.axis.name: one.index for one in plan.reduction}
+        self.outer = [part.outer for part in plan.reduction]
+        self.inner = [axis for part in plan.window for axis in (part.inner, part.unrolled)]
+        self.inner.append(plan.depth.inner)
+        self.indices: dict[str, Scalar] = {part.axis.name: part.index for part in plan.spatial}
+        self.indices |= {part.axis.name: part.index for part in plan.reduction}
 
     def build(self) -> Nest:
-        plan = self.plan
-        left = self._fetch("left", plan.left)
-        right = self._fetch("right", plan.right)
-        a = self._fragment(left, plan.rows, "matrix_a", turned=False)
-        b = self._fragment(right, plan.columns, "matrix_b", turned=plan.turned)
-        product = Binary("mul", Cast(self.accumulator, a), Cast(self.accumulator, b))
-        spatial = [*self.grid, *self.warps, *self.squares, *self.elements]
+        plan, shape = self.plan, self.plan.shape
+        left = self._copy("left", shape.left)
+        right = self._copy("right", shape.right)
+        a = self._fragment(left, plan.rows, "wmma.matrix_a", row_major=True)
+        b = self._fragment(right, plan.columns, "wmma.matrix_b", row_major=shape.transposed)
+        dtype = self.accumulator_dtype
+        product = Binary("mul", Cast(dtype, a), Cast(dtype, b))
+        spatial = [*self.grid, *self.warps, *self.fragments, *self.elements]
         reduce = (*self.outer, *self.inner, plan.depth.unrolled)
-        self.add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
-        self.add(
-            f"{self.name}_square",
-            spatial,
-            self._at(self.sums, spatial),
-            self.accumulator,
-            "shared.dyn",
-        )
-        self.add_output(spatial, self._at(f"{self.name}_square", spatial), self.indices)
+        self.add(self.accumulators, spatial, product, dtype, "wmma.accumulator", reduce)
+        finished = _element(self.accumulators, spatial)
+        self.add(self.staging, spatial, finished, dtype, "shared.dyn")
+        self.add_output(spatial, _element(self.staging, spatial), self.indices)
         self._schedule([left, right])
         return self.nest
 
     # --- blocks
     # ------------------------------------------------------------------------------
 
-    def _fetch(self, which: str, found: Access) -> Fetch:
-        plan, tensor = self.plan, found.read.tensor
-        itemsize = DTYPE_BYTES[self.dtypes[tensor]]
-        made = fetch(
-            f"{self.name}_{which}",
-            found,
-            plan.spatial,
-            plan.reduction,
-            self.shapes[tensor],
-            self.dtypes[tensor],
-            turned=False,
-            width=widest(itemsize),
-            padded=plan.padded,
-        )
-        buffer = replace(made.buffer, scope="shared.dyn")
-        made = replace(made, buffer=buffer, pad=pad_of(plan, itemsize) if plan.padded else 0)
-        self.blocks.append(made.block)
-        self.buffers.append(made.buffer)
-        return made
+    def _copy(self, side: str, operand: Access) -> BoxCopy:
+        """The copy of one operand's box; adds its block and buffer."""
+        plan, tensor = self.plan, operand.read.tensor
+        dtype = self.dtypes[tensor]
+        itemsize = DTYPE_BYTES[dtype]
+        box = OperandBox(operand, plan.spatial, plan.reduction, self.shapes[tensor], dtype)
+        mode = SharedCopy(width=widest(itemsize), transposed=False, padded=plan.padded)
+        copy = box.copy(f"{self.name}_{side}", mode)
+        pad = row_padding(plan, itemsize) if plan.padded else 0
+        copy = replace(copy, buffer=replace(copy.buffer, scope="shared.dyn"), pad=pad)
+        self.blocks.append(copy.block)
+        self.buffers.append(copy.buffer)
+        return copy
 
-    def _fragment(self, made: Fetch, axis: WarpAxis, operand: str, *, turned: bool) -> Read:
-        """A warp's squares of one operand at one square of the reduction; what is read of it."""
-        name = f"{made.block.name}_fragment"
-        square = [axis.element, self.plan.depth.unrolled]
-        if operand == "matrix_b" and not turned:
-            square.reverse()
-        axes = [*self.grid, axis.warp, *self.outer, *self.inner, axis.square, *square]
-        scope: Scope = "wmma.matrix_a" if operand == "matrix_a" else "wmma.matrix_b"
-        self.add(name, axes, made.read, made.buffer.dtype, scope)
-        return self._at(name, axes)
+    def _fragment(self, copy: BoxCopy, axis: WarpAxis, scope: Scope, *, row_major: bool) -> Read:
+        """A warp's fragments of one operand at one step of the reduction; the read of one
+        element.
 
-    def _at(self, name: str, axes: list[Axis]) -> Read:
-        return Read(name, tuple(Var(axis.name) for axis in axes))
+        `row_major`: a fragment's elements along the reduction are adjacent.
+        """
+        name = f"{copy.block.name}_fragment"
+        fragment = [axis.element, self.plan.depth.unrolled]
+        if not row_major:
+            fragment.reverse()
+        axes = [*self.grid, axis.warp, *self.outer, *self.inner, axis.fragment, *fragment]
+        self.add(name, axes, copy.read, copy.buffer.dtype, scope)
+        return _element(name, axes)
 
     # --- steps
     # ------------------------------------------------------------------------------
 
-    def _schedule(self, fetches: list[Fetch]) -> None:
-        plan, sums, square = self.plan, self.sums, f"{self.name}_square"
-        unrolled = plan.depth.unrolled
-        self.reorder(
-            sums,
-            [
-                *self.grid,
-                *self.warps,
-                *self.outer,
-                *self.inner,
-                *self.squares,
-                *self.elements,
-                unrolled,
-            ],
-        )
+    def _schedule(self, copies: list[BoxCopy]) -> None:
+        plan, accumulators = self.plan, self.accumulators
+        outer = [*self.grid, *self.warps, *self.outer, *self.inner]
+        self.reorder(accumulators, [*outer, *self.fragments, *self.elements, plan.depth.unrolled])
         threads: tuple[tuple[ThreadAxis, int], ...] = (
             ("threadIdx.z", plan.columns.warps),
             ("threadIdx.y", plan.rows.warps),
             ("threadIdx.x", WARP),
         )
-        self.steps.append(Bind(loop=LoopId.of(sums, plan.rows.warp), axis="threadIdx.y"))
-        self.steps.append(Bind(loop=LoopId.of(sums, plan.columns.warp), axis="threadIdx.z"))
-        self.steps.append(ReverseComputeAt(block=square, loop=LoopId.of(sums, plan.columns.warp)))
-        self.reorder(square, [*self.squares, *self.elements])
-        self.steps.append(
-            ReverseComputeAt(block=self.name, loop=LoopId.of(square, plan.columns.square))
-        )
+        column_warps = LoopId.of(accumulators, plan.columns.warp)
+        self.steps += [
+            Bind(loop=LoopId.of(accumulators, plan.rows.warp), axis="threadIdx.y"),
+            Bind(loop=column_warps, axis="threadIdx.z"),
+            ReverseComputeAt(block=self.staging, loop=column_warps),
+        ]
+        self.reorder(self.staging, [*self.fragments, *self.elements])
+        column_fragments = LoopId.of(self.staging, plan.columns.fragment)
+        self.steps.append(ReverseComputeAt(block=self.name, loop=column_fragments))
         self._store()
-        for made, part in zip(fetches, ("left", "right"), strict=True):
-            fragment = f"{self.name}_{part}_fragment"
-            self.steps.append(ComputeAt(block=fragment, loop=LoopId.of(sums, plan.depth.inner)))
-            self.steps += made.steps(LoopId.of(sums, self.outer[-1]), threads)
-        self.launch(
-            asynchronous=None if plan.pipeline == "none" else plan.pipeline == "async",
-            stages=plan.stages,
-        )
+        for copy in copies:
+            fragment = f"{copy.block.name}_fragment"
+            loop = LoopId.of(accumulators, plan.depth.inner)
+            self.steps.append(ComputeAt(block=fragment, loop=loop))
+            self.steps += copy.steps(LoopId.of(accumulators, self.outer[-1]), threads)
+        self.launch(plan.pipelining)
         self._instructions()
 
     def _store(self) -> None:
-        """A warp's threads share its square: each writes neighbouring elements, where
-        rows are aligned for that."""
+        """A warp's threads share its fragment: each writes adjacent elements, where rows
+        are aligned for that."""
         columns, width = self.plan.columns, store_width(self.group)
         while width > 1 and not (
             columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0
@@ -251,53 +225,52 @@ class CudaMmaNest(SumsNest):
         self.share_store(self.elements, WARP, width)
 
     def _instructions(self) -> None:
-        plan, kind, sums = self.plan, self.kind, SHORT[self.accumulator]
-        turned = "_turned" if plan.turned else ""
+        """Puts instructions in place of the loops over fragments' elements."""
+        plan = self.plan
+        operand, accumulator = self.operand_dtype, SHORT_DTYPES[self.accumulator_dtype]
+        layout = "_turned" if plan.shape.transposed else ""
         rows, columns = plan.rows.element.name, plan.columns.element.name
-        right = columns if plan.turned else plan.depth.unrolled.name
+        right = columns if plan.shape.transposed else plan.depth.unrolled.name
+        instructions = {
+            LoopId(f"{self.name}_left_fragment", rows): f"square_load_a_{operand}",
+            LoopId(f"{self.name}_right_fragment", right): f"square_load_b_{operand}{layout}",
+            LoopId(self.accumulators, rows, initial=True): f"square_fill_{accumulator}",
+            LoopId(self.accumulators, rows): f"square_multiply_{operand}_{accumulator}{layout}",
+            LoopId(self.staging, rows): f"square_store_{accumulator}",
+        }
         self.steps += [
-            Tensorize(
-                loop=LoopId(f"{self.name}_left_fragment", rows), instruction=f"square_load_a_{kind}"
-            ),
-            Tensorize(
-                loop=LoopId(f"{self.name}_right_fragment", right),
-                instruction=f"square_load_b_{kind}{turned}",
-            ),
-            Tensorize(
-                loop=LoopId(self.sums, rows, initial=True), instruction=f"square_fill_{sums}"
-            ),
-            Tensorize(
-                loop=LoopId(self.sums, rows), instruction=f"square_multiply_{kind}_{sums}{turned}"
-            ),
-            Tensorize(loop=LoopId(f"{self.name}_square", rows), instruction=f"square_store_{sums}"),
+            Tensorize(loop=loop, instruction=instruction)
+            for loop, instruction in instructions.items()
         ]
 
 
-def pad_of(plan: MmaPlan, itemsize: int) -> int:
+def _element(buffer: str, axes: list[Axis]) -> Read:
+    return Read(buffer, tuple(Var(axis.name) for axis in axes))
+
+
+def row_padding(plan: MmaPlan, itemsize: int) -> int:
     """Elements by which rows of a box are stretched.
 
-    Where a window moves along the rows a square begins at any of them, so that every
-    row keeps a square's alignment.
+    Where a window moves along the rows a fragment begins at any of them, so that every
+    row keeps a fragment's alignment.
     """
     return (FRAGMENT_ALIGNMENT if plan.window else FRAGMENT_ALIGNMENT // 2) // itemsize
 
 
-def described(program: Program) -> Program:
-    """The program with what its instructions do in their place: the same loops one by
-    one, on ordinary memory."""
-    blocks = {
-        block.name for block in program.blocks
-    }  # those that TVM puts around instructions are not among them
+def without_instructions(program: Program) -> Program:
+    """The program with the loops that its instructions stand for, on ordinary memory."""
+    # Blocks that TVM puts around instructions are not among the program's.
+    names = {block.name for block in program.blocks}
     return replace(
         program,
         buffers=tuple(
-            replace(one, scope="local") if one.scope.startswith("wmma") else one
-            for one in program.buffers
+            replace(buffer, scope="local") if buffer.scope.startswith("wmma") else buffer
+            for buffer in program.buffers
         ),
         steps=tuple(
             replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
             for step in program.steps
             if not isinstance(step, Tensorize)
-            and not (isinstance(step, StorageAlign) and step.block not in blocks)
+            and not (isinstance(step, StorageAlign) and step.block not in names)
         ),
     )

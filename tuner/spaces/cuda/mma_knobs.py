@@ -1,128 +1,119 @@
-"""Knobs of the tensor-core sketch: warps and squares of both sides with the depth,
+"""Knobs of the tensor-core sketch: warps and fragments of both sides with the depth,
 stretched rows, overlapping of copies.
 
 The sketch takes any sum of products of two reads whose access maps have the form: the
 left one ends in (rows, depth), the right one in (depth, columns) or (columns, depth).
 So a convolution of channels-last images is one too: its rows are pixels of an image's
-row, its window further reductions, and the box in shared memory holds the halo once. It
-knows no operator's name.
+row, its window is further reductions, and the box in shared memory holds the halo once.
+It knows no operator's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import Any
 
+from tuner.spaces.core.choice import Choice, choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.space import Knob, Value
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
-from tuner.spaces.cuda.facts import KernelFacts, KernelKind
+from tuner.spaces.cuda.block_order import BlockOrder
+from tuner.spaces.cuda.block_shapes import FragmentTile, WarpSplit, stored_shape
+from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     LEAST_THREADS,
     OTHER_REGISTERS,
     Footprint,
     architecture_of,
     block_shared_bytes,
+    covers,
+    wastes_little,
 )
-from tuner.spaces.cuda.mma import EDGE, CudaMmaNest, MmaPlan, WarpAxis, pad_of
-from tuner.spaces.cuda.shared_copies import box_shape, fetchable, stretched
-from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_OVERLAP, MAX_WINDOW
+from tuner.spaces.cuda.mma import (
+    FRAGMENT_EDGE,
+    CudaMmaNest,
+    MmaPlan,
+    ProductShape,
+    WarpAxis,
+    row_padding,
+)
+from tuner.spaces.cuda.pipelining import UNPIPELINED, Pipelining, pipelinings
+from tuner.spaces.cuda.products import product_operands
+from tuner.spaces.cuda.shared_copies import box_shape, has_known_box, padded_stride, spans
+from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_WINDOW
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.rewrite.access import Access, access, linear
+from tuner.spaces.rewrite.access import Access, linear
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType
 
-OPERANDS: Mapping[DType, DType] = {
-    "float16": "float32",
-    "bfloat16": "float32",
-    "int8": "int32",
-}  # and what they are summed in
-WARPS, SQUARES, DEPTHS = (1, 2, 4), (1, 2, 4), (16, 32, 64)
+# The dtypes of operands, and what they are summed in.
+OPERANDS: Mapping[DType, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+WARPS, FRAGMENTS, DEPTHS = (1, 2, 4), (1, 2, 4), (16, 32, 64)
 MAX_WARPS = 8  # of a block
-ASYNC = ("async", "async 3", "async 4")  # with two copies of the operands in shared memory, or more
+MAX_STAGES = 4  # boxes of each operand in shared memory
+FRAGMENT_REGISTERS = 8  # 32-bit, of a thread for one fragment of accumulators
+FRAGMENT_BYTES = FRAGMENT_EDGE * FRAGMENT_EDGE * 4  # of accumulators, in shared memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Which axis of a sum of products plays which part."""
-
-    rows: Axis
-    columns: Axis
-    depth: Axis
-    left: Access
-    right: Access
-    turned: bool  # the right operand lies with the reduction last
-
-
-def shape_of(
-    group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
-) -> Shape | None:
+def product_shape(group: TileGroup, context: SpaceContext) -> ProductShape | None:
     """The parts that the axes of a group play, None where it is no sum of products that
     tensor cores take."""
     anchor = group.anchor
-    if (
-        anchor.reducer != "sum"
-        or not isinstance(anchor.body, Binary)
-        or anchor.body.op != "mul"
-        or not anchor.reduce_axes
+    operands = product_operands(anchor, context.shapes)
+    if operands is None or not all(
+        has_known_box(operand) and len(operand.read.indices) > 1 for operand in operands
     ):
         return None
-    found = [
-        access(read, shapes[read.tensor], anchor.extents)
-        for read in map(bare, (anchor.body.lhs, anchor.body.rhs))
-        if read
-    ]
-    if len(found) != 2 or not all(fetchable(one) and len(one.read.indices) > 1 for one in found):
+    left_dtype, right_dtype = (context.dtypes[operand.read.tensor] for operand in operands)
+    if left_dtype != right_dtype or OPERANDS.get(left_dtype) != anchor.accumulator:
         return None
-    kinds = {dtypes[one.read.tensor] for one in found}
-    if len(kinds) != 1 or OPERANDS.get(next(iter(kinds))) != anchor.accumulator:
-        return None
-    for left, right in (found, reversed(found)):
+    for left, right in (operands, operands[::-1]):
         for depth in anchor.reduce_axes:
-            made = _fit(group, depth, left, right)
-            if made is not None:
-                return made
+            shape = _fit(group, depth, left, right)
+            if shape is not None:
+                return shape
     return None
 
 
-def _fit(group: TileGroup, depth: Axis, left: Access, right: Access) -> Shape | None:
-    columns = group.output.axes[-1] if group.output.axes else None
-    if columns is None or columns.name in left.axes or min(depth.extent, columns.extent) < EDGE:
+def _fit(group: TileGroup, depth: Axis, left: Access, right: Access) -> ProductShape | None:
+    """The shape where these are its operands and its depth, None where they do not fit it."""
+    if not group.output.axes:
+        return None
+    last = group.output.axes[-1].name
+    columns = next((axis for axis in group.anchor.axes if axis.name == last), None)
+    if columns is None or last in left.axes or min(depth.extent, columns.extent) < FRAGMENT_EDGE:
         return None
     for rows in group.anchor.axes:
-        if rows.extent < EDGE or rows.name in right.axes or not _ends(left, rows.name, depth.name):
+        if rows.extent < FRAGMENT_EDGE or rows.name in right.axes:
             continue
-        anchored = next((axis for axis in group.anchor.axes if axis.name == columns.name), None)
-        if anchored is not None and _ends(right, depth.name, columns.name):
-            return Shape(
-                rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=False
-            )
-        if anchored is not None and _ends(right, columns.name, depth.name):
-            return Shape(
-                rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=True
+        plain = _ends_in(right, depth.name, last)
+        if _ends_in(left, rows.name, depth.name) and (plain or _ends_in(right, last, depth.name)):
+            return ProductShape(
+                rows=rows,
+                columns=columns,
+                depth=depth,
+                left=left,
+                right=right,
+                transposed=not plain,
             )
     return None
 
 
-def _ends(found: Access, before: str, last: str) -> bool:
+def _ends_in(operand: Access, second_last: str, last: str) -> bool:
     """Whether the last two dimensions move by one with these axes, and no other
     dimension moves with them."""
-    forms = [linear(index) for index in found.read.indices]
-    moved = [
-        (form.coefficient(before), form.coefficient(last)) if form else (0, 0) for form in forms
+    forms = [linear(index) for index in operand.read.indices]
+    factors = [
+        (form.coefficient(second_last), form.coefficient(last)) if form else (0, 0)
+        for form in forms
     ]
-    return moved[-2:] == [(1, 0), (0, 1)] and not any(one != (0, 0) for one in moved[:-2])
-
-
-def bare(node: Scalar) -> Read | None:
-    """The read below casts."""
-    while isinstance(node, Cast):
-        node = node.arg
-    return node if isinstance(node, Read) else None
+    return factors[-2:] == [(1, 0), (0, 1)] and all(pair == (0, 0) for pair in factors[:-2])
 
 
 @dataclass(frozen=True)
@@ -131,7 +122,7 @@ class CudaMmaSketch:
 
     group: TileGroup
     context: SpaceContext
-    shape: Shape
+    shape: ProductShape
 
     name = "mma"
 
@@ -139,73 +130,83 @@ class CudaMmaSketch:
     def prefix(self) -> str:
         return f"{self.group.name}.{self.name}"
 
-    @cached_property
+    # --- choices
+    # ------------------------------------------------------------------------------
+
+    @property
     def knobs(self) -> tuple[Knob, ...]:
-        ways = (
-            "none",
-            "registers",
-            *(ASYNC if architecture_of(self.context.target) >= ASYNC_FROM else ()),
-        )
-        knobs = [
-            self._knob("tile", self.tile_values()),
-            self._knob("rows", ("plain", "padded")),
-            self._knob("pipeline", ways),
-            self._knob("order", ("rows first", "columns first")),
-        ]
-        return tuple(knob for knob in knobs if len(knob.values) > 1)
-
-    def _knob(self, what: str, values: Iterable[Value]) -> Knob:
-        return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
+        return open_knobs(self.choices)
 
     @cached_property
-    def _tiles(self) -> tuple[tuple[int, ...], ...]:
-        found = list(self._fitting())
-        most = max((tile[0] * tile[2] for tile in found), default=0)
+    def choices(self) -> tuple[Choice[Any], ...]:
+        """All decisions of the sketch, in the order of its knobs."""
+        return (self.block, self.padded_rows, self.pipelining, self.order)
+
+    @cached_property
+    def block(self) -> Choice[FragmentTile]:
+        """Tiles that fit a block, without those of too few warps; empty where none fits."""
+        fitting = list(self._fitting())
+        most = max((tile.warps for tile in fitting), default=0)
         least = min(LEAST_THREADS // WARP, most)
-        return tuple(tile for tile in found if tile[0] * tile[2] >= least)
+        tiles = [tile for tile in fitting if tile.warps >= least]
+        return choice(self.prefix, KnobRole.BLOCK_TILE, tiles, stored_shape)
 
-    def tile_values(self) -> tuple[tuple[int, ...], ...]:
-        """(warps, squares) along rows and along columns, the depth, and of a window
-        whether it is inside a block's boxes (1) or walked one by one (0); each fits a
-        block. Empty where nothing fits."""
-        return self._tiles
+    @cached_property
+    def padded_rows(self) -> Choice[bool]:
+        """Whether rows in shared memory are stretched against bank conflicts."""
+        return choice(
+            self.prefix,
+            KnobRole.SHARED_ROWS,
+            (False, True),
+            lambda padded: "padded" if padded else "plain",
+        )
 
-    def _fitting(self) -> Iterator[tuple[int, ...]]:
-        shape = self.shape
-        window = ((1,), (0,)) if len(self.group.anchor.reduce_axes) > 1 else ((),)
-        for a, b, c, d, depth, inside in product(WARPS, SQUARES, WARPS, SQUARES, DEPTHS, window):
-            tile = (a, b, c, d, depth, *inside)
-            covered = _covers(shape.rows.extent, a * b * EDGE) and _covers(
-                shape.columns.extent, c * d * EDGE
-            )
-            deep = (
-                depth == EDGE
-                or -(-shape.depth.extent // depth) * depth <= 1.25 * shape.depth.extent
-            )
-            if a * c <= MAX_WARPS and covered and deep and self.footprint(tile).fault is None:
+    @cached_property
+    def pipelining(self) -> Choice[Pipelining]:
+        asynchronous = architecture_of(self.context.target) >= ASYNC_FROM
+        offered = pipelinings(asynchronous=asynchronous, deepest=MAX_STAGES)
+        return choice(self.prefix, KnobRole.PIPELINE, offered, lambda way: way.stored)
+
+    @cached_property
+    def order(self) -> Choice[BlockOrder]:
+        return choice(self.prefix, KnobRole.BLOCK_ORDER, BlockOrder, lambda order: order.value)
+
+    def _fitting(self) -> Iterator[FragmentTile]:
+        windows = (True, False) if len(self.group.anchor.reduce_axes) > 1 else (None,)
+        sides = [
+            WarpSplit(warps=warps, fragments=fragments)
+            for warps, fragments in product(WARPS, FRAGMENTS)
+        ]
+        for rows, columns, depth, inside in product(sides, sides, DEPTHS, windows):
+            tile = FragmentTile(rows=rows, columns=columns, depth=depth, window_inside=inside)
+            if self._is_useful(tile) and self.footprint(tile).fault is None:
                 yield tile
 
-    def footprint(self, tile: tuple[int, ...], stages: int = 2) -> Footprint:
+    def _is_useful(self, tile: FragmentTile) -> bool:
+        shape = self.shape
+        return (
+            tile.warps <= MAX_WARPS
+            and covers(shape.rows.extent, self._rows(tile).block)
+            and covers(shape.columns.extent, self._columns(tile).block)
+            and (tile.depth == FRAGMENT_EDGE or wastes_little(shape.depth.extent, tile.depth))
+        )
+
+    def footprint(self, tile: FragmentTile, stages: int = 2) -> Footprint:
         """What a block of this tile takes, with so many boxes of each operand."""
-        plan = self._plan(tile, "plain", "none", "rows first")
-        spans = {one.axis.name: one.block for one in plan.spatial} | {
-            one.axis.name: one.depth for one in plan.reduction
-        }
-        shared = 0
-        for one in (plan.left, plan.right):
-            itemsize = DTYPE_BYTES[self.context.dtypes[one.read.tensor]]
-            *others, row = box_shape(one.read, spans)
-            shared += stages * prod(others) * stretched(row, pad_of(plan, itemsize)) * itemsize
-        warps = plan.rows.warps * plan.columns.warps
-        shared += warps * EDGE * EDGE * 4
-        # A square of sums takes eight registers of each thread, one of an operand's four at most.
-        sums = plan.rows.squares * plan.columns.squares * 8
-        operands = (plan.rows.squares + plan.columns.squares) * 8
-        threads = (WARP, plan.rows.warps, plan.columns.warps)
-        registers = sums + operands + OTHER_REGISTERS
+        plan = self._plan(tile, padded=False, pipelining=UNPIPELINED, order=BlockOrder.ROWS_FIRST)
+        extents = spans(plan.spatial, plan.reduction)
+        shared = tile.warps * FRAGMENT_BYTES
+        for operand in (plan.shape.left, plan.shape.right):
+            itemsize = DTYPE_BYTES[self.context.dtypes[operand.read.tensor]]
+            *others, row = box_shape(operand.read, extents)
+            stride = padded_stride(row, row_padding(plan, itemsize))
+            shared += stages * prod(others) * stride * itemsize
+        # An operand's fragment takes half as many registers at most.
+        fragments = tile.rows.fragments * tile.columns.fragments
+        fragments += tile.rows.fragments + tile.columns.fragments
         return Footprint(
-            threads=threads,
-            registers=registers,
+            threads=(WARP, tile.rows.warps, tile.columns.warps),
+            registers=fragments * FRAGMENT_REGISTERS + OTHER_REGISTERS,
             shared_bytes=shared,
             most_shared_bytes=block_shared_bytes(self.context.target),
         )
@@ -213,66 +214,64 @@ class CudaMmaSketch:
     # --- meaning
     # ------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def facts(self) -> KernelFacts:
         return KernelFacts(
-            kind=KernelKind.TENSOR_CORES,
-            group=self.group,
             owner=self.prefix,
-            knobs=self.knobs,
-            footprint=self.footprint,
+            group=self.group.name,
+            unit=ComputeUnit.TENSOR_CORES,
+            block=self.block,
+            footprints=tuple(map(self.footprint, self.block.values)),
+            pipelining=self.pipelining,
+            padded_rows=self.padded_rows,
         )
 
-    def nest(self, config: Mapping[str, Value]) -> Nest:
-        return CudaMmaNest(
-            self.group, self.plan(config), self.context.shapes, self.context.dtypes
-        ).build()
+    def nest(self, config: Config) -> Nest:
+        """Raises IllegalSchedule where a block of the config cannot be launched."""
+        return CudaMmaNest(self.group, self.plan(config), self.context).build()
 
-    def plan(self, config: Mapping[str, Value]) -> MmaPlan:
-        """The config decoded; knobs with a single value are not in it. Raises
-        IllegalSchedule where a block does not fit."""
-        values = {
-            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
-        }
-        tile = values.get("tile") or self.tile_values()[0]
-        assert isinstance(tile, tuple)
-        pipeline = str(values.get("pipeline", "none"))
-        self.footprint(tile, _stages(pipeline)).check()
+    def plan(self, config: Config) -> MmaPlan:
+        """The config decoded. Raises IllegalSchedule where a block does not fit."""
+        tile, pipelining = self.block.of(config), self.pipelining.of(config)
+        self.footprint(tile, pipelining.stages).check()
         return self._plan(
-            tile, str(values.get("rows", "plain")), pipeline, str(values.get("order", "rows first"))
+            tile,
+            padded=self.padded_rows.of(config),
+            pipelining=pipelining,
+            order=self.order.of(config),
         )
 
-    def _plan(self, tile: tuple[int, ...], rows: str, pipeline: str, order: str) -> MmaPlan:
+    def _plan(
+        self, tile: FragmentTile, *, padded: bool, pipelining: Pipelining, order: BlockOrder
+    ) -> MmaPlan:
         shape, anchor = self.shape, self.group.anchor
-        along = [shape.rows.name, shape.columns.name]
-        others = tuple(GridAxis(axis=axis) for axis in anchor.axes if axis.name not in along)
+        sides = [shape.rows.name, shape.columns.name]
+        others = tuple(GridAxis(axis=axis) for axis in anchor.axes if axis.name not in sides)
         window = tuple(
             DepthAxis(
-                axis=axis, depth=axis.extent if tile[-1] == 1 and axis.extent <= MAX_WINDOW else 1
+                axis=axis,
+                depth=axis.extent if tile.window_inside and axis.extent <= MAX_WINDOW else 1,
             )
             for axis in anchor.reduce_axes
             if axis != shape.depth
         )
-        first = along if order == "rows first" else list(reversed(along))
+        ordered = sides if order is BlockOrder.ROWS_FIRST else sides[::-1]
         return MmaPlan(
-            rows=WarpAxis(axis=shape.rows, warps=tile[0], squares=tile[1]),
-            columns=WarpAxis(axis=shape.columns, warps=tile[2], squares=tile[3]),
+            shape=shape,
+            rows=self._rows(tile),
+            columns=self._columns(tile),
             others=others,
-            grid=(*(one.axis.name for one in others), *first),
-            depth=DepthAxis(axis=shape.depth, depth=tile[4], unroll=EDGE),
+            grid=(*(part.axis.name for part in others), *ordered),
+            depth=DepthAxis(axis=shape.depth, depth=tile.depth, unroll=FRAGMENT_EDGE),
             window=window,
-            left=shape.left,
-            right=shape.right,
-            turned=shape.turned,
-            padded=rows == "padded",
-            pipeline=pipeline.partition(" ")[0],
-            stages=_stages(pipeline),
+            padded=padded,
+            pipelining=pipelining,
         )
 
+    def _rows(self, tile: FragmentTile) -> WarpAxis:
+        split = tile.rows
+        return WarpAxis(axis=self.shape.rows, warps=split.warps, fragments=split.fragments)
 
-def _stages(pipeline: str) -> int:
-    return int(pipeline.split()[1]) if " " in pipeline else 2
-
-
-def _covers(extent: int, block: int) -> bool:
-    return block <= extent and -(-extent // block) * block - extent <= MAX_OVERLAP * extent
+    def _columns(self, tile: FragmentTile) -> WarpAxis:
+        split = tile.columns
+        return WarpAxis(axis=self.shape.columns, warps=split.warps, fragments=split.fragments)

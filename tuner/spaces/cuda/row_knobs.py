@@ -1,19 +1,28 @@
-"""Knobs of the row sketch for GPUs: threads along rows and columns with what is kept,
-as far as a block holds them together."""
+"""Knobs of the row sketch for GPUs: threads along rows and columns with where rows are
+kept, as far as a block holds them together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from tuner.spaces.core.choice import Choice, choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.space import Knob, Value
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import GridAxis
-from tuner.spaces.cuda.facts import KernelFacts, KernelKind
-from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
-from tuner.spaces.cuda.rows import CudaRowNest, CudaRowPlan, Keeping, once, optional, repeated
+from tuner.spaces.cuda.block_shapes import RowShape, RowStorage, stored_shape
+from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
+from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, covers, widest
+from tuner.spaces.cuda.rows import (
+    CudaRowNest,
+    CudaRowPlan,
+    column_stages,
+    rows_read_again,
+    rows_read_once,
+)
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.groups import RowGroup
@@ -22,8 +31,9 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, Read, reads
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # along the column
 ROWS = (1, 2, 4, 8, 16, 32)  # of a block
+LANES = (1, 2, 4, 8, 16)  # elements of a load
 MAX_KEPT = 64  # 32-bit registers of a thread for kept rows
-MAX_OVERLAP = 0.25  # rows computed twice, as a share
+REDUCED_BYTES = 8  # that each warp passes through shared memory for each reduction
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,9 @@ class CudaRowSketch:
     def prefix(self) -> str:
         return f"{self.group.name}.{self.name}"
 
+    # --- what the group is like
+    # ------------------------------------------------------------------------------
+
     @cached_property
     def rows(self) -> tuple[Axis, ...]:
         return self.group.rows or (Axis(name="unit", extent=1),)
@@ -51,160 +64,140 @@ class CudaRowSketch:
     @cached_property
     def _kept_bytes(self) -> int:
         """Bytes of one element of everything along the column that is kept."""
-        loads = sum(
-            DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in repeated(self.group.stages)
-        )
-        return loads + sum(DTYPE_BYTES[stage.dtype] for stage in optional(self.group))
+        loads = sum(map(self._itemsize, rows_read_again(self.group.stages)))
+        return loads + sum(DTYPE_BYTES[stage.dtype] for stage in column_stages(self.group))
 
     @cached_property
-    def _once_bytes(self) -> int:
+    def _preloaded_bytes(self) -> int:
         """Bytes of one element of everything along the column that only the output reads."""
-        return sum(
-            DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in once(self.group.stages)
-        )
+        return sum(map(self._itemsize, rows_read_once(self.group.stages)))
+
+    def _itemsize(self, read: Read) -> int:
+        return DTYPE_BYTES[self.context.dtypes[read.tensor]]
 
     @cached_property
     def _lanes(self) -> int:
         """Elements of the widest load that is aligned in every row that is read or
         written along the column."""
         extent = self.group.column.extent
-        found = [
+        moving = [
             read for stage in self.group.stages for read in reads(stage.body) if self._moves(read)
         ]
-        bytes_ = max((DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in found), default=1)
-        wide = widest(max(bytes_, DTYPE_BYTES[self.group.output.dtype]))
-        while wide > 1 and (extent % wide or not all(self._aligned(read, wide) for read in found)):
-            wide //= 2
-        return wide
+        itemsize = max(map(self._itemsize, moving), default=1)
+        lanes = widest(max(itemsize, DTYPE_BYTES[self.group.output.dtype]))
+        while lanes > 1 and (
+            extent % lanes or not all(self._is_aligned(read, lanes) for read in moving)
+        ):
+            lanes //= 2
+        return lanes
 
     def _moves(self, read: Read) -> bool:
+        """Whether the last dimension may move with the column."""
         last = linear(read.indices[-1]) if read.indices else None
         return last is None or last.coefficient(self.group.column.name) != 0
 
-    def _aligned(self, read: Read, width: int) -> bool:
-        """Whether all rows of what is read begin at a multiple of the width."""
+    def _is_aligned(self, read: Read, lanes: int) -> bool:
+        """Whether all rows of what is read begin at a multiple of the lanes."""
         if not read.indices:
             return True
-        last = linear(read.indices[-1])
-        if (
-            last is None
-            or read.pad is not None
-            or self.context.shapes[read.tensor][-1] % width
-            or last.constant % width
-        ):
+        last, column = linear(read.indices[-1]), self.group.column.name
+        if last is None or read.pad is not None:
             return False
-        others = (
-            value for name, value in last.coefficients.items() if name != self.group.column.name
-        )
-        return last.coefficient(self.group.column.name) in (0, 1) and all(
-            value % width == 0 for value in others
-        )
+        others = [factor for name, factor in last.coefficients.items() if name != column]
+        steps = [self.context.shapes[read.tensor][-1], last.constant, *others]
+        return last.coefficient(column) in (0, 1) and not any(step % lanes for step in steps)
 
-    # --- knobs
+    # --- choices
     # ------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def knobs(self) -> tuple[Knob, ...]:
-        knob = Knob(name=f"{self.prefix}.shape", values=self._values)
-        return (knob,) if len(knob.values) > 1 else ()
+        return open_knobs((self.block,))
 
     @cached_property
-    def _values(self) -> tuple[Value, ...]:
-        """(rows, threads along the column, lanes, and what becomes of rows read twice).
+    def block(self) -> Choice[RowShape]:
+        """Shapes that fit a block, without those that leave schedulers idle."""
+        fitting = list(self._fitting())
+        least = min(LEAST_THREADS, max(shape.rows * shape.threads for shape in fitting))
+        shapes = [shape for shape in fitting if shape.rows * shape.threads >= least]
+        return choice(self.prefix, KnobRole.ROW_SHAPE, shapes, stored_shape)
 
-        They are read again (0), kept in registers (1) or in shared memory (2), or in
-        registers with what the output alone reads loaded before everything else, too
-        (3).
-        """
-        found = list(self._fitting())
-        least = min(LEAST_THREADS, max(rows * threads for rows, threads, _, _ in found))
-        return tuple(one for one in found if one[0] * one[1] >= least)
+    def _fitting(self) -> Iterator[RowShape]:
+        lanes = [count for count in LANES if count <= self._lanes]
+        for rows, threads, count, storage in product(ROWS, THREADS, lanes, RowStorage):
+            shape = RowShape(rows=rows, threads=threads, lanes=count, storage=storage)
+            if self._is_useful(shape) and self.footprint(shape).fault is None:
+                yield shape
 
-    def _fitting(self) -> Iterator[tuple[int, int, int, int]]:
-        extent, rows = self.group.column.extent, self._tiled.extent
-        widths = [lanes for lanes in (1, 2, 4, 8, 16) if lanes <= self._lanes]
-        for count, threads, lanes, keeping in product(ROWS, THREADS, widths, range(len(KEEPING))):
-            fits = (
-                threads * lanes <= extent
-                and count <= rows
-                and -(-rows // count) * count <= (1 + MAX_OVERLAP) * rows
-            )
-            # Several rows of less than a warp share one: a reduction across part of a
-            # warp costs no less than across all of it.
-            narrow = threads < WARP and 2 * threads * lanes <= extent
-            if not fits or narrow or (keeping in (1, 2) and not self._kept_bytes):
-                continue
-            if keeping == AHEAD and (lanes == 1 or not self._once_bytes):
-                continue
-            value = (count, threads, lanes, keeping)
-            if self.footprint(value).fault is None and self._kept_words(value) <= MAX_KEPT:
-                yield value
+    def _is_useful(self, shape: RowShape) -> bool:
+        column = self.group.column.extent
+        if shape.width > column or not covers(self._tiled.extent, shape.rows):
+            return False
+        # Several rows of less than a warp share one: a reduction across part of a warp
+        # costs no less than across all of it.
+        if shape.threads < WARP and 2 * shape.width <= column:
+            return False
+        if self._kept_registers(shape) > MAX_KEPT:
+            return False
+        match shape.storage:
+            case RowStorage.REGISTERS | RowStorage.SHARED:
+                return self._kept_bytes > 0
+            case RowStorage.PRELOADED:
+                return shape.lanes > 1 and self._preloaded_bytes > 0
+            case RowStorage.RECOMPUTED:
+                return True
 
-    def _steps(self, value: tuple[int, ...]) -> int:
-        return -(-self.group.column.extent // (value[1] * value[2]))
+    def _steps(self, shape: RowShape) -> int:
+        return -(-self.group.column.extent // shape.width)
 
-    def _kept_words(self, value: tuple[int, ...]) -> int:
+    def _kept_registers(self, shape: RowShape) -> int:
         """32-bit registers of a thread for what it keeps."""
-        held = (
-            (self._kept_bytes + (self._once_bytes if value[3] == AHEAD else 0))
-            * self._steps(value)
-            * value[2]
-        )
-        return -(-held // 4) if KEEPING[value[3]] == "local" else 0
+        if not shape.storage.in_registers:
+            return 0
+        preloaded = self._preloaded_bytes if shape.storage is RowStorage.PRELOADED else 0
+        kept = (self._kept_bytes + preloaded) * self._steps(shape) * shape.lanes
+        return -(-kept // 4)
 
-    def footprint(self, value: tuple[int, ...]) -> Footprint:
-        rows, threads, lanes, keeping = value
+    def footprint(self, shape: RowShape) -> Footprint:
+        """What a block of this shape takes."""
         kept = (
-            self._kept_bytes * rows * threads * lanes * self._steps(value)
-            if KEEPING[keeping] == "shared"
+            self._kept_bytes * shape.rows * shape.width * self._steps(shape)
+            if shape.storage is RowStorage.SHARED
             else 0
         )
-        # Across warps a reduction passes one value a warp through shared memory; 8
-        # bytes each, of every reduction.
+        # Across warps a reduction passes one value a warp through shared memory.
         reductions = sum(stage.reducer is not None for stage in self.group.stages)
+        passed = reductions * REDUCED_BYTES * shape.rows * max(shape.threads, WARP)
         return Footprint(
-            threads=(threads, rows),
-            registers=OTHER_REGISTERS + 2 * lanes + self._kept_words(value),
-            shared_bytes=kept + reductions * 8 * rows * max(threads, WARP),
+            threads=(shape.threads, shape.rows),
+            registers=OTHER_REGISTERS + 2 * shape.lanes + self._kept_registers(shape),
+            shared_bytes=kept + passed,
         )
 
     # --- meaning
     # ------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def facts(self) -> KernelFacts:
         return KernelFacts(
-            kind=KernelKind.ROWS,
-            group=self.group,
             owner=self.prefix,
-            knobs=self.knobs,
-            footprint=self.footprint,
+            group=self.group.name,
+            unit=ComputeUnit.CUDA_CORES,
+            block=self.block,
+            footprints=tuple(map(self.footprint, self.block.values)),
         )
 
-    def nest(self, config: Mapping[str, Value]) -> Nest:
-        """Raises IllegalSchedule where a block of the config cannot be launched."""
-        return CudaRowNest(
-            self.group, self.plan(config), self.context.shapes, self.context.dtypes
-        ).build()
+    def nest(self, config: Config) -> Nest:
+        return CudaRowNest(self.group, self.plan(config), self.context).build()
 
-    def plan(self, config: Mapping[str, Value]) -> CudaRowPlan:
-        """The config decoded; a knob with a single value is not in it."""
-        value = config[f"{self.prefix}.shape"] if self.knobs else self._values[0]
-        assert isinstance(value, tuple)
-        self.footprint(value).check()
-        count, threads, lanes, keeping = value
+    def plan(self, config: Config) -> CudaRowPlan:
+        """The config decoded."""
+        shape = self.block.of(config)
         return CudaRowPlan(
             rows=tuple(
-                GridAxis(axis=axis, threads=count if axis == self._tiled else 1)
+                GridAxis(axis=axis, threads=shape.rows if axis == self._tiled else 1)
                 for axis in self.rows
             ),
             column=self.group.column,
-            threads=threads,
-            lanes=lanes,
-            keeping=KEEPING[keeping],
-            ahead=keeping == AHEAD,
+            shape=shape,
         )
-
-
-KEEPING: tuple[Keeping, ...] = ("recompute", "local", "shared", "local")
-AHEAD = 3  # of these

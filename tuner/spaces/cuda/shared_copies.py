@@ -1,8 +1,8 @@
-"""Operands in shared memory: the box of a tensor that one thread block reads, fetched
-by all its threads together.
+"""Operands in shared memory: the box of a tensor that one thread block reads, copied by
+all its threads together.
 
-The box is taken from the access map: per dimension the span of a linear index over what
-the block iterates. A window's box holds its halo once; nothing is expanded. Threads
+The box is taken from the access map: for each dimension the span of a linear index over
+what the block iterates. A window's box holds its halo once; nothing is expanded. Threads
 walk the box in the tensor's own order, so that loads from memory are coalesced however
 the block reads afterwards.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
+from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.program import (
@@ -35,7 +37,7 @@ from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, 
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class BoxCopy:
     """A copy of a box, before it is placed."""
 
     block: Block
@@ -47,21 +49,21 @@ class Fetch:
     pad: int  # elements that rows in shared memory are apart more than they are long
 
     @property
-    def straight(self) -> bool:
-        """Whether elements that are neighbours in the tensor are neighbours in shared memory."""
+    def keeps_rows(self) -> bool:
+        """Whether elements adjacent in the tensor are adjacent in shared memory."""
         return self.order[-1] == len(self.box) - 1
 
-    def shared_out(
+    def thread_order(
         self, threads: tuple[tuple[ThreadAxis, int], ...]
     ) -> tuple[tuple[ThreadAxis, int], ...]:
-        """The thread axes in the order in which loads are dealt out to them, the
-        fastest last: neighbours load neighbours.
+        """The thread axes in the order in which loads are dealt out to them, the fastest
+        last: adjacent threads load adjacent elements.
 
         Where that would leave an outer axis out, because there are fewer loads than
-        inner threads, the order is turned round. TVM takes a store and a load of the
-        same index, the innermost thread's, for those of one thread whatever the other
-        axes are, and puts no barrier between them (ThreadSync of 0.27). An index that
-        names all axes, or not that one, is not taken so.
+        inner threads, the order is reversed. TVM takes a store and a load of the same
+        index, the innermost thread's, for those of one thread whatever the other axes
+        are, and puts no barrier between them (ThreadSync of 0.27). An index that names
+        all axes, or not that one, is not mistaken so.
         """
         loads = prod(axis.extent for axis in self.box) // self.width
         inner = 1
@@ -72,15 +74,19 @@ class Fetch:
         return threads
 
     def steps(
-        self, loop: LoopId, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False
+        self,
+        loop: LoopId,
+        threads: tuple[tuple[ThreadAxis, int], ...],
+        *,
+        staged_in_registers: bool = False,
     ) -> list[Step]:
-        """Places the copy under a loop and shares it among the threads, outermost
-        thread axis first.
+        """Places the copy under a loop and deals it out to the threads.
 
-        `held`: in two parts, through registers.
+        `threads`: the block's thread axes, outermost first. `staged_in_registers`:
+        the copy is in two parts, from memory to registers and on to shared memory.
         """
         name = self.block.name
-        threads = self.shared_out(threads)
+        threads = self.thread_order(threads)
         parts = tuple(LoopId(name, axis) for axis, _ in threads)
         steps: list[Step] = [
             ComputeAt(block=name, loop=loop),
@@ -97,152 +103,195 @@ class Fetch:
         if self.pad and len(self.box) > 1:
             factor = align_factor(self.buffer.shape[-1], self.pad)
             steps.append(StorageAlign(block=name, dimension=-2, factor=factor, offset=self.pad))
-        if held:
+        if staged_in_registers:
             steps.append(StageInRegisters(block=name))
         return steps
 
 
-def fetchable(found: Access) -> bool:
+def has_known_box(operand: Access) -> bool:
     """Whether the box of a read is known: its indices are linear and none is itself
     read from a tensor."""
     return (
-        bool(found.axes)
-        and not found.gathered
-        and all(linear(index) is not None for index in found.read.indices)
+        bool(operand.axes)
+        and not operand.gathered
+        and all(linear(index) is not None for index in operand.read.indices)
     )
 
 
 def box_shape(read: Read, spans: Mapping[str, int]) -> tuple[int, ...]:
-    """Elements of each dimension that a block reads; `spans`: points of each iterator
-    within the block."""
+    """Elements of each dimension that a block reads.
+
+    `spans`: points of each iterator within the block.
+    """
     return tuple(
-        1 + sum(abs(value) * (spans[name] - 1) for name, value in form.coefficients.items())
+        1 + sum(abs(factor) * (spans[name] - 1) for name, factor in form.coefficients.items())
         for form in _forms(read)
     )
 
 
-def fetch(
-    name: str,
-    found: Access,
-    spatial: tuple[GridAxis, ...],
-    reduction: tuple[DepthAxis, ...],
-    shape: tuple[int, ...],
-    dtype: DType,
-    *,
-    turned: bool,
-    width: int,
-    padded: bool,
-) -> Fetch:
-    """The copy of one read.
+@dataclass(frozen=True)
+class OperandBox:
+    """The part of one operand that a block of the nest reads at a time."""
 
-    `turned`: dimensions that the reduction moves along come first. `width`: elements of
-    a load, at most.
-    """
-    parts: dict[str, GridAxis | DepthAxis] = {part.axis.name: part for part in spatial}
-    parts |= {part.axis.name: part for part in reduction}
-    spans = _spans(spatial, reduction)
-    extents = box_shape(found.read, spans)
-    box = tuple(Axis(name=f"d{number}", extent=extent) for number, extent in enumerate(extents))
-    levels = tuple(parts[axis].outer for axis in parts if axis in found.axes)
-    forms = _forms(found.read)
-    low = [
-        sum(value * (spans[axis] - 1) for axis, value in form.coefficients.items() if value < 0)
-        for form in forms
-    ]
-    source = tuple(
-        add(
-            _sum(
-                form, {axis: parts[axis].base for axis in form.coefficients}, form.constant + least
-            ),
-            Var(axis.name),
+    operand: Access
+    spatial: tuple[GridAxis, ...]
+    reduction: tuple[DepthAxis, ...]
+    shape: tuple[int, ...]  # of the operand's tensor
+    dtype: DType
+
+    def copy(self, name: str, mode: SharedCopy) -> BoxCopy:
+        """The copy of the box; `name`: of its block and its buffer."""
+        order = (
+            _transposed_order(self._forms, {part.axis.name for part in self.reduction})
+            if mode.transposed
+            else tuple(range(len(self._box)))
         )
-        for form, least, axis in zip(forms, low, box, strict=True)
-    )
-    here = tuple(
-        _sum(form, {axis: parts[axis].within for axis in form.coefficients}, -least)
-        for form, least in zip(forms, low, strict=True)
-    )
-    overruns = any(part.counts is not None and part.axis.name in found.axes for part in reduction)
-    # A read under a condition of the stage may be out of bounds where that fails; the
-    # copy does not know it.
-    loose = (
-        in_bounds(
-            found.read.indices, shape, {axis: part.axis.extent for axis, part in parts.items()}
-        )
-        is not None
-    )
-    body: Scalar = Read(found.read.tensor, source)
-    if found.read.pad is not None or overruns or loose:
-        inside = in_bounds(source, shape, {axis.name: axis.extent for axis in (*levels, *box)})
-        body = body if inside is None else Select(inside, body, found.read.pad or Const(0, dtype))
-    order = (
-        _order(forms, {part.axis.name for part in reduction}) if turned else tuple(range(len(box)))
-    )
-    ahead = tuple(Var(axis.name) for axis in levels)
-    block = Block(
-        name=name,
-        axes=(*levels, *box),
-        buffer=name,
-        indices=(*ahead, *(Var(box[place].name) for place in order)),
-        body=body,
-    )
-    fits = (
-        1 if isinstance(body, Select) else load_width(found.read, shape, extents, parts, low, width)
-    )
-    straight = order[-1] == len(box) - 1
-    return Fetch(
-        block=block,
-        buffer=Buffer(
+        body = self._body()
+        width = 1 if isinstance(body, Select) else self._load_width(mode.width)
+        levels = tuple(Var(axis.name) for axis in self._levels)
+        block = Block(
             name=name,
-            shape=(*(axis.extent for axis in levels), *(extents[place] for place in order)),
-            dtype=dtype,
+            axes=(*self._levels, *self._box),
+            buffer=name,
+            indices=(*levels, *(Var(self._box[dimension].name) for dimension in order)),
+            body=body,
+        )
+        buffer = Buffer(
+            name=name,
+            shape=(
+                *(axis.extent for axis in self._levels),
+                *(self._extents[dimension] for dimension in order),
+            ),
+            dtype=self.dtype,
             scope="shared",
-        ),
-        read=Read(name, (*ahead, *(here[place] for place in order))),
-        box=box,
-        order=order,
-        width=fits,
-        pad=(fits if straight else _lanes(forms[order[-1]], parts)) if padded else 0,
-    )
+        )
+        offsets = self._offsets()
+        keeps_rows = order[-1] == len(self._box) - 1
+        read_width = width if keeps_rows else self._lanes_along(self._forms[order[-1]])
+        return BoxCopy(
+            block=block,
+            buffer=buffer,
+            read=Read(name, (*levels, *(offsets[dimension] for dimension in order))),
+            box=self._box,
+            order=order,
+            width=width,
+            pad=read_width if mode.padded else 0,
+        )
 
+    @cached_property
+    def _parts(self) -> dict[str, GridAxis | DepthAxis]:
+        """The nest's axes by name."""
+        parts: dict[str, GridAxis | DepthAxis] = {part.axis.name: part for part in self.spatial}
+        return parts | {part.axis.name: part for part in self.reduction}
 
-def _lanes(form: Linear, parts: Mapping[str, GridAxis | DepthAxis]) -> int:
-    """Elements that a thread reads at once along a dimension, whose rows are to begin
-    at multiples of them."""
-    moving = [parts[axis] for axis in form.coefficients]
-    return max((part.lanes for part in moving if isinstance(part, GridAxis)), default=1)
+    @cached_property
+    def _forms(self) -> list[Linear]:
+        return _forms(self.operand.read)
 
+    @cached_property
+    def _extents(self) -> tuple[int, ...]:
+        return box_shape(self.operand.read, self._spans)
 
-def load_width(
-    read: Read,
-    shape: tuple[int, ...],
-    extents: tuple[int, ...],
-    parts: Mapping[str, GridAxis | DepthAxis],
-    low: list[int],
-    width: int,
-) -> int:
-    """The widest aligned load, at most `width` elements: every box must begin, and
-    every row go on, at a multiple of it."""
-    form = _forms(read)[-1]
-    while width > 1:
-        starts = all(
-            value % width == 0
-            or (
+    @cached_property
+    def _spans(self) -> dict[str, int]:
+        return spans(self.spatial, self.reduction)
+
+    @cached_property
+    def _box(self) -> tuple[Axis, ...]:
+        """The copy's loops over the box."""
+        return tuple(
+            Axis(name=f"d{dimension}", extent=extent)
+            for dimension, extent in enumerate(self._extents)
+        )
+
+    @cached_property
+    def _levels(self) -> tuple[Axis, ...]:
+        """The nest's loops over boxes."""
+        return tuple(part.outer for axis, part in self._parts.items() if axis in self.operand.axes)
+
+    @cached_property
+    def _lowest(self) -> list[int]:
+        """The least offset of each dimension's index within the block, at most 0."""
+        return [
+            sum(
+                factor * (self._spans[axis] - 1)
+                for axis, factor in form.coefficients.items()
+                if factor < 0
+            )
+            for form in self._forms
+        ]
+
+    def _source(self) -> tuple[Scalar, ...]:
+        """Where an element of the box lies in the tensor."""
+        return tuple(
+            add(
+                _sum(
+                    form,
+                    {axis: self._parts[axis].base for axis in form.coefficients},
+                    form.constant + lowest,
+                ),
+                Var(axis.name),
+            )
+            for form, lowest, axis in zip(self._forms, self._lowest, self._box, strict=True)
+        )
+
+    def _offsets(self) -> tuple[Scalar, ...]:
+        """Where the nest's current element lies in the box."""
+        return tuple(
+            _sum(form, {axis: self._parts[axis].within for axis in form.coefficients}, -lowest)
+            for form, lowest in zip(self._forms, self._lowest, strict=True)
+        )
+
+    def _body(self) -> Scalar:
+        """What is copied: the tensor's element, or its padding where that is outside."""
+        read, source = self.operand.read, self._source()
+        body: Scalar = Read(read.tensor, source)
+        overruns = any(
+            part.predicate is not None and part.axis.name in self.operand.axes
+            for part in self.reduction
+        )
+        # A read under a condition of the stage may be out of bounds where that fails;
+        # the copy does not have the condition.
+        extents = {axis: part.axis.extent for axis, part in self._parts.items()}
+        unguarded = in_bounds(read.indices, self.shape, extents) is not None
+        if read.pad is None and not overruns and not unguarded:
+            return body
+        loops = {axis.name: axis.extent for axis in (*self._levels, *self._box)}
+        inside = in_bounds(source, self.shape, loops)
+        return body if inside is None else Select(inside, body, read.pad or Const(0, self.dtype))
+
+    def _load_width(self, width: int) -> int:
+        """The widest aligned load, at most `width` elements: every box must begin, and
+        every row go on, at a multiple of it."""
+        form = self._forms[-1]
+        first = form.constant + self._lowest[-1]
+        while width > 1:
+            rows = (first, self.shape[-1], self._extents[-1])
+            if self._starts_at_multiples_of(form, width) and not any(
+                elements % width for elements in rows
+            ):
+                return width
+            width //= 2
+        return 1
+
+    def _starts_at_multiples_of(self, form: Linear, width: int) -> bool:
+        """Whether every block's part of the index is a multiple of `width`."""
+        for axis, factor in form.coefficients.items():
+            part = self._parts[axis]
+            starts = (
                 part.starts_at_multiples_of(width)
                 if isinstance(part, GridAxis)
                 else part.depth % width == 0
             )
-            for part, value in ((parts[axis], value) for axis, value in form.coefficients.items())
-        )
-        if (
-            starts
-            and (form.constant + low[-1]) % width == 0
-            and shape[-1] % width == 0
-            and extents[-1] % width == 0
-        ):
-            return width
-        width //= 2
-    return 1
+            if factor % width and not starts:
+                return False
+        return True
+
+    def _lanes_along(self, form: Linear) -> int:
+        """Elements that a thread reads at once along a dimension, whose rows are to begin
+        at multiples of them."""
+        moving = [self._parts[axis] for axis in form.coefficients]
+        return max((part.lanes for part in moving if isinstance(part, GridAxis)), default=1)
 
 
 def align_factor(row: int, pad: int) -> int:
@@ -254,7 +303,7 @@ def align_factor(row: int, pad: int) -> int:
     return factor
 
 
-def stretched(row: int, pad: int) -> int:
+def padded_stride(row: int, pad: int) -> int:
     """Elements from one row to the next once a row is stretched by `pad`."""
     return row + (pad - row) % align_factor(row, pad)
 
@@ -272,15 +321,27 @@ def box_bytes(extents: tuple[int, ...], itemsize: int, lanes: int) -> int:
         return size * itemsize
     pads = [1 << power for power in range(max(lanes, VECTOR_BYTES // itemsize).bit_length())]
     return (
-        max(size // row * stretched(row, pad) for row in extents for pad in pads if pad <= row)
+        max(size // row * padded_stride(row, pad) for row in extents for pad in pads if pad <= row)
         * itemsize
     )
 
 
-def _spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> dict[str, int]:
+def spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> dict[str, int]:
+    """Points of each axis within a block, by the axis's name."""
     return {part.axis.name: part.block for part in spatial} | {
         part.axis.name: part.depth for part in reduction
     }
+
+
+def transposed_forms(read: Read, reduced: set[str]) -> list[Linear]:
+    """Indices of a read in the order in which a transposed box holds its dimensions."""
+    forms = _forms(read)
+    return [forms[dimension] for dimension in _transposed_order(forms, reduced)]
+
+
+def transposition_differs(read: Read, reduced: set[str]) -> bool:
+    """Whether a transposed box is laid out differently from a plain one."""
+    return _transposed_order(_forms(read), reduced) != tuple(range(len(read.indices)))
 
 
 def _forms(read: Read) -> list[Linear]:
@@ -294,22 +355,14 @@ def _sum(form: Linear, values: Mapping[str, Scalar], offset: int) -> Scalar:
     return total
 
 
-def turned_forms(read: Read, reduced: set[str]) -> list[Linear]:
-    """Indices of a read in the order in which a turned box holds its dimensions."""
-    forms = _forms(read)
-    return [forms[place] for place in _order(forms, reduced)]
-
-
-def turns_around(read: Read, reduced: set[str]) -> bool:
-    """Whether a turned box is another than a plain one."""
-    return _order(_forms(read), reduced) != tuple(range(len(read.indices)))
-
-
-def _order(forms: list[Linear], reduced: set[str]) -> tuple[int, ...]:
-    """Dimensions the reduction moves along first, those only spatial iterators move along last."""
+def _transposed_order(forms: list[Linear], reduced: set[str]) -> tuple[int, ...]:
+    """Dimensions that the reduction moves along first, those that only spatial iterators
+    move along last."""
     return tuple(
         sorted(
             range(len(forms)),
-            key=lambda place: not any(axis in reduced for axis in forms[place].coefficients),
+            key=lambda dimension: (
+                not any(axis in reduced for axis in forms[dimension].coefficients)
+            ),
         )
     )
