@@ -46,7 +46,7 @@ def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
             targets.get(session, kernel.target),
             workloads.get(session, kernel.workload).document,
         )
-    if target.kind != "cpu":
+    if target.on_device:
         detail = (
             f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: "
             f"download the artifact, call it there"

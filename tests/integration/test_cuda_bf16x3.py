@@ -34,7 +34,7 @@ from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.rewrite.bf16x3 import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.inputs import make_inputs
@@ -176,16 +176,18 @@ def test_kernels_are_right_thread_by_thread(
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
-    origin = CudaOrigin(Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins")
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins"
+    )
     arguments = [one.name for one in arguments_of(workload.expression)]
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(origin.space, points, f"threads {spec}"):
-            module = unpacked(origin.made(config).code)
+        for config in configs(candidates.space, points, f"threads {spec}"):
+            module = unpacked(candidates.compile(config).code)
             assert [one.name for one in (*module.inputs, *module.outputs)] == arguments, (
                 "as callers know them"
             )
-            check(runner, origin, config, tmp_path)
+            check(runner, candidates, config, tmp_path)
 
 
 @needs_nvcc

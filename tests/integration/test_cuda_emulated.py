@@ -27,7 +27,7 @@ from tuner.measure.outcome import Timed
 from tuner.measure.timing import TimingPlan
 from tuner.spaces.core.space import Config
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
@@ -50,21 +50,23 @@ def runner(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> GpuRu
     return GpuRunner()
 
 
-def points(origin: CudaOrigin, count: int, spec: str) -> list[Config | None]:
+def points(candidates: CudaCandidateCompiler, count: int, spec: str) -> list[Config | None]:
     """The default schedule and random ones."""
-    drawn = origin.space.space.sample(np.random.default_rng([zlib.crc32(spec.encode()), 2]), count)
-    return [None, *map(origin.space.space.config, drawn)]
+    drawn = candidates.space.space.sample(
+        np.random.default_rng([zlib.crc32(spec.encode()), 2]), count
+    )
+    return [None, *map(candidates.space.space.config, drawn)]
 
 
 def check(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
     workload = parse_spec(spec)
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), folder / "cubins"
     )
     runner.prepare(workload)
-    for config in points(origin, count, spec):
+    for config in points(candidates, count, spec):
         try:
-            made = origin.made(config)
+            made = candidates.compile(config)
         except IllegalSchedule:
             continue
         path = place(
@@ -99,14 +101,14 @@ def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
     """One row of B for each step: eight threads of sixty-four bring it, all read it,
     and it is overwritten in the next step."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
         tmp_path / "cubins",
     )
     config = tiled((8, 2, 1, 8, 1, 1, 1), "shared 4 padded", "shared 1 padded", "none")
     with runner:
         runner.prepare(workload)
-        run(runner, origin, config, tmp_path)
+        run(runner, candidates, config, tmp_path)
 
 
 def tiled(
@@ -120,8 +122,8 @@ def tiled(
     }  # fmt: skip
 
 
-def run(runner: GpuRunner, origin: CudaOrigin, config: Config, folder: Path) -> None:
-    made = origin.made(config)
+def run(runner: GpuRunner, candidates: CudaCandidateCompiler, config: Config, folder: Path) -> None:
+    made = candidates.compile(config)
     path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
     outcome = runner.measure(
         Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF)
@@ -150,13 +152,13 @@ def test_copies_that_overlap_with_the_computing_arrive_in_time(
     """Rows of several elements from a turned box, in every way that its copies run
     ahead; extents that divide and that do not."""
     workload = parse_spec(spec)
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
         tmp_path / "cubins",
     )
     with runner:
         runner.prepare(workload)
-        run(runner, origin, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
+        run(runner, candidates, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
 
 
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
@@ -173,7 +175,7 @@ def test_warps_of_several_rows_compute_each_element_once(
 ) -> None:
     """Several warps down and along a block, one warp down; boxes with fewer loads than threads."""
     workload = parse_spec(spec)
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
         tmp_path / "cubins",
     )
@@ -181,7 +183,7 @@ def test_warps_of_several_rows_compute_each_element_once(
         runner.prepare(workload)
         run(
             runner,
-            origin,
+            candidates,
             tiled(tile, "shared 1 turned padded", "shared 4", pipeline, unroll=4, warp=warp),
             tmp_path,
         )

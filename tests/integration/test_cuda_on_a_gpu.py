@@ -27,7 +27,7 @@ from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
 from tuner.measure.timing import TimingPlan
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
@@ -47,10 +47,10 @@ Kernel = tuple[str, bytes, str]  # what it is called, its library, its symbol
 
 def made_of(spec: str, cubins: str) -> list[Kernel]:
     """The default schedule and random points of each sketch, built for this machine's GPU."""
-    origin = CudaOrigin(
+    compiler = CudaCandidateCompiler(
         Problem(workload=parse_spec(spec), target=parse_target("cuda"), threads=1), Path(cubins)
     )
-    space = origin.space.space
+    space = compiler.space.space
     drawn = space.sample(np.random.default_rng(zlib.crc32(spec.encode())), 2000)
     chosen = [
         point
@@ -60,7 +60,7 @@ def made_of(spec: str, cubins: str) -> list[Kernel]:
     found: list[Kernel] = []
     for config in (None, *map(space.config, chosen)):
         try:
-            made = origin.made(config)
+            made = compiler.compile(config)
         except IllegalSchedule:
             continue
         found.append((str(config or "default"), made.library, made.symbol))

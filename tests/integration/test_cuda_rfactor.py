@@ -24,7 +24,7 @@ from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.rfactor import SUFFIX
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
@@ -97,8 +97,10 @@ def test_kernels_are_right_thread_by_thread(
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=TARGET, threads=1), tmp_path / "cubins")
+    compiler = CudaCandidateCompiler(
+        Problem(workload=workload, target=TARGET, threads=1), tmp_path / "cubins"
+    )
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in in_parts(origin.space, 1):
-            run(runner, origin, config, tmp_path)
+        for config in in_parts(compiler.space, 1):
+            run(runner, compiler, config, tmp_path)

@@ -37,7 +37,7 @@ from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
 from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
 from tuner.workload.inputs import make_inputs
@@ -142,17 +142,17 @@ def test_every_way_to_copy_is_right_thread_by_thread(
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
         tmp_path / "cubins",
     )
     (ways,) = [
-        knob.values for knob in origin.space.space.knobs if knob.name.endswith("mma.pipeline")
+        knob.values for knob in candidates.space.space.knobs if knob.name.endswith("mma.pipeline")
     ]
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for way, config in zip(ways, configs(origin.space, len(ways), spec), strict=True):
-            made = origin.made(
+        for way, config in zip(ways, configs(candidates.space, len(ways), spec), strict=True):
+            made = candidates.compile(
                 {
                     name: way if name.endswith("mma.pipeline") else value
                     for name, value in config.items()

@@ -30,7 +30,7 @@ from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch
 from tuner.target.detect import parse_target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
 from tuner.workload.inputs import make_inputs
@@ -118,11 +118,13 @@ def test_kernels_are_right_thread_by_thread(
     for name, value in doubles.items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins")
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins"
+    )
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(space_of(workload, HOPPER, 1), 3, spec):
-            made = origin.made(config)
+            made = candidates.compile(config)
             path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
             request = Request(
                 name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF

@@ -37,7 +37,7 @@ from tuner.spaces.rewrite.winograd import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
-from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.inputs import make_inputs
@@ -203,14 +203,14 @@ def test_kernels_are_right_thread_by_thread(
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
-    origin = CudaOrigin(
+    candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
         tmp_path / "cubins",
     )
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(origin.space, points, f"threads {spec}"):
-            check(runner, origin, config, tmp_path)
+        for config in configs(candidates.space, points, f"threads {spec}"):
+            check(runner, candidates, config, tmp_path)
 
 
 @needs_nvcc

@@ -30,9 +30,9 @@ from tuner.settings import Settings
 from tuner.target.document import target_to_document
 from tuner.target.roofline import roofline_fraction
 from tuner.target.target import Target
+from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.build_server import build
 from tuner.workers.fleet.builder import compiler_environment
-from tuner.workers.fleet.candidate_compiler import origin_of
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.messages import BuildRequest, Problem
 from tuner.workers.jobs.plausibility import work_of
@@ -228,7 +228,11 @@ def _schedule(database: Database, kernel: Kernel) -> Mapping[str, Any]:
 
 def _default(workload: Workload, target: Target, threads: int, folder: Path) -> Contender:
     problem = Problem(workload=workload, target=target, threads=threads)
-    built = build(origin_of(problem, folder), BuildRequest(number=0, config=None), folder)
+    built = build(
+        backend_of(problem.target).compiler(problem, folder),
+        BuildRequest(number=0, config=None),
+        folder,
+    )
     if isinstance(built, Failed):
         raise RecordError(
             f"the default schedule of {workload.spec} does not build: {built.message}"

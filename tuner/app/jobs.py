@@ -92,7 +92,7 @@ def run(
     """
     target = target_of(database, job_id)
     gpus = gpus_for(target)
-    if target.kind != "cpu" and not gpus and not settings.address:
+    if target.on_device and not gpus and not settings.address:
         return wait(database, job_id, observer=observer, interrupt=interrupt)
     return run_job(
         database,

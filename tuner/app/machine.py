@@ -26,7 +26,7 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     lanes this machine does not have.
     """
     target = parse_target(settings.target)
-    if target.kind != "cpu":
+    if target.on_device:
         if not elsewhere and not settings.address and not gpus_for(target):
             raise UsageError(
                 f"target {settings.target!r} cannot be measured on this machine, which has no "
@@ -50,7 +50,7 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
 def gpus_for(target: Target) -> tuple[int, ...]:
     """Numbers of this machine's GPUs that measure for the target; none for a CPU's, and
     where no driver finds a device."""
-    if target.kind != "cuda":
+    if not target.on_device:
         return ()
     try:
         return tuple(
@@ -66,7 +66,7 @@ def with_limits(database: Database, target: Target) -> Target:
 
     A GPU's are not measured, here least of all.
     """
-    if target.kind != "cpu":
+    if target.on_device:
         return target
     with database.read() as session:
         known = targets.find(session, target.key)

@@ -28,8 +28,8 @@ from tuner.runtime.cuda_loader import CudaLibrary
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
+from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.build_server import build
-from tuner.workers.fleet.candidate_compiler import origin_of
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.messages import BuildRequest, Problem
 from tuner.workload.workload import Workload
@@ -113,7 +113,7 @@ def race_kernel(
     absent, with its reason.
     """
     library = ArtifactStore(settings.artifacts).verify(kernel.artifact)
-    (symbol,) = CudaLibrary(library).names if target.kind == "cuda" else Library(library).signatures
+    (symbol,) = CudaLibrary(library).names if target.on_device else Library(library).signatures
     with (
         tempfile.TemporaryDirectory(prefix="tuner-race-") as folder,
         _prepared(workload, kernel, target, settings) as runner,
@@ -183,7 +183,11 @@ def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
 
 def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> Contender:
     problem = Problem(workload=workload, target=target, threads=kernel.threads)
-    built = build(origin_of(problem, folder), BuildRequest(number=0, config=None), folder)
+    built = build(
+        backend_of(problem.target).compiler(problem, folder),
+        BuildRequest(number=0, config=None),
+        folder,
+    )
     if isinstance(built, Failed):
         raise RaceError(f"the default schedule of {workload.spec} does not build: {built.message}")
     return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)

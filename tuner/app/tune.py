@@ -77,7 +77,7 @@ def tune(
             f"job {job.id} of {workload.spec} {report.job.state} without a kernel: "
             f"{result.error or report.job.error}"
         )
-    kind = CudaKernel if result.target.kind == "cuda" else Kernel
+    kind = CudaKernel if result.target.on_device else Kernel
     return kind(
         stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts)
     )

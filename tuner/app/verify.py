@@ -214,7 +214,7 @@ def _sanitized(
 
 
 def _runner_for(machine: Target) -> Runner:
-    return GpuRunner() if machine.kind == "cuda" else RunnerProcess()
+    return GpuRunner() if machine.on_device else RunnerProcess()
 
 
 def workload_of(function: Mapping[str, Any]) -> Workload:

@@ -68,7 +68,7 @@ def join(
         )
     target = checked_target(settings, elsewhere=True)
     gpus = gpus_for(target)
-    if target.kind != "cpu" and not gpus:
+    if target.on_device and not gpus:
         raise UsageError(
             f"target {settings.target!r} cannot be measured on this machine, which has no such "
             f"GPU; use cpu"

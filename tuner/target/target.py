@@ -52,3 +52,8 @@ class Target:
     l3_bytes: int  # shared
     fingerprint: Mapping[str, str | int] = field(default_factory=dict)  # what the key hashes
     limits: Limits | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """Whether kernels run on a device beside the processor, whose lanes are such devices."""
+        return self.kind != "cpu"

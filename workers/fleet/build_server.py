@@ -28,7 +28,7 @@ from tuner.workers.fleet.messages import BuildReply, BuildRequest, Library, Prob
 from tuner.workers.fleet.shipping import place
 
 if TYPE_CHECKING:
-    from tuner.workers.fleet.candidate_compiler import Origin
+    from tuner.workers.backends.backend import CandidateCompiler
 
 # of this process: it computes all the time, and whoever hands a lane its next candidate
 # shares its core
@@ -41,9 +41,9 @@ def memory_bytes() -> tuple[int, int]:
     return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
 
 
-def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Failed:
+def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> Library | Failed:
     try:
-        made = origin.made(request.config)
+        candidate = compiler.compile(request.config)
     except IllegalSchedule as error:
         return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
     except MemoryError as error:
@@ -61,24 +61,28 @@ def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Fai
         OSError,
     ) as error:
         return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
-    digest = hashlib.sha256(made.library).hexdigest()
+    digest = hashlib.sha256(candidate.library).hexdigest()
     if request.keep:
-        place(storage, f"{digest}.o", made.code)
-        place(storage, f"{digest}.json", json.dumps(made.described(), sort_keys=True).encode())
-    path = place(storage, f"{digest}.so", made.library)
-    return Library(sha256=digest, path=str(path), symbol=made.symbol, resources=made.resources)
+        place(storage, f"{digest}.o", candidate.code)
+        place(storage, f"{digest}.json", json.dumps(candidate.schedule(), sort_keys=True).encode())
+    path = place(storage, f"{digest}.so", candidate.library)
+    return Library(
+        sha256=digest, path=str(path), symbol=candidate.symbol, resources=candidate.resources
+    )
 
 
-def load_compiler() -> Callable[[Problem, Path], Origin]:
+def load_compilers() -> Callable[[Problem, Path], CandidateCompiler]:
     """Loads TVM, in 0.9 s instead of 3 where PyTorch is installed: TVM loads that, too,
     and nothing here needs it."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # to import it then fails, as where it is not installed
     gc.disable()  # what is loaded stays
-    from tuner.workers.fleet.candidate_compiler import origin_of  # noqa: PLC0415  # what this is about
+    # These are what the process is for; their backends import them late.
+    from tuner.workers.backends import cpu_compiler, cuda_compiler  # noqa: F401, PLC0415
+    from tuner.workers.backends.table import backend_of  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
-    return origin_of
+    return lambda problem, storage: backend_of(problem.target).compiler(problem, storage)
 
 
 def _yield_to_messages() -> None:
@@ -93,7 +97,7 @@ def _yield_to_messages() -> None:
 def serve(descriptor: str) -> None:
     channel = parent_channel(descriptor)
     setup: ServerSetup = channel.recv()
-    origin_of = load_compiler()
+    compiler_of = load_compilers()
     os.sched_setaffinity(0, setup.cores)
     _yield_to_messages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -101,7 +105,7 @@ def serve(descriptor: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     storage = Path(setup.storage)
-    origins: dict[str, Origin] = {}
+    compilers: dict[str, CandidateCompiler] = {}
     channel.send(os.getpid())
     while True:
         try:
@@ -109,13 +113,13 @@ def serve(descriptor: str) -> None:
         except EOFError:
             return
         if isinstance(message, Problem):
-            origins[message.key] = origin_of(message, storage)
+            compilers[message.key] = compiler_of(message, storage)
             continue
         key, request = message
         signal.setitimer(
             signal.ITIMER_REAL, setup.build_timeout_s + 5.0
         )  # its default action ends the process
-        result = build(origins[key], request, storage)
+        result = build(compilers[key], request, storage)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))
 

@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
 
 from tuner.errors import TunerError
-from tuner.export.archive import export_archive
-from tuner.export.cuda import ExportCudaKernel, cuda_archive
-from tuner.export.examples import expected_outputs
-from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
-from tuner.runtime.cuda_module import unpacked
-from tuner.runtime.prepack import Prepack
-from tuner.workers.fleet.messages import Library, Problem, Ranked
+from tuner.workers.backends.backend import Packing
+from tuner.workers.backends.table import backend_of
 
-EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
 LONGEST_NAME = 64  # characters of a library's name
 
 
@@ -33,18 +24,6 @@ class SignatureRefused(TunerError):
     code = "signature_refused"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packing:
-    """What a winner's export is made of, besides its code."""
-
-    problem: Problem
-    library: Library
-    object_code: bytes
-    winner: Ranked
-    provenance: Mapping[str, Any]  # job, trial, trace, versions; JSON values
-    prepack: Prepack | None = None  # the function that packs its constants, in the same object
-
-
 def pack(packing: Packing, signer: Signer | None = None) -> bytes:
     """A .tar.gz of the library that exports this one kernel under the name it was
     measured by. The same input, the same bytes.
@@ -52,53 +31,8 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
     Raises ExportRefused, ExportError and LinkError.
     """
     problem, symbol = packing.problem, packing.library.symbol
-    workload, target = problem.workload, problem.target
-    name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{workload.key[:16]}"
-    if target.kind == "cuda":
-        return cuda_archive([_on_gpu(packing)], name)
-    described = ExportKernel(
-        workload_key=workload.key,
-        op=workload.op,
-        params=workload.params,
-        notation=workload.notation,
-        shapes=workload.shapes,
-        expression=workload.expression,
-        constants=workload.constants,
-        numerics=workload.numerics,
-        arguments=arguments_of(workload.expression),
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
-        isa=target.isa,
-        threads=problem.threads,
-        object_code=packing.object_code,
-        tvm_symbol=f"__tvm_ffi_{symbol}",
-        median_s=packing.winner.median_s,
-        ci95_s=packing.winner.ci95_s,
-        verified=True,
-        max_rel_error=packing.winner.max_rel_error,
-        provenance=packing.provenance,
-        prepack=packing.prepack,
-    )
-    expected = expected_outputs(workload.expression, described, most_flops=EXPECTED_FLOPS)
-    return export_archive([replace(described, expected=expected)], name, signer=signer)
-
-
-def _on_gpu(packing: Packing) -> ExportCudaKernel:
-    """The kernel, whose code is its packed module, with the numbers of its race."""
-    target, winner = packing.problem.target, packing.winner
-    return ExportCudaKernel(
-        module=unpacked(packing.object_code),
-        workload=packing.problem.workload,
-        measured={
-            "target": {"key": target.key, "kind": target.kind, "name": target.name},
-            "isa": list(target.isa),
-            "threads": packing.problem.threads,
-            "median_s": winner.median_s,
-            "ci95_s": list(winner.ci95_s),
-            "verified": True,
-            "max_rel_error": winner.max_rel_error,
-            "provenance": dict(packing.provenance),
-        },
-    )
+    name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{problem.workload.key[:16]}"
+    return backend_of(problem.target).export(packing, name, signer)
 
 
 def signature(signer: Signer, digest: str) -> str:

@@ -82,7 +82,7 @@ class Orchestrator:
     """Serves the queue of one machine's target."""
 
     def __init__(self, database: Database, target: Target, options: OrchestratorOptions) -> None:
-        if target.kind != "cpu" and not options.gpus and options.address is None:
+        if target.on_device and not options.gpus and options.address is None:
             raise UsageError(
                 f"target {target.name} needs GPUs as lanes: of this machine, or of a cluster; "
                 f"none was named"

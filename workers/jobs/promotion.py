@@ -23,6 +23,7 @@ from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactSto
 from tuner.export.signature import Signer
 from tuner.measure.outcome import Timed, Trial, kept_pace
 from tuner.runtime.prepack import prepack_from
+from tuner.workers.backends.backend import Packing
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import (
     BuildFinalists,
@@ -36,7 +37,7 @@ from tuner.workers.fleet.messages import (
     Ranked,
     RunRace,
 )
-from tuner.workers.jobs.delivery import Packing, pack, signature
+from tuner.workers.jobs.delivery import pack, signature
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
 

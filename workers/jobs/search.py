@@ -8,21 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion, other_algorithms
-from tuner.cost_model.features import featurizer
-from tuner.cost_model.history import Prior, TransferRanker
-from tuner.cost_model.model import CostModel, Featurizer
+from tuner.cost_model.history import Prior
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
-from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
+from tuner.search.seeds import carried_over
 from tuner.search.setup import SearchSetup
 from tuner.search.strategies import LEARNING, build_searcher
 from tuner.spaces.core.space import Config, Points, Space
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
-
-OTHERS = 4  # of the first points by another algorithm than the one a GPU's estimate favours
+from tuner.workers.backends.table import backend_of
 
 
 def searcher_for(
@@ -39,35 +34,18 @@ def searcher_for(
 
     Raises UsageError for an unknown strategy.
     """
-    prior = prior or Prior()
-    domain, (described, model) = Domain(space.space), _model(space, prior)
-    winners = (
-        {"sketch": FULLY_UNROLLED},
-        *winners,
-    )  # where there is one: no estimate knows what the compiler makes of it
-    if space.target.kind == "cpu" and strategy in LEARNING:
-        points = first_points(domain, described, Prior(), winners, space.by_algorithm, seed=seed)
-    else:
-        points = carried_over(space.space, winners)[:MOST_SEEDS]
-    if space.target.kind == "cuda":
-        others = other_algorithms(space, OTHERS, seed)
-        points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
+    backend, domain = backend_of(space.target), Domain(space.space)
+    features, model = backend.cost_model(space, prior or Prior())
+    learns = strategy in LEARNING
+    points = backend.first_points(space, domain, features, winners, learns=learns, seed=seed)
     setup = SearchSetup(
         domain=domain,
-        featurizer=described,
+        featurizer=features,
         model=model,
         seed=seed,
         seeds=points if len(points) else None,
     )
     return build_searcher(strategy, setup)
-
-
-def _model(space: TargetSpace[Any], prior: Prior) -> tuple[Featurizer, CostModel]:
-    """An estimate, corrected by what is measured: on a CPU from the loop nests, on a
-    GPU from the knobs."""
-    if space.target.kind == "cpu":
-        return featurizer(space), TransferRanker(prior)
-    return CudaFeatures(space), TransferRanker(CudaOpinion())
 
 
 class GivenPoints:

@@ -26,6 +26,7 @@ from tuner.tuning import (
     TuningResult,
     tune,
 )
+from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.notices import Notice
 from tuner.workers.fleet.ray_measurer import RayMeasurer
@@ -134,9 +135,7 @@ def searcher_of(
         given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
-    if (
-        job.strategy in LEARNING and space.target.kind == "cpu"
-    ):  # on a GPU only configs carry over yet: `winners`
+    if job.strategy in LEARNING and backend_of(space.target).transfers:
         start = start_of(
             database, job=job, task=task, op=problem.workload.op, target=problem.target
         )

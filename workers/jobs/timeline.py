@@ -34,9 +34,7 @@ def versions() -> dict[str, str]:
 def worker_id(target: Target) -> str:
     """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
     host = socket.gethostname()
-    return (
-        host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
-    )
+    return f"{host[: LONGEST_ID - 9]}-{target.key[:8]}" if target.on_device else host[:LONGEST_ID]
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:

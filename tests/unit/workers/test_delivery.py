@@ -17,10 +17,11 @@ from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary
 from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
+from tuner.workers.backends.backend import Packing
+from tuner.workers.backends.cpu_compiler import CpuCandidateCompiler
 from tuner.workers.fleet.build_server import build
-from tuner.workers.fleet.candidate_compiler import CpuOrigin
 from tuner.workers.fleet.messages import BuildRequest, Library, Problem, Ranked
-from tuner.workers.jobs.delivery import Packing, SignatureRefused, check_signature, pack, signature
+from tuner.workers.jobs.delivery import SignatureRefused, check_signature, pack, signature
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
@@ -37,7 +38,9 @@ WINNER = Ranked(
 def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
     folder = tmp_path_factory.mktemp("built")
     problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=detect_cpu(), threads=1)
-    library = build(CpuOrigin(problem), BuildRequest(number=0, config=None, keep=True), folder)
+    library = build(
+        CpuCandidateCompiler(problem), BuildRequest(number=0, config=None, keep=True), folder
+    )
     assert isinstance(library, Library)
     object_code = Path(library.path).with_suffix(".o").read_bytes()
     provenance = {"job": "j_1", "trial": 0}
@@ -85,11 +88,11 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
         parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"),
         detect_cpu(),
     )
-    origin = CpuOrigin(Problem(workload=workload, target=machine, threads=1))
-    space = origin.space.space
+    compiler = CpuCandidateCompiler(Problem(workload=workload, target=machine, threads=1))
+    space = compiler.space.space
     for seed in range(30):
         config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
-        built = build(origin, BuildRequest(number=1, config=config, keep=True), tmp_path)
+        built = build(compiler, BuildRequest(number=1, config=config, keep=True), tmp_path)
         assert isinstance(built, Library)
         library: Library = built
         schedule = json.loads(Path(library.path).with_suffix(".json").read_text())
@@ -100,7 +103,7 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
         prepack_from(schedule["prepack"]),
     )
     packing = Packing(
-        problem=origin.problem,
+        problem=compiler.problem,
         library=library,
         object_code=object_code,
         winner=WINNER,

@@ -1,0 +1,101 @@
+"""The contract of a kind of target, and what travels through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from tuner.cost_model.history import Prior
+from tuner.cost_model.model import CostModel, Featurizer
+from tuner.export.signature import Signer
+from tuner.measure.gpu.resources import Resources
+from tuner.runtime.prepack import Prepack
+from tuner.search.domain import Domain
+from tuner.spaces.core.space import Config, Points
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.workers.fleet.messages import Library, Problem, Ranked
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledCandidate:
+    """A candidate's code."""
+
+    library: bytes  # what is measured
+    code: bytes  # what it was linked from: an object, or a packed module with its cubins
+    symbol: str
+    schedule: Callable[[], Mapping[str, Any]]  # to be stored with a winner, with the sources
+    resources: Resources | None = None  # what it takes of a GPU
+
+
+class CandidateCompiler(Protocol):
+    """Compiles the candidates of one problem."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    def compile(self, config: Config | None) -> CompiledCandidate:
+        """The code of a config, of the default schedule where there is none.
+
+        Raises IllegalSchedule and what compilers raise.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """What a winner's export is made of, besides its code."""
+
+    problem: Problem
+    library: Library
+    object_code: bytes
+    winner: Ranked
+    provenance: Mapping[str, Any]  # job, trial, trace, versions; JSON values
+    prepack: Prepack | None = None  # the function that packs its constants, in the same object
+
+
+class Backend(Protocol[F]):
+    """How kernels of one kind of target are searched, compiled and exported.
+
+    F is what its sketches say of themselves.
+    """
+
+    @property
+    def transfers(self) -> bool:
+        """Whether trials of other workloads on the target teach the cost model of a new one."""
+        ...
+
+    def cost_model(self, space: TargetSpace[F], prior: Prior) -> tuple[Featurizer, CostModel]:
+        """Features of points, and the model that ranks by them before anything is measured."""
+        ...
+
+    def first_points(
+        self,
+        space: TargetSpace[F],
+        domain: Domain,
+        features: Featurizer,
+        winners: Sequence[Config],
+        *,
+        learns: bool,
+        seed: int,
+    ) -> Points:
+        """Points that a search tries first, shape (n, knobs).
+
+        `winners`: configs of similar workloads; `learns`: whether the strategy follows
+        a cost model.
+        """
+        ...
+
+    def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
+        """Loads TVM. `storage`: a directory where a compiler may keep what it made."""
+        ...
+
+    def export(self, packing: Packing, name: str, signer: Signer | None) -> bytes:
+        """The .tar.gz of a library of one kernel. The same input, the same bytes.
+
+        Raises ExportRefused, ExportError and LinkError.
+        """
+        ...

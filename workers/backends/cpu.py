@@ -1,0 +1,85 @@
+"""CPUs: loop nests whose cycles are estimated, object code that links into a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.cost_model.features import featurizer
+from tuner.cost_model.history import Prior, TransferRanker
+from tuner.cost_model.model import CostModel, Featurizer
+from tuner.export.archive import export_archive
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.export.signature import Signer
+from tuner.search.domain import Domain
+from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
+from tuner.spaces.core.space import Config, Points
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cpu.facts import LoopNestFacts
+from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
+from tuner.workers.backends.backend import CandidateCompiler, Packing
+from tuner.workers.fleet.messages import Problem
+
+EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
+
+
+class CpuBackend:
+    transfers = True
+
+    def cost_model(
+        self, space: TargetSpace[LoopNestFacts], prior: Prior
+    ) -> tuple[Featurizer, CostModel]:
+        """An estimate of cycles from the loop nests, corrected by what is measured."""
+        return featurizer(space), TransferRanker(prior)
+
+    def first_points(
+        self,
+        space: TargetSpace[LoopNestFacts],
+        domain: Domain,
+        features: Featurizer,
+        winners: Sequence[Config],
+        *,
+        learns: bool,
+        seed: int,
+    ) -> Points:
+        """The fully unrolled program first, where there is one: no estimate knows what
+        the compiler makes of it."""
+        configs: tuple[Config, ...] = ({"sketch": FULLY_UNROLLED}, *winners)
+        if learns:
+            return first_points(domain, features, Prior(), configs, space.by_algorithm, seed=seed)
+        return carried_over(space.space, configs)[:MOST_SEEDS]
+
+    def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
+        # Only a process that compiles is to load TVM.
+        from tuner.workers.backends.cpu_compiler import CpuCandidateCompiler  # noqa: PLC0415
+
+        return CpuCandidateCompiler(problem)
+
+    def export(self, packing: Packing, name: str, signer: Signer | None) -> bytes:
+        workload, target = packing.problem.workload, packing.problem.target
+        kernel = ExportKernel(
+            workload_key=workload.key,
+            op=workload.op,
+            params=workload.params,
+            notation=workload.notation,
+            shapes=workload.shapes,
+            expression=workload.expression,
+            constants=workload.constants,
+            numerics=workload.numerics,
+            arguments=arguments_of(workload.expression),
+            target=TargetName(key=target.key, kind=target.kind, name=target.name),
+            isa=target.isa,
+            threads=packing.problem.threads,
+            object_code=packing.object_code,
+            tvm_symbol=f"__tvm_ffi_{packing.library.symbol}",
+            median_s=packing.winner.median_s,
+            ci95_s=packing.winner.ci95_s,
+            verified=True,
+            max_rel_error=packing.winner.max_rel_error,
+            provenance=packing.provenance,
+            prepack=packing.prepack,
+        )
+        expected = expected_outputs(workload.expression, kernel, most_flops=EXPECTED_FLOPS)
+        return export_archive([replace(kernel, expected=expected)], name, signer=signer)

@@ -1,0 +1,54 @@
+"""Compiles the candidates of a CPU. Loads TVM."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tuner.lowering.compiler import Compiled, compile_program
+from tuner.runtime.link import Function, link
+from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.program import Program
+from tuner.workers.backends.backend import CompiledCandidate
+from tuner.workers.backends.symbol import LIBRARY, symbol_of
+from tuner.workers.fleet.messages import Problem
+
+
+class CpuCandidateCompiler:
+    """Candidates as object code linked against the C runtime."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.space = space_of(problem.workload, problem.target, problem.threads)
+
+    def program(self, config: Config | None) -> Program:
+        return (
+            default_program(self.problem.workload) if config is None else self.space.program(config)
+        )
+
+    def compile(self, config: Config | None) -> CompiledCandidate:
+        compiled = compile_program(
+            self.program(config), self.problem.target, symbol_of(self.problem)
+        )
+        return CompiledCandidate(
+            library=link(LIBRARY, [function(self.problem, compiled)]),
+            code=compiled.object_code,
+            symbol=compiled.symbol,
+            schedule=lambda: {**asdict(compiled.schedule), "sources": compiled.sources},
+        )
+
+
+def function(problem: Problem, compiled: Compiled) -> Function:
+    """The compiled kernel as the linker wants it."""
+    expression = problem.workload.expression
+    return Function(
+        symbol=compiled.symbol,
+        inputs=expression.inputs,
+        outputs=tuple(expression.tensor(name) for name in expression.outputs),
+        object_code=compiled.object_code,
+        isa=problem.target.isa,
+        threads=problem.threads,
+        tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
+        prepack=compiled.prepack,
+    )
