@@ -56,7 +56,7 @@ TILES = tuple(
 @dataclass(frozen=True)
 class AmxSketch(TileSketch):
     """The group's anchor has a reduction axis cut in three: steps, words of a step and
-    numbers of a word, `taken` at once."""
+    numbers of a word, `instruction_axes` at once."""
 
     row: str = ""  # the axis along which the sums of a register have their rows
     # the reduction axis that goes over products of parts, where factors are numbers in parts
@@ -71,7 +71,9 @@ class AmxSketch(TileSketch):
         """An instruction takes the time of its rows or of a step's words, whichever are
         more (docs/spaces.md)."""
         words = next(
-            axis.extent for axis in self.group.anchor.reduce_axes if axis.name == self.taken[0]
+            axis.extent
+            for axis in self.group.anchor.reduce_axes
+            if axis.name == self.instruction_axes[0]
         )
         return (
             RATE
@@ -129,12 +131,12 @@ class AmxSketch(TileSketch):
         can be loaded from where they are."""
         if self.vector in found.axes or found.gathered:
             return False
-        _, numbers = self.taken
+        _, numbers = self.instruction_axes
         return found.stride(numbers) == 1 and found.stride(self.row) is not None
 
     def _depth_values(self) -> list[int]:
         axis = self._main_reduction()
-        if axis.name in self.taken:
+        if axis.name in self.instruction_axes:
             return [axis.extent]
         divisors = [
             size for size in range(min(DEPTHS), axis.extent // 2 + 1) if axis.extent % size == 0
@@ -156,7 +158,7 @@ class AmxSketch(TileSketch):
         ]
 
     def plan(self, config: Config) -> TilePlan:
-        return replace(super().plan(config), rows=self.row, parts=self.parts)
+        return replace(super().plan(config), register_rows=self.row, factor_parts=self.parts)
 
 
 def amx_sketch(
@@ -204,7 +206,7 @@ def amx_sketch(
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    sketch = AmxSketch(group, context, vector, row=row.name, taken=made[1], parts=parts)
+    sketch = AmxSketch(group, context, vector, row=row.name, instruction_axes=made[1], parts=parts)
     wide = next(one for one in sketch.reads if vector in one.axes)
     packable = (
         not any(one.gathered for one in sketch.reads)

@@ -50,10 +50,10 @@ OF_BFLOAT16: Mapping[tuple[int, int], frozenset[str]] = {(PAIR, 16): frozenset({
 @dataclass(frozen=True)
 class DotSketch(TileSketch):
     """The group's anchor has a reduction axis cut in two: steps, and the place among
-    what an instruction takes, `taken`."""
+    what an instruction takes, `instruction_axes`."""
 
     numbers: int = PAIR  # that an instruction takes of either factor, for each lane
-    offset: int = 0  # added to the factor that lanes share, and what it adds subtracted
+    zero_point: int = 0  # added to the factor that lanes share, and what it adds subtracted
 
     @property
     def name(self) -> str:
@@ -71,10 +71,10 @@ class DotSketch(TileSketch):
         """Whether the numbers that all lanes share can be read from where they are."""
         if self.vector in found.axes or found.padded or found.read.tensor not in self.context.exact:
             return False
-        return found.stride(self.taken[0]) == 1
+        return found.stride(self.instruction_axes[0]) == 1
 
     def plan(self, config: Config) -> TilePlan:
-        return replace(super().plan(config), offset=self.offset)
+        return replace(super().plan(config), zero_point=self.zero_point)
 
 
 def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketch | None:
@@ -113,8 +113,10 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketc
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    offset = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
-    sketch = DotSketch(group, context, vector, taken=made[1], numbers=numbers, offset=offset)
+    zero_point = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
+    sketch = DotSketch(
+        group, context, vector, instruction_axes=made[1], numbers=numbers, zero_point=zero_point
+    )
     return (
         sketch
         if all(

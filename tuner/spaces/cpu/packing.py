@@ -64,7 +64,7 @@ def packed_copy(
     ]
     if plan.vector in found.axes:
         registers += plan.tiled(str(plan.vector)).register
-    if plan.taken:
+    if plan.instruction_axes:
         return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
     # What lies within its tensor only under a condition is read one by one; and TVM
     # shuffles no 16-bit floats.
@@ -118,8 +118,8 @@ def _for_instruction(
     what all of them share."""
     outer, inner, registers = levels
     moving = [axis for axis in plan.reduction if axis.axis.name in found.axes]
-    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.taken]
-    taken = [_within(axis) for axis in moving if axis.axis.name in plan.taken]
+    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction_axes]
+    taken = [_within(axis) for axis in moving if axis.axis.name in plan.instruction_axes]
     vectorised = plan.vector in found.axes
     if vectorised:
         *registers, lanes = registers
@@ -138,7 +138,7 @@ def _for_instruction(
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     mark: Mark | None = None
-    side_by_side = found.stride(plan.taken[-1]) == 1 and not found.padded
+    side_by_side = found.stride(plan.instruction_axes[-1]) == 1 and not found.padded
     if (
         vectorised
         and found.stride(str(plan.vector)) == 1

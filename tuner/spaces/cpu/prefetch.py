@@ -1,9 +1,9 @@
-"""What a tile nest fetches ahead of its use: the lines that a map streams, the next
-block of an operand that a sum walks, and the next part of one that it packs.
+"""Software prefetches of a tile nest.
 
-A CPU fetches by itself what follows in a page; at its end it stops, and of rows a page
-apart it knows nothing. While a nest computes, memory then idles (docs/spaces.md has the
-probes).
+They ask for the lines that a map streams, the next block of an operand that a sum walks
+along, and the next part of one that it packs. A CPU prefetches by itself what follows
+in a page. At the page's end it stops, and of rows a page apart it knows nothing. While
+a nest computes, memory then idles (docs/spaces.md has the probes).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
@@ -30,9 +31,8 @@ from tuner.workload.expression import (
     substitute,
 )
 
-MOST_AT_ONCE = (
-    4  # lines before one step of a reduction; more are no longer hidden by what it computes
-)
+# Lines before one step of a reduction; computing no longer hides more.
+MOST_AT_ONCE = 4
 # Uses of an element by a sum beyond which computing takes far longer than fetching:
 # read in place, and packed, where the copy waits for all of a part at once
 # (docs/spaces.md has the probes).
@@ -47,39 +47,51 @@ def read_once(
     if stage.reducer is not None or vector is None or moving[-1:] != [vector]:
         return ()
     return tuple(
-        found.read
-        for found in accesses(stage, shapes)
-        if not (found.padded or found.gathered)
-        and found.stride(vector) == 1
-        and found.axes.issuperset(moving)
+        access.read
+        for access in accesses(stage, shapes)
+        if not (access.padded or access.gathered)
+        and access.stride(vector) == 1
+        and access.axes.issuperset(moving)
     )
 
 
 def boxes(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
-    """What a sum reads whose every dimension a single axis moves: what a block of its
-    loops reads of it is a box of lines."""
-    found = accesses(stage, shapes) if stage.reducer is not None else ()
-    return tuple(one for one in found if not (one.padded or one.gathered) and _axes(one.read))
+    """The reads of a sum that a block of its loops makes of a box of lines.
+
+    A single axis moves each of their dimensions.
+    """
+    reads = accesses(stage, shapes) if stage.reducer is not None else ()
+    return tuple(
+        access for access in reads if not (access.padded or access.gathered) and _axes(access.read)
+    )
 
 
-def walked(one: Access, stage: Stage, vector: str | None) -> bool:
-    """Whether the next block of what is read of boxes in place is worth fetching: whole
-    vectors, each element a few times."""
-    return vector is not None and _axes(one.read)[-1] == vector and _uses(one, stage) <= MOST_USES
+def is_walked(access: Access, stage: Stage, vector: str | None) -> bool:
+    """Whether the next block of a box in place is worth a prefetch.
+
+    It is where whole vectors are read, each element a few times.
+    """
+    return (
+        vector is not None
+        and _axes(access.read)[-1] == vector
+        and _uses(access, stage) <= MOST_USES
+    )
 
 
-def parted(one: Access, stage: Stage) -> bool:
-    """Whether the next part of boxes that are packed a part at a time is worth fetching."""
-    return _uses(one, stage) <= MOST_USES_PACKED
+def is_packed_in_parts(access: Access, stage: Stage) -> bool:
+    """Whether the next part of a box that is packed a part at a time is worth a prefetch."""
+    return _uses(access, stage) <= MOST_USES_PACKED
 
 
-def _uses(one: Access, stage: Stage) -> int:
-    return prod(axis.extent for axis in stage.axes if axis.name not in one.axes)
+def _uses(access: Access, stage: Stage) -> int:
+    return prod(axis.extent for axis in stage.axes if axis.name not in access.axes)
 
 
 def _axes(read: Read) -> list[str]:
-    """The axis that moves each dimension one by one; none where one is moved otherwise,
-    or two by the same."""
+    """The axis that moves each dimension one by one.
+
+    None at all where a dimension is moved otherwise, or two by the same axis.
+    """
     names: list[str] = []
     for index in read.indices:
         form = linear(index)
@@ -89,97 +101,91 @@ def _axes(read: Read) -> list[str]:
     return names if len(set(names)) == len(names) else []
 
 
-def of_map(
+def map_prefetches(
     plan: TilePlan,
     stage: Stage,
     written: Read,
     shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
     *,
-    wide: bool,
+    merged: bool,
 ) -> tuple[Prefetch, ...]:
-    """What a map will read further along its vectors, and write unless that goes past
-    the caches; `wide`: a tile's vectors are one."""
+    """What a map will read further along its vectors, and write unless that is non-temporal.
+
+    `merged` says that the vectors of a tile are one.
+    """
     tiled = plan.tiled(str(plan.vector))
     vectors, lanes = tiled.register
     starts: list[dict[str, Scalar]] = [{lanes.name: constant(0)}]
-    if wide:
+    if merged:
         starts = [
             {lanes.name: constant(0), vectors.name: constant(number)}
             for number in range(vectors.extent)
         ]
     indices = {axis.axis.name: axis.index for axis in plan.spatial}
-    found = []
-    own = () if plan.streamed else (written,)
+    own = () if plan.non_temporal else (written,)
+    prefetches = []
     for read in (*read_once(stage, plan.vector, shapes), *own):
-        further = constant(plan.ahead // DTYPE_BYTES[dtypes[read.tensor]])
+        distance = constant(plan.prefetch // DTYPE_BYTES[dtypes[read.tensor]])
         for start in starts:
-            coming = indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}
-            found.append(
-                Prefetch(
-                    read=replace(
-                        read, indices=tuple(substitute(index, coming) for index in read.indices)
-                    )
-                )
-            )
-    return tuple(found)
+            further = add(substitute(tiled.index, start), distance)
+            where = indices | {tiled.axis.name: further}
+            moved = tuple(substitute(index, where) for index in read.indices)
+            prefetches.append(Prefetch(read=replace(read, indices=moved)))
+    return tuple(prefetches)
 
 
-def of_sum(
+def sum_prefetches(
     plan: TilePlan,
     stage: Stage,
-    levels: Sequence[Axis],
-    inner: Sequence[Axis],
-    register: Sequence[Axis],
+    loops: TileLoops,
     shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
 ) -> tuple[Prefetch, ...]:
-    """Of operands read in place the next block of the reduction in this cache block, of
-    those packed in parts the next part: line by line in the order in which they lie in
-    memory, since hardware that sees lines follow each other fetches along. `levels` are
-    the loops of cache blocks and of blocks of the reduction, in their order; each turn
-    of those below, `inner` and the reduction's, fetches its share, in the first point
-    of its `register` tile.
+    """The next block of operands read in place, and the next part of packed ones.
+
+    Line by line in the order in which they lie in memory, since hardware that sees
+    lines follow each other prefetches along. Each iteration of the loops below the one
+    over blocks or parts prefetches its share, in the first element of its register
+    tile.
     """
-    once = [*register, *(axis.unrolled for axis in plan.reduction)]
-    first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in once if axis.extent > 1)
-    found: list[Prefetch] = []
-    for one in boxes(stage, shapes):
-        level = _level(plan, stage, one, levels)
+    levels = [*loops.outer, *loops.reduction_blocks]
+    unrolled = [axis for axis in loops.register if axis.name != loops.vector_lane]
+    unrolled += [axis.unrolled for axis in plan.reduction]
+    first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in unrolled if axis.extent > 1)
+    prefetches: list[Prefetch] = []
+    for access in boxes(stage, shapes):
+        level = _level(plan, stage, access, levels)
         if level is None:
             continue
-        coming = {level.name: at_most(add(Var(level.name), constant(1)), level.extent - 1)}
-        starts, sizes = zip(*(_part(plan, axis) for axis in _axes(one.read)), strict=True)
-        elements = LINE_BYTES // DTYPE_BYTES[dtypes[one.read.tensor]]
+        elements = LINE_BYTES // DTYPE_BYTES[dtypes[access.read.tensor]]
+        starts, sizes = zip(*(_part(plan, axis) for axis in _axes(access.read)), strict=True)
         sizes = (*sizes[:-1], -(-sizes[-1] // elements))
+        following = {level.name: at_most(add(Var(level.name), constant(1)), level.extent - 1)}
         below = [
             *levels[levels.index(level) + 1 :],
-            *inner,
+            *loops.inner,
             *(axis.inner for axis in plan.reduction),
         ]
         for line in _shares(below, prod(sizes)):
             places = _unravelled(line, sizes)
             places = (*places[:-1], times(places[-1], elements))
             indices = tuple(
-                add(substitute(start, coming), place)
+                add(substitute(start, following), place)
                 for start, place in zip(starts, places, strict=True)
             )
-            found.append(Prefetch(read=replace(one.read, indices=indices), when=first))
-    return tuple(found)
+            prefetches.append(Prefetch(read=replace(access.read, indices=indices), when=first))
+    return tuple(prefetches)
 
 
-def _level(plan: TilePlan, stage: Stage, one: Access, levels: Sequence[Axis]) -> Axis | None:
-    """The loop whose next turn reads what is to be fetched of an operand; None where nothing is."""
-    match plan.copies.get(one.read, CopyMode.NONE):
-        case CopyMode.NONE if walked(one, stage, plan.vector):
+def _level(plan: TilePlan, stage: Stage, access: Access, levels: Sequence[Axis]) -> Axis | None:
+    """The loop whose next iteration reads what is to be prefetched; None where nothing is."""
+    match plan.copies.get(access.read, CopyMode.NONE):
+        case CopyMode.NONE if is_walked(access, stage, plan.vector):
             return None if plan.blocked is None else plan.blocked.outer
-        case CopyMode.PACK if parted(one, stage):
-            moving = [
-                plan.tiled(axis.axis.name).outer
-                for axis in plan.spatial
-                if axis.axis.name in one.axes
-            ]
-            moving += [axis.outer for axis in plan.reduction if axis.axis.name in one.axes]
+        case CopyMode.PACK if is_packed_in_parts(access, stage):
+            moving = [tiled.outer for tiled in plan.spatial if tiled.axis.name in access.axes]
+            moving += [axis.outer for axis in plan.reduction if axis.axis.name in access.axes]
             return next(
                 (level for level in reversed(levels) if level.extent > 1 and level in moving), None
             )
@@ -187,43 +193,43 @@ def _level(plan: TilePlan, stage: Stage, one: Access, levels: Sequence[Axis]) ->
 
 
 def _shares(loops: Sequence[Axis], lines: int) -> list[Scalar]:
-    """Numbers of the lines that a turn of the loops fetches, so that all turns together
-    fetch all; none where those are too many. Where turns are more than lines, some that
-    follow each other fetch the same, and the last ones the last: that is cheaper than
-    to tell them apart."""
-    *around, steps = loops
+    """Numbers of the lines that one iteration of the loops prefetches.
+
+    All iterations together prefetch all lines; there are none where each would have too
+    many. Where there are more iterations than lines, some that follow each other
+    prefetch the same line, and the last ones the last: that is cheaper than to tell
+    them apart.
+    """
+    *outside, steps = loops
     number: Scalar = constant(0)
-    for axis in around:
+    for axis in outside:
         number = add(times(number, axis.extent), Var(axis.name)) if axis.extent > 1 else number
-    turns, apart = prod(axis.extent for axis in around), 1
-    while turns * (steps.extent // (2 * apart)) >= lines:
-        apart *= 2
-    each = -(-steps.extent // apart)
-    at_once = -(-lines // (turns * each))
+    iterations, steps_per_share = prod(axis.extent for axis in outside), 1
+    while iterations * (steps.extent // (2 * steps_per_share)) >= lines:
+        steps_per_share *= 2
+    shares = -(-steps.extent // steps_per_share)
+    at_once = -(-lines // (iterations * shares))
     if at_once > MOST_AT_ONCE:
         return []
     step: Scalar = Var(steps.name) if steps.extent > 1 else constant(0)
-    turn = add(
-        times(number, each), step if apart == 1 else Binary("floordiv", step, constant(apart))
-    )
-    found = [add(times(turn, at_once), constant(which)) for which in range(at_once)]
-    return (
-        found if turns * each * at_once == lines else [at_most(line, lines - 1) for line in found]
-    )
+    if steps_per_share > 1:
+        step = Binary("floordiv", step, constant(steps_per_share))
+    share = add(times(number, shares), step)
+    numbers = [add(times(share, at_once), constant(which)) for which in range(at_once)]
+    if iterations * shares * at_once == lines:
+        return numbers
+    return [at_most(line, lines - 1) for line in numbers]
 
 
 def _part(plan: TilePlan, name: str) -> tuple[Scalar, int]:
-    """Where an axis begins, and how much of it there is, in a block of the reduction in
-    a cache block."""
+    """Where an axis begins in a block of the reduction in a cache block, and its extent there."""
     for axis in plan.reduction:
         if axis.axis.name == name:
-            return (
-                times(Var(axis.outer.name), axis.block) if axis.blocked else constant(0)
-            ), axis.block
+            start = times(Var(axis.outer.name), axis.block) if axis.blocked else constant(0)
+            return start, axis.block
     tiled = plan.tiled(name)
-    return substitute(tiled.base, {tiled.inner.name: constant(0)}), min(
-        tiled.block * tiled.tile, tiled.axis.extent
-    )
+    extent = min(tiled.block * tiled.tile, tiled.axis.extent)
+    return substitute(tiled.base, {tiled.inner.name: constant(0)}), extent
 
 
 def _unravelled(number: Scalar, sizes: Sequence[int]) -> tuple[Scalar, ...]:

@@ -16,9 +16,16 @@ from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.facts import LoopNestFacts, PrefetchedRead, Unrolling
-from tuner.spaces.cpu.prefetch import MOST_USES, boxes, parted, read_once, walked
+from tuner.spaces.cpu.map_nest import map_nest
+from tuner.spaces.cpu.prefetch import (
+    MOST_USES,
+    boxes,
+    is_packed_in_parts,
+    is_walked,
+    read_once,
+)
 from tuner.spaces.cpu.store_mode import StoreMode, store_modes
-from tuner.spaces.cpu.tile import TileNest
+from tuner.spaces.cpu.sum_nest import SumNest
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE, MathFunctions
@@ -64,7 +71,7 @@ class TileSketch:
     # whether an operand that can be read in place may be copied instead, or prefetched
     copying: bool = True
     # reduction axes that one instruction takes at once, below the lanes
-    taken: tuple[str, ...] = ()
+    instruction_axes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -338,7 +345,7 @@ class TileSketch:
         walked = [
             (position, axis)
             for position, axis in enumerate(axes)
-            if axis.name not in self.taken and axis.extent > 1
+            if axis.name not in self.instruction_axes and axis.extent > 1
         ]
         values = []
         for position, axis in walked:
@@ -426,7 +433,7 @@ class TileSketch:
         cache: bytes along the vectors of a map, blocks of a reduction, parts that are
         packed."""
         stage = self.group.anchor
-        if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
+        if self.across is not None or self.lanes == 1 or self.instruction_axes or not self.copying:
             return (0,)
         if stage.reducer is None:
             streams, far = read_once(stage, self.vector, self.context.shapes), PAGE_BYTES
@@ -454,7 +461,7 @@ class TileSketch:
         often = prod(axis.extent for axis in self.group.anchor.reduce_axes) > MOST_USES
         return (
             (StoreMode.CACHED,)
-            if often or self.taken
+            if often or self.instruction_axes
             else store_modes(self.group.output, self.vector, self.lanes, self.context.target)
         )
 
@@ -465,9 +472,9 @@ class TileSketch:
         in_place = (
             CopyMode.NONE in copies
             and len(self._depth_values()) > 1
-            and walked(one, stage, self.vector)
+            and is_walked(one, stage, self.vector)
         )
-        return in_place or (CopyMode.PACK in copies and parted(one, stage))
+        return in_place or (CopyMode.PACK in copies and is_packed_in_parts(one, stage))
 
     def _mathematics_values(self) -> list[MathFunctions]:
         bodies = [self.group.anchor.body] + (
@@ -505,15 +512,15 @@ class TileSketch:
             prefetched=tuple(
                 PrefetchedRead(
                     read=read,
-                    in_place=walked(read, anchor, self.vector),
-                    packed=parted(read, anchor),
+                    in_place=is_walked(read, anchor, self.vector),
+                    packed=is_packed_in_parts(read, anchor),
                 )
                 for read in self.reads
                 if read.read in prefetchable
             ),
             store_mode=self.store_mode,
             math_functions=self.math_functions,
-            instruction_axes=self.taken,
+            instruction_axes=self.instruction_axes,
             rate=self.rate,
             loads_whole_rows=self.loads_whole_rows,
             computed_share=self._computed_share(),
@@ -527,14 +534,15 @@ class TileSketch:
     def _computed_share(self) -> float:
         """Of the points those that are computed: instructions that take several leave none out."""
         anchor = self.group.anchor
-        if anchor.reducer is None or self.taken:
+        if anchor.reducer is None or self.instruction_axes:
             return 1.0
         return share(anchor, self.group.needed)
 
     def nest(self, config: Config) -> Nest:
-        return TileNest(
-            self.group, self.plan(config), self.context.shapes, self.context.dtypes
-        ).build()
+        plan, context = self.plan(config), self.context
+        if self.group.anchor.reducer is None:
+            return map_nest(self.group, plan, context.shapes, context.dtypes)
+        return SumNest(self.group, plan, context.shapes, context.dtypes).build()
 
     def plan(self, config: Config) -> TilePlan:
         """The config decoded."""
@@ -563,11 +571,11 @@ class TileSketch:
                 read.read: mode.of(config)
                 for read, mode in zip(self.reads, self.copies, strict=True)
             },
-            mathematics=self.math_functions.of(config),
+            math_functions=self.math_functions.of(config),
             threads=self.context.units,
-            ahead=self.prefetch.of(config),
-            streamed=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
-            taken=self.taken,
+            prefetch=self.prefetch.of(config),
+            non_temporal=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
+            instruction_axes=self.instruction_axes,
         )
 
     def _reduction(self, config: Config) -> tuple[ReductionAxis, ...]:
@@ -584,7 +592,7 @@ class TileSketch:
             divides = axis == innermost and block % unrolling.factor == 0
             unroll = unrolling.factor if divides else 1
             reduction.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
-        return tuple(sorted(reduction, key=lambda part: part.axis.name in self.taken))
+        return tuple(sorted(reduction, key=lambda part: part.axis.name in self.instruction_axes))
 
 
 def _word(mode: CopyMode) -> str:

@@ -64,26 +64,21 @@ class TilePlan:
     outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
     inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
     copies: Mapping[Read, CopyMode]
-    mathematics: MathFunctions
+    math_functions: MathFunctions
     threads: int
-    # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed
-    # parts, one at most
-    ahead: int = 0
-    streamed: bool = False  # whether the output is written past the caches
-    taken: tuple[
-        str, ...
-        # reduction axes that one instruction takes at once: tuner.spaces.cpu.dots,
-        # tuner.spaces.cpu.amx
-    ] = ()
-    rows: str | None = None  # the axis along which AMX's registers have their rows
-    parts: str | None = (
-        # the reduction axis that goes over products of parts, whose registers share
-        # what they load
-        None
-    )
-    # added to the factor without the vector's lanes, so that an instruction takes it:
-    # tuner.spaces.cpu.dots
-    offset: int = 0
+    # How far ahead the nest prefetches: bytes of a map; of a sum, blocks of the reduction
+    # and packed parts, one at most.
+    prefetch: int = 0
+    non_temporal: bool = False  # whether the output is stored past the caches
+    # Reduction axes that one instruction takes as a whole: tuner.spaces.cpu.dots,
+    # tuner.spaces.cpu.amx.
+    instruction_axes: tuple[str, ...] = ()
+    register_rows: str | None = None  # the axis along which AMX's registers have their rows
+    # The reduction axis over products of bfloat16 parts, whose registers share what they load.
+    factor_parts: str | None = None
+    # Added to the factor that the vector's lanes share, so that an instruction takes it:
+    # tuner.spaces.cpu.dots.
+    zero_point: int = 0
 
     @property
     def blocked(self) -> ReductionAxis | None:

@@ -1,0 +1,70 @@
+"""The block that stores finished accumulators as the output of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.spaces.cpu.nest_parts import NestParts
+from tuner.spaces.cpu.tile_loops import TileLoops
+from tuner.spaces.cpu.tile_plan import TilePlan
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.program import Buffer, Reorder, ReverseComputeAt
+from tuner.spaces.rewrite.access import unpadded
+from tuner.spaces.rewrite.groups import TileGroup, replace_reads
+from tuner.spaces.rewrite.stages import costs_mathematics
+from tuner.workload.expression import Read, Scalar, substitute
+
+
+def write_back(
+    group: TileGroup,
+    plan: TilePlan,
+    parts: NestParts,
+    shapes: Mapping[str, tuple[int, ...]],
+    accumulators: str,
+) -> None:
+    """Stores the accumulators of a sum, with the epilogue done on them."""
+    loops, output, epilogue = TileLoops(plan), group.output, group.epilogue
+    costly = epilogue is not None and costs_mathematics(epilogue.body)
+    level = (loops.inner or loops.outer)[-1] if plan.blocked is None else loops.outer[-1]
+    below = LoopId.of(accumulators, level)
+    order = [*loops.inner, *loops.register]
+    finished = Read(accumulators, loops.element)
+    if costly and plan.blocked is None:
+        # Unrolled, a long epilogue takes the compiler seconds. Accumulators go to memory
+        # once, so that it can be a loop.
+        tile = f"{group.name}_tile"
+        shape = tuple(axis.extent for axis in loops.spatial)
+        parts.buffers.append(Buffer(name=tile, shape=shape, dtype=group.anchor.accumulator))
+        parts.compute(tile, loops.spatial, loops.element, finished)
+        parts.steps.append(ReverseComputeAt(block=tile, loop=below))
+        parts.steps.append(Reorder(loops=loops_of(tile, order)))
+        parts.steps += loops.innermost_marks(tile)
+        finished = Read(tile, loops.element)
+    body: Scalar = finished
+    if epilogue is not None:
+        extents = {tiled.axis.name: tiled.axis.extent for tiled in plan.spatial}
+        plain = unpadded(epilogue.body, shapes, extents)
+        body = replace_reads(substitute(plain, loops.indices), {group.anchor.name: finished})
+    parts.compute(
+        output.name,
+        loops.spatial,
+        [loops.indices[axis.name] for axis in output.axes],
+        body,
+        non_temporal=plan.non_temporal,
+    )
+    parts.steps.append(ReverseComputeAt(block=output.name, loop=below))
+    parts.steps.append(Reorder(loops=loops_of(output.name, order)))
+    parts.steps += loops.innermost_marks(
+        output.name,
+        unrolled=not costly and plan.register_rows is None,
+        merged=has_vector_chains(group, plan, body),
+    )
+
+
+def has_vector_chains(group: TileGroup, plan: TilePlan, body: Scalar) -> bool:
+    """Whether what is stored takes long chains of vector arithmetic: polynomials of float32."""
+    return (
+        plan.math_functions == "polynomial"
+        and group.output.dtype == "float32"
+        and costs_mathematics(body)
+    )
