@@ -1,3 +1,7 @@
 """Plugins of the test suite: pytest takes them from the root folder only."""
 
-pytest_plugins = ["tests.golden_files", "tests.postgres"]
+import pytest
+
+pytest.register_assert_rewrite("tests.support")
+
+pytest_plugins = ["tests.support.golden_files", "tests.support.postgres"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import ManualClock
+from tests.support.database_samples import ManualClock
 from tuner.db.engine import Database, open_database
 
 

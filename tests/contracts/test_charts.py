@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from tests.database_samples import ManualClock, add_claimed, add_job, failed, sample_kernel, timed
+from tests.support.database_samples import (
+    ManualClock,
+    add_claimed,
+    add_job,
+    failed,
+    sample_kernel,
+    timed,
+)
 from tuner.db import charts, kernels, lanes, trials, workers
 from tuner.db.engine import Database, Session
 from tuner.errors import UsageError

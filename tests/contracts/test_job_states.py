@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from tests.contracts.together import together
-from tests.database_samples import (
+from tests.support.database_samples import (
     ManualClock,
     add_claimed,
     add_job,

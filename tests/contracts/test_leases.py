@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.contracts.together import together
-from tests.database_samples import (
+from tests.support.database_samples import (
     ManualClock,
     add_claimed,
     add_job,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.database_samples import sample_target, sample_workload
+from tests.support.database_samples import sample_target, sample_workload
 from tuner.db import events, jobs, leases, targets, tasks, workloads
 from tuner.db.engine import Database
 from tuner.db.errors import StaleLease

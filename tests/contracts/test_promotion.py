@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.together import together
-from tests.database_samples import ManualClock, add_claimed, sample_kernel
+from tests.support.database_samples import ManualClock, add_claimed, sample_kernel
 from tuner.db import events, jobs, kernels
 from tuner.db.engine import Database
 from tuner.db.errors import IllegalTransition, IncumbentChanged

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from tests.database_samples import LIBRARY, sample_kernel, sample_target
+from tests.support.database_samples import LIBRARY, sample_kernel, sample_target
 from tuner.app.retention import BATCH, RUNS, Keep, prune
 from tuner.db import (
     artifacts,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import sample_kernel, sample_target
+from tests.support.database_samples import sample_kernel, sample_target
 from tuner.db import artifacts, jobs, kernels, leases, targets, trials, workers, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, NewJob

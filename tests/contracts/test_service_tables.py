@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from tests.database_samples import ManualClock, sample_target
+from tests.support.database_samples import ManualClock, sample_target
 from tuner.db import cost_models, keys, lanes, targets, workers
 from tuner.db.engine import Database
 from tuner.db.errors import NotFound

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.database_samples import add_claimed, failed, timed
+from tests.support.database_samples import add_claimed, failed, timed
 from tuner.db import trial_pages, trial_walks, trials
 from tuner.db.engine import Database
 from tuner.db.trial_pages import TrialFilter

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.contracts.together import together
-from tests.database_samples import ManualClock, add_claimed, failed, timed
+from tests.support.database_samples import ManualClock, add_claimed, failed, timed
 from tuner.db import jobs, trials
 from tuner.db.engine import Database
 from tuner.db.errors import AlreadyRecorded, NotFound

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select, text, update
 
-from tests.database_samples import LIBRARY
+from tests.support.database_samples import LIBRARY
 from tuner.db import (
     artifacts,
     events,

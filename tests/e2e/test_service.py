@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import tuner
-from tests.archives import unpack
+from tests.support.archives import unpack
 from tuner.export.manifest import read_manifest
 from tuner.workers.jobs.delivery import check_signature
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.database_samples import sample_kernel, sample_target
 from tests.integration.failpoint_steps import cancelled, counted, in_state, only_job, queued
+from tests.support.database_samples import sample_kernel, sample_target
 from tuner.db import jobs, kernels, targets, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.models import JobRow, KernelRow, RunRow

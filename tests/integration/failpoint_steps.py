@@ -17,9 +17,9 @@ from pathlib import Path
 
 from sqlalchemy import func, select, update
 
-from tests.database_samples import LIBRARY, ManualClock, sample_kernel
 from tests.integration.fleet_job import QUICK, queue_job
-from tests.unit.workers.test_transfer import search_past
+from tests.support.database_samples import LIBRARY, ManualClock, sample_kernel
+from tests.support.search_history import search_past
 from tuner.app import imports
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import requeue

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.database_samples import sample_target
+from tests.support.database_samples import sample_target
 from tuner.api.app import BUSY_TIMEOUT_S, create_app
 from tuner.api.options import ServiceOptions
 from tuner.api.server import listen, server_of

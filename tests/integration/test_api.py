@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.database_samples import failed, timed
 from tests.integration.live_service import (
     MATMUL,
     NOTATION,
@@ -22,6 +21,7 @@ from tests.integration.live_service import (
     serving,
     wait_for,
 )
+from tests.support.database_samples import failed, timed
 from tuner.client import ServiceError
 from tuner.db import jobs, keys, leases, trials
 

@@ -3,7 +3,6 @@ that workers serve, looked up."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 import time
@@ -16,14 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.database_samples import sample_kernel
 from tests.integration.live_service import LiveService, options_for, serving, wait_for
+from tests.support.promotions import ARCHIVE, DIGEST, promote
 from tuner.client import ServiceError
-from tuner.db import artifacts, jobs, kernels, runs, workloads
-from tuner.workload.spec import to_document, workload_from_params
-
-ARCHIVE = bytes(range(256)) * 40
-DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
+from tuner.db import artifacts, jobs, kernels, runs
 
 
 @pytest.fixture(
@@ -37,41 +32,6 @@ def service(
     url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
     with serving(options_for(url, folder, run_wait_s=1.0, max_run_bytes=100_000)) as live:
         yield live
-
-
-def promote(service: LiveService, m: int = 16, *, dtype: str = "float32") -> str:
-    """The id of a new promoted kernel of an M×8×4 matmul."""
-    workload = workload_from_params("matmul", {"M": m, "N": 8, "K": 4, "dtype": dtype})
-    assert service.store.put(ARCHIVE) == DIGEST
-    with service.database.write() as session:
-        key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(
-            session, sha256=DIGEST, size_bytes=len(ARCHIVE), kind="export", signature="c2ln"
-        )
-        sample = sample_kernel(session)
-        incumbent = kernels.find_promoted(session, key, sample.target, 1)
-        names = (
-            "target",
-            "threads",
-            "config",
-            "median_s",
-            "ci95_s",
-            "gflops",
-            "roofline_fraction",
-            "max_rel_error",
-            "verified",
-        )
-        schedule = {"module": "…", "trace": [["split", 4]], "sources": {"llvm": "define void @f()"}}
-        new = kernels.NewKernel(
-            workload=key,
-            artifact=DIGEST,
-            schedule=schedule,
-            default_median_s=2e-3,
-            versions={"tvm": "0.27"},
-            previous=None if incumbent is None else incumbent.id,
-            **{name: getattr(sample, name) for name in names},
-        )
-        return kernels.promote(session, new).id
 
 
 def work(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -20,21 +19,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.database_samples import sample_target
 from tests.integration.live_service import MATMUL
+from tests.support.database_samples import sample_target
+from tests.support.server_process import SERVE, free_port, wait_until_ready
 from tuner.db import jobs, keys, schema, targets
 from tuner.db.engine import open_database
 
 CYCLES = int(os.environ.get("TUNER_KILL_CYCLES", "8"))
-BACK_WITHIN_S = 15.0  # the promise is 5 s on a machine of one's own
-SERVE = """
-import sys
-from pathlib import Path
-from api.options import ServiceOptions
-from api.server import serve
-serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6,
-                     run_wait_s=1.0))
-"""  # noqa: E501
 
 
 class Submitter(threading.Thread):
@@ -71,12 +62,6 @@ class Submitter(threading.Thread):
                         self.acknowledged[key] = answer.json()["id"]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -88,17 +73,6 @@ def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes
             yield process
         finally:
             process.kill()
-
-
-def wait_until_ready(http: httpx.Client, within_s: float = BACK_WITHIN_S) -> float:
-    started = time.monotonic()
-    while True:
-        try:
-            if http.get("/v1/health/ready").status_code == 200:
-                return time.monotonic() - started
-        except httpx.TransportError:
-            time.sleep(0.02)
-        assert time.monotonic() - started < within_s, "the service did not come back"
 
 
 @pytest.mark.long

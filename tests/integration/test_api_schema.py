@@ -19,7 +19,7 @@ from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving
-from tests.integration.test_api_kernels import promote
+from tests.support.promotions import promote
 from tuner.api.app import create_app
 
 COMMITTED = Path(__file__).resolve().parents[2] / "docs/reference/openapi.json"

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.gpu_machine import needs_nvcc
-from tests.integration.test_cuda_emulated import run as check
-from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
+from tests.support.cuda_emulated import run as check
+from tests.support.cuda_serial import run_serially
+from tests.support.gpu_machine import needs_nvcc
 from tuner.errors import IllegalSchedule
 from tuner.export.kernel import arguments_of
 from tuner.lowering.cuda.codegen import cuda_kernels

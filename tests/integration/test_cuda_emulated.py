@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.integration.test_cuda_spaces_serial import by_operator
+from tests.support.cuda_emulated import BRIEF, run
+from tests.support.cuda_serial import by_operator
 from tuner.errors import IllegalSchedule
 from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
-from tuner.measure.timing import TimingPlan
 from tuner.spaces.core.space import Config
 from tuner.target.detect import parse_target
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
@@ -32,7 +32,6 @@ from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
 
-BRIEF = TimingPlan(budget_s=0.0, min_repeat_s=0.0, min_samples=1, max_samples=1, warmup_s=0.0)
 LONG = 4  # points of each spec
 
 pytestmark = [pytest.mark.slow, needs_compiler]
@@ -120,15 +119,6 @@ def tiled(
         "C.tile.pipeline": pipeline,
         "C.tile.fetch0_A": left, "C.tile.fetch1_B": right, "C.tile.order": (0, 1),
     }  # fmt: skip
-
-
-def run(runner: GpuRunner, candidates: CudaCandidateCompiler, config: Config, folder: Path) -> None:
-    made = candidates.compile(config)
-    path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-    outcome = runner.measure(
-        Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF)
-    )
-    assert isinstance(outcome, Timed), f"{config}: {outcome}"
 
 
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu_machine import needs_gpu
 from tests.integration.test_cuda_bf16x3 import SPECS as SPLIT
-from tests.integration.test_cuda_spaces_serial import by_operator
-from tests.integration.test_cuda_winograd import SPECS as WINOGRAD
+from tests.support.cuda_serial import by_operator
+from tests.support.cuda_winograd import SPECS as WINOGRAD
+from tests.support.gpu_machine import needs_gpu
 from tuner.errors import IllegalSchedule
 from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.integration.test_cuda_emulated import run
-from tests.integration.test_cuda_spaces_serial import run_serially
+from tests.support.cuda_emulated import run
+from tests.support.cuda_serial import run_serially
 from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.spaces.by_target import space_of

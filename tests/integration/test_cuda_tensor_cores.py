@@ -11,18 +11,16 @@ import hashlib
 import json
 import subprocess
 import sys
-import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.gpu_machine import needs_nvcc
-from tests.integration.test_cuda_emulated import BRIEF
-from tests.integration.test_cuda_spaces_serial import run_serially
+from tests.support.cuda_emulated import BRIEF
+from tests.support.cuda_points import configs
+from tests.support.cuda_serial import run_serially
+from tests.support.gpu_machine import needs_nvcc
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
@@ -31,8 +29,6 @@ from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
 from tuner.spaces.by_target import space_of
-from tuner.spaces.core.space import Config
-from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
 from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.cuda import cuda_targets
@@ -61,20 +57,6 @@ WITHOUT = (
     "conv2d:N=1,H=32,W=64,CI=16,CO=16,KH=3,KW=3,stride=2,dtype=float16",
     "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,dtype=float16",
 )  # fmt: skip
-
-
-def configs(space: TargetSpace[Any], count: int, seed: str, sketch: str = "mma") -> list[Config]:
-    """Points of the sketch alone."""
-    row = next(
-        number for number, one in enumerate(space.space.combinations) if f":{sketch}" in one.name
-    )
-    rng = np.random.default_rng(zlib.crc32(seed.encode()))
-    found: list[Config] = []
-    while len(found) < count:
-        found += [
-            space.space.config(point) for point in space.space.sample(rng, 16) if point[0] == row
-        ]
-    return found[:count]
 
 
 def steps(program: Program) -> tuple[list[str], list[Pipeline]]:

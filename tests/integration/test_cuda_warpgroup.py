@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.gpu_machine import needs_nvcc
-from tests.integration.test_cuda_emulated import BRIEF
-from tests.integration.test_cuda_spaces_serial import run_serially
-from tests.integration.test_cuda_tensor_cores import configs as points_of
+from tests.support.cuda_emulated import BRIEF
+from tests.support.cuda_points import configs as points_of
+from tests.support.cuda_serial import run_serially
+from tests.support.gpu_machine import needs_nvcc
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request

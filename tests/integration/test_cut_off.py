@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.fleet_job import QUICK, open_in, queue_job
-from tests.integration.test_cluster import running_head, wait_until_joined, worker
-from tests.integration.test_workers import assert_complete, recorded
+from tests.support.cluster import running_head, wait_until_joined, worker
+from tests.support.fleet_records import assert_complete, recorded
 from tuner.db import jobs, trials
 from tuner.measure.outcome import Timed
 from tuner.tuning import TrialRecorded

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.database_samples import sample_target
 from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.database_samples import sample_target
 from tuner.api.dashboard.report import report
 from tuner.db import jobs, leases, targets
 

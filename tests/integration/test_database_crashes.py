@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import add_claimed, add_job
-from tests.postgres import PostgresServer
+from tests.support.database_samples import add_claimed, add_job
+from tests.support.postgres import PostgresServer
 from tuner.db import jobs, leases, schema, trials
 from tuner.db.engine import open_database
 from tuner.db.errors import DatabaseUnreachable
@@ -23,7 +23,7 @@ WRITER = """
 import sys
 from db import leases, trials
 from db.engine import open_database
-from tests.database_samples import timed
+from tests.support.database_samples import timed
 database = open_database(sys.argv[1])
 with database.write() as session:
     lease = leases.claim(session, sys.argv[2], owner="writer", take_over=True)[1]

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.database_samples import sample_target
 from tests.integration.failpoint_requests import REQUESTS, Answered
 from tests.integration.failpoint_steps import STEPS
 from tests.integration.fleet_job import queue_job
 from tests.integration.live_service import MATMUL
-from tests.integration.test_api_kills import SERVE, free_port, wait_until_ready
+from tests.support.database_samples import sample_target
+from tests.support.server_process import SERVE, free_port, wait_until_ready
 from tuner.db import events, jobs, kernels, keys, schema, targets, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.failpoints import VARIABLE

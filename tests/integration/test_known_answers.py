@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.database_samples import sample_target
 from tests.integration.live_service import LiveService, options_for, serving
-from tests.integration.test_api_kernels import promote
+from tests.support.database_samples import sample_target
+from tests.support.promotions import promote
 from tuner.api.schemas import KernelAnswer
 from tuner.client import Client, ServiceError
 from tuner.db import kernels, targets

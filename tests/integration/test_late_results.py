@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
-from tests.integration.test_resume import rows
-from tests.integration.test_workers import assert_complete, descendants, recorded
+from tests.support.fleet_records import assert_complete, descendants, recorded
+from tests.support.job_rows import rows
 from tuner.db import events, jobs
 from tuner.db.engine import Database
 from tuner.measure.outcome import Timed

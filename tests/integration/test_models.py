@@ -12,9 +12,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from tests.archives import unpack
 from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
+from tests.support.archives import unpack
 from tuner.app.models import export_model, submit_model
 from tuner.db import artifacts, events, jobs, targets
 from tuner.db.engine import Database

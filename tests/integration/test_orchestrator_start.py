@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 from tuner.db import workers
 from tuner.db.engine import open_database
 from tuner.target.detect import detect_cpu

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.database_samples import sample_kernel, sample_target
 from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.database_samples import sample_kernel, sample_target
 from tests.unit.app.subjects import SPEC, relu_kernel
 from tuner.cli import main
 from tuner.db import artifacts, events, jobs, kernels, leases, targets, trials, workloads

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.integration.fleet_job import open_in, queue_job
+from tests.support.job_rows import rows
 from tuner.db import events, jobs, trials
 from tuner.db.engine import Database
 
@@ -34,13 +35,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def start(directory: Path, job_id: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.integration.fleet_job", str(directory), job_id]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def rows(database: Database, job_id: str) -> dict[int, tuple[object, ...]]:
-    """Each recorded trial by number, as it was stored."""
-    with database.read() as session:
-        found = trials.stored_of_task(session, job_id)
-    return {one.trial.number: (one.trial, one.created_at) for one in found}
 
 
 def wait_for(database: Database, job_id: str, count: int, process: subprocess.Popen[str]) -> None:

@@ -7,26 +7,21 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
-from tests.archives import unpack
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
-from tuner.db import events, jobs, kernels, lanes, trials, workloads
+from tests.support.fleet_records import assert_complete, assert_computes, descendants, recorded
+from tuner.db import events, jobs, kernels, lanes, workloads
 from tuner.db import workers as worker_rows
 from tuner.db.engine import Database
-from tuner.export.artifacts import ArtifactStore
-from tuner.export.manifest import read_manifest
-from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
-from tuner.runtime.loader import Library
+from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed
 from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
 from tuner.workers.fleet import machine
@@ -64,29 +59,6 @@ def nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     assert left == []
 
 
-def descendants(text: str) -> list[psutil.Process]:
-    """Processes below this one whose command line contains the text."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if text in " ".join(process.cmdline()):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-    return found
-
-
-def recorded(database: Database, job_id: str, position: int = 0) -> tuple[Trial, ...]:
-    with database.read() as session:
-        return trials.of_task(session, job_id, position)
-
-
-def assert_complete(found: tuple[Trial, ...], count: int) -> None:
-    assert [trial.number for trial in found] == list(range(count))
-    configs = [tuple(sorted(trial.config.items())) for trial in found]
-    assert len(set(configs)) == count
-
-
 def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) -> None:
     job_id = queue_job(database, [SMALL, "matmul:M=31,N=17,K=23"], trials=8)
     report = run_here(database, job_id, tmp_path)
@@ -121,43 +93,6 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
     )
     assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 1.0 for one in calibrations)
     assert_computes(database, report.job.tasks[0].kernel, tmp_path)
-
-
-def assert_computes(database: Database, kernel_id: str | None, tmp_path: Path) -> None:
-    """The stored artifact is the kernel: called from Python it agrees with NumPy."""
-    assert kernel_id is not None
-    with database.read() as session:
-        kernel = kernels.get(session, kernel_id)
-        schedule = kernels.schedule(session, kernel_id)
-    store = ArtifactStore(tmp_path / "artifacts")
-    library = Library(store.verify(kernel.artifact))
-    rng = np.random.default_rng(5)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((48, 32), (32, 40)))
-    np.testing.assert_allclose(
-        library.function(schedule["symbol"])(a, b), a @ b, rtol=1e-4, atol=1e-4
-    )
-    assert store.get(schedule["object"])[:4] == b"\x7fELF"
-    assert schedule["trace"] and schedule["module"]
-    assert_delivered(store, schedule, tmp_path / "unpacked")
-
-
-def assert_delivered(store: ArtifactStore, schedule: Mapping[str, Any], folder: Path) -> None:
-    """The export the service hands out is whole and computes; the generated code can be read."""
-    unpack(store.get(schedule["export"]), folder)
-    (directory,) = folder.iterdir()
-    manifest = read_manifest(directory)
-    library = Library(directory / manifest.library)
-    (function,) = manifest.functions
-    a, b = np.full((48, 32), 2, np.float32), np.full((32, 40), 3, np.float32)
-    np.testing.assert_array_equal(
-        library.function(function["symbol"])(a, b), np.full((48, 40), 192, np.float32)
-    )
-    sources = schedule["sources"]
-    assert (
-        "define" in sources["llvm"]
-        and ".text" in sources["asm"]
-        and "T.prim_func" in sources["tvmscript"]
-    )
 
 
 def test_a_second_job_races_against_the_incumbent(database: Database, tmp_path: Path) -> None:

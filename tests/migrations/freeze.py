@@ -12,7 +12,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.database_samples import ManualClock, add_claimed, failed, sample_kernel, timed
+from tests.support.database_samples import ManualClock, add_claimed, failed, sample_kernel, timed
 from tuner.db import events, jobs, keys, leases, trials
 from tuner.db.backup import backup
 from tuner.db.engine import open_database

@@ -15,8 +15,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
-from tests.database_samples import add_claimed, add_job, failed, timed
 from tests.migrations.freeze import freeze
+from tests.support.database_samples import add_claimed, add_job, failed, timed
 from tuner.db import events, jobs, kernels, keys, schema, trial_pages, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.models import Base

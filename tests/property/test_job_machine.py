@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from tests.database_samples import ManualClock, add_job, failed, timed
+from tests.support.database_samples import ManualClock, add_job, failed, timed
 from tuner.db import events, jobs, leases, trials
 from tuner.db.engine import open_database
 from tuner.db.errors import AlreadyRecorded, IllegalTransition, StaleLease

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.database_samples import add_job
+from tests.support.database_samples import add_job
 from tuner.app.abandoned import cancel, is_gone, take_back
 from tuner.db import jobs, leases
 from tuner.db.engine import open_database

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu_machine import REASON
+from tests.support.gpu_machine import REASON
 from tests.unit.app.subjects import relu_kernel
 from tuner.app.verify import Retimed, VerificationError, verify_export, workload_of
 from tuner.errors import UsageError, WorkloadError

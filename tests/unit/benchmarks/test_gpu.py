@@ -17,7 +17,7 @@ from benchmarks.gpu.build import MOST_BYTES, build
 from benchmarks.gpu.choose import by_turns, chosen
 from benchmarks.gpu.standalone import Refused, read_module, table
 from benchmarks.gpu.suite import SUITE
-from tests.gpu_machine import REASON, needs_nvcc
+from tests.support.gpu_machine import REASON, needs_nvcc
 from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import UsageError
 from tuner.runtime.cuda_module import unpacked

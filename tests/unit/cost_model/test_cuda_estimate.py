@@ -3,50 +3,21 @@ a search starts from it."""
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.cuda_measurements import HOPPER, MEASURED, measured
 from tests.unit.search.synthetic import CONDITIONS
 from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures, CudaOpinion
 from tuner.cost_model.cuda.resources import COLUMNS
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import Timed, Trial
 from tuner.spaces.by_target import space_of
-from tuner.spaces.core.space import Config, Points
-from tuner.spaces.core.target_space import TargetSpace
-from tuner.target.detect import parse_target
+from tuner.spaces.core.space import Config
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
-
-HOPPER = parse_target("cuda:sm_90")
-TABLE = Path(__file__).parents[2] / "tables" / "h200.json.gz"
-MEASURED: Mapping[str, Any] = json.loads(gzip.decompress(TABLE.read_bytes()))["workloads"]
-
-
-def measured(
-    spec: str,
-) -> tuple[TargetSpace[Any], Points, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Space, points, seconds, and the sketch of each point by number."""
-    space = space_of(parse_spec(spec), HOPPER, 1)
-    rest = space.space.config(space.space.unrank(0))
-    configs = [
-        {
-            **rest,
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in config.items()
-            },
-        }
-        for _, config in MEASURED[spec]
-    ]
-    points = np.stack([space.space.point(config) for config in configs])
-    return space, points, np.array([seconds for seconds, _ in MEASURED[spec]]), points[:, 0]
 
 
 def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.cost_model.test_cuda_estimate import HOPPER, MEASURED, TABLE, measured
+from tests.support.cuda_measurements import HOPPER, MEASURED, TABLE, measured
 from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion
 from tuner.cost_model.cuda.footprint import CudaFootprint
 from tuner.cost_model.cuda.resources import COLUMNS, SPILLED_BYTES, ResourceForecast

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.target.test_roofline import TARGET
+from tests.support.measured_target import TARGET
 from tuner.api.dashboard.limits import least_s, roofs, work_of
 from tuner.workload.spec import parse_spec
 

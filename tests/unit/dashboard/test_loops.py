@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.database_samples import sample_target
+from tests.support.database_samples import sample_target
 from tuner.api.dashboard import loops
 from tuner.spaces.by_target import space_of
 from tuner.workload.spec import parse_spec

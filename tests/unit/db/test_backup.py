@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import add_job
+from tests.support.database_samples import add_job
 from tuner.db import jobs, schema, sqlite
 from tuner.db.backup import backup, restore, restore_at
 from tuner.db.engine import Database, open_database

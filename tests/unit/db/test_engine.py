@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from tests.database_samples import add_job
-from tests.postgres import PostgresServer
+from tests.support.database_samples import add_job
+from tests.support.postgres import PostgresServer
 from tuner.db import jobs, schema, sqlite
 from tuner.db.engine import Database, open_database
 from tuner.db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, SchemaMismatch
@@ -157,8 +157,8 @@ def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from db.engine import open_database
-from tests.database_samples import add_job
-from tests.postgres import PostgresServer
+from tests.support.database_samples import add_job
+from tests.support.postgres import PostgresServer
 from tuner.errors import DatabaseError
 os.setuid(65534)
 try:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.database_samples import LIBRARY, add_claimed
+from tests.support.database_samples import LIBRARY, add_claimed
 from tuner.db import pages, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.ids import new_id

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gpu_machine import needs_gpu
-from tests.unit.runtime.test_cuda_link import MODULE, no_driver
+from tests.support.cuda_modules import MODULE, no_driver
+from tests.support.gpu_machine import needs_gpu
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ExportRefused
 from tuner.lowering.cuda.codegen import cuda_module

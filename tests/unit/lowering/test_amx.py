@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tvm.runtime import tensor
 
-from tests.amx import HERE, NEEDS_AMX, TARGET
 from tests.property.blocks import run
+from tests.support.amx import HERE, NEEDS_AMX, TARGET
 from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
 from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored

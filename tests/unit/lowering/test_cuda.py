@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,8 @@ import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
-from tests.gpu_machine import needs_nvcc
+from tests.support.cuda_sources import sources
+from tests.support.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels, cuda_module, cuda_source
@@ -60,16 +60,6 @@ COMPILED = (
     "transpose:M=513,N=1000", "elementwise:M=512,N=1000,act=tanh", "bias_act:M=512,N=1024,act=gelu",
     "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
 )  # fmt: skip
-
-
-def sources(spec: str, arch: str, count: int) -> list[str]:
-    target = cuda_target(arch, lambda fingerprint: "declared")
-    space = space_of(parse_spec(spec), target, 1)
-    rng = np.random.default_rng(zlib.crc32(spec.encode()))
-    return [
-        cuda_source(space.program(space.space.config(point)), target, "k")
-        for point in space.space.sample(rng, count)
-    ]
 
 
 @pytest.mark.slow
@@ -168,7 +158,7 @@ def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(
 
 def test_the_process_that_made_source_ends_well() -> None:
     code = (
-        "from tests.unit.lowering.test_cuda import sources\n"
+        "from tests.support.cuda_sources import sources\n"
         "print(sources('softmax:M=4,N=64', 'sm_90', 1)[0].count('__global__'))\n"
     )
     done = subprocess.run(
@@ -186,7 +176,7 @@ def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(tmp_path
         "asked = []\n"
         "tvm_ffi.register_global_func('tvm_callback_cuda_compile', lambda code: "
         "asked.append(code) or b'', override=True)\n"
-        "from tests.unit.lowering.test_cuda import sources\n"
+        "from tests.support.cuda_sources import sources\n"
         "made = sources('softmax:M=4,N=64', 'sm_90', 1)[0]\n"
         "ours = len(asked)\n"
         "tvm_ffi.get_global_func('tvm_callback_cuda_compile')('of another')\n"

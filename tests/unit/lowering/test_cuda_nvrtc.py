@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.lowering.test_cuda import sources
+from tests.support.cuda_sources import sources
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.nvcc import find_nvcc

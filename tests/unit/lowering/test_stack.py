@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.spaces.test_prologue import TARGET
+from tests.support.constant_target import TARGET
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.by_target import space_of
 from tuner.workload.spec import parse_spec

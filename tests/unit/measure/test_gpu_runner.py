@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu_machine import REASON, needs_gpu
-from tests.unit.runtime.test_cuda_link import cuda_headers
+from tests.support.cuda_modules import cuda_headers
+from tests.support.gpu_machine import REASON, needs_gpu
+from tests.support.gpu_requests import WORKLOAD, request
 from tuner.errors import UsageError
-from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request
 from tuner.measure.check import WrongAnswer
 from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
@@ -31,9 +31,7 @@ from tuner.runtime.cuda_driver import (
     CudaError,
     NoDriver,
 )
-from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.cuda_loader import CudaLibraryError
-from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.target.capability import serves
 from tuner.target.detect import detect_gpu, parse_target
 from tuner.target.nvidia import gpu_fingerprint, gpu_target
@@ -182,11 +180,6 @@ def test_the_driver_is_called_as_nvidia_declares_it(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 RIGHT = "Y[i] = exp(X[i]);"
-KERNEL = (
-    'extern "C" __global__ void k(float* Y, float* X) {{ int i = blockIdx.x * 64 + '
-    "threadIdx.x; {body} }}"
-)
-WORKLOAD = "elementwise:M=8,N=64,act=tanh"
 
 
 @pytest.fixture
@@ -194,35 +187,6 @@ def runner() -> Iterator[GpuRunner]:
     with GpuRunner() as made:
         made.prepare(parse_spec(WORKLOAD))
         yield made
-
-
-def request(folder: Path, body: str) -> Request:
-    """A library whose kernel does `body` to element i of X."""
-    target = replace(parse_target("cuda:sm_90"), tvm=detect_gpu().tvm)
-    expression = parse_spec(WORKLOAD).expression
-    outputs = tuple(expression.tensor(name) for name in expression.outputs)
-    names = (outputs[0].name, expression.inputs[0].name)
-    text = (
-        KERNEL.format(body=body)
-        .replace("float* Y", f"float* {names[0]}")
-        .replace("float* X", f"float* {names[1]}")
-    )
-    text = text.replace("Y[", f"{names[0]}[").replace("X[", f"{names[1]}[")
-    module = CudaModule(
-        symbol="k",
-        inputs=expression.inputs,
-        outputs=outputs,
-        workspace=(),
-        launches=(
-            Launch(kernel="k", arguments=names, grid=(8, 1, 1), block=(64, 1, 1), shared_bytes=0),
-        ),
-        cubins=(
-            (str(target.tvm["arch"]), cuda_compiler(folder / "cubins").compile(text, target).code),
-        ),
-    )
-    path = folder / f"{abs(hash(body))}.so"
-    path.write_bytes(link_cuda("lib", [module]))
-    return Request(name="k", library=str(path), symbol="k", timeout_s=10.0)
 
 
 @needs_gpu

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.isolation_levels import FULL, without
 from tuner.errors import UsageError
 from tuner.measure.sandbox import process_limit, seccomp
 from tuner.measure.sandbox.fence import Fence, enter
@@ -37,26 +38,6 @@ from tuner.measure.sandbox.system_calls import (
     call_names,
     numbers,
 )
-
-WAYS = {
-    Mechanism.SECCOMP: "listener",
-    Mechanism.CAPABILITIES: "capset",
-    Mechanism.PROCESSES: "cgroup",
-    Mechanism.FILES: "landlock",
-    Mechanism.NETWORK: "namespace",
-}
-FULL = Support(
-    machine="x86_64",
-    findings={
-        found: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}")
-        for found, way in WAYS.items()
-    },
-)
-
-
-def without(mechanism: Mechanism, state: State) -> Support:
-    lost = Finding(state=state, way="", detail="Operation not permitted")
-    return replace(FULL, findings={**FULL.findings, mechanism: lost})
 
 
 def by(mechanism: Mechanism, way: str) -> Support:

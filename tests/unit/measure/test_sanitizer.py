@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu_machine import REASON, needs_gpu
-from tests.unit.measure.test_gpu_runner import WORKLOAD, request
+from tests.support.gpu_machine import REASON, needs_gpu
+from tests.support.gpu_requests import WORKLOAD, request
 from tuner.errors import UsageError
 from tuner.measure.gpu.check import Subject
 from tuner.measure.gpu.sanitizer import (

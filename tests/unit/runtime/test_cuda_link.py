@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.lowering.cuda.nvcc import find_nvcc
+from tests.support.cuda_modules import MODULE, cuda_headers, no_driver
 from tuner.runtime.cuda_link import cuda_signature, cuda_wrapper, link_cuda
 from tuner.runtime.cuda_loader import (
     ArrayError,
@@ -29,40 +29,10 @@ from tuner.runtime.cuda_loader import (
     misfit,
     stream_address,
 )
-from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, runs_on
+from tuner.runtime.cuda_module import CudaModuleError, capability, runs_on
 from tuner.runtime.toolchain import LinkError, Toolchain
-from tuner.workload.expression import Tensor
 
-X = Tensor(name="X", shape=(8, 4), dtype="float32")
-T = Tensor(name="T", shape=(8,), dtype="float32")
-Y = Tensor(name="Y", shape=(8, 4), dtype="float16")
-MODULE = CudaModule(
-    symbol="rows",
-    inputs=(X,),
-    outputs=(Y,),
-    workspace=(T,),
-    launches=(
-        Launch(
-            kernel="rows_kernel",
-            arguments=("T", "X"),
-            grid=(8, 1, 1),
-            block=(32, 1, 1),
-            shared_bytes=0,
-        ),
-        Launch(
-            kernel="rows_kernel_1",
-            arguments=("Y", "T"),
-            grid=(2, 1, 1),
-            block=(32, 4, 1),
-            shared_bytes=65536,
-        ),
-    ),
-    cubins=(("sm_80", b"\x7fELF eighty"), ("sm_90", b"\x7fELF ninety")),
-)
 NULL, ALIGNMENT, OVERLAP, DRIVER = 1, 2, 3, 8
-no_driver = pytest.mark.skipif(
-    ctypes.util.find_library("cuda") is not None, reason="NVIDIA's driver is here"
-)
 
 
 @pytest.fixture(scope="module")
@@ -209,17 +179,6 @@ def test_its_description_is_json(library: Path) -> None:
     document = json.loads(described())
     assert document["functions"][0]["architectures"] == ["sm_80", "sm_90"]
     assert [one["dtype"] for one in document["functions"][0]["arguments"]] == ["float32", "float16"]
-
-
-def cuda_headers() -> Path | None:
-    """The folder of the toolkit's cuda.h."""
-    nvcc = find_nvcc()
-    candidates = (
-        []
-        if nvcc is None
-        else [nvcc.resolve().parent.parent / "include", *Path("/usr/local").glob("cuda*/include")]
-    )
-    return next((folder for folder in candidates if (folder / "cuda.h").is_file()), None)
 
 
 AGREES = r"""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.amx import TARGET
+from tests.support.amx import TARGET
 from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.features import TERMS, WIDTH, featurizer
 from tuner.cost_model.history import Prior

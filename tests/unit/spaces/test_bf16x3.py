@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from tvm.runtime import tensor
 
-from tests.amx import NEEDS_AMX, TARGET
 from tests.property.blocks import run
+from tests.support.amx import NEEDS_AMX, TARGET
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
 from tuner.lowering.passes.amx import use_tile_registers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.spaces.test_programs import check
+from tests.support.programs import check
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.workload.spec import parse_spec, workload_from_notation
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.programs import check
 from tests.unit.spaces.kernels import check_kernels
-from tests.unit.spaces.test_programs import check
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.liveness import needed_flops

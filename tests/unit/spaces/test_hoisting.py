@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.spaces.test_programs import NARROW, check
+from tests.support.programs import NARROW, check
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.stages import hoisted, materialized
 from tuner.target.cuda import cuda_target

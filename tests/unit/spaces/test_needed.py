@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.blocks import value
+from tests.support.programs import check
 from tests.unit.spaces.kernels import check_kernels
-from tests.unit.spaces.test_programs import check
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.liveness import in_tile, needed

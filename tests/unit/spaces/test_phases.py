@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.unit.spaces.test_programs import NARROW, check
+from tests.support.programs import NARROW, check
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.liveness import needed_flops

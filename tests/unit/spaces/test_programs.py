@@ -3,23 +3,14 @@ reference computes."""
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
-from tests.property.blocks import run
+from tests.support.programs import NARROW, check
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.groups import RowGroup, TileGroup
-from tuner.target.detect import detect_cpu
-from tuner.workload.inputs import make_inputs
-from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
-# Narrow vectors make tiny extents exercise every path.
-NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
 SPECS = (
     "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=64", "matmul:M=4,N=9,K=8,transpose_b=true",
     "dense:M=2,N=5,K=9,bias=true,act=gelu",
@@ -29,20 +20,6 @@ SPECS = (
     "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
     "attention:B=1,H=1,S=5,D=4",
 )  # fmt: skip
-
-
-def check(workload: Workload, configs: int) -> None:
-    inputs = make_inputs(workload.expression, seed=5, kind="normal")
-    want = evaluate(workload.expression, inputs)
-    ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
-    space = space_of(workload, NARROW, threads=1)
-    rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
-    for point in space.space.sample(rng, configs):
-        config = space.space.config(point)
-        for name, got in zip(
-            workload.expression.outputs, run(space.program(config), ordered), strict=True
-        ):
-            np.testing.assert_allclose(got, want[name], rtol=1e-9, atol=1e-12, err_msg=str(config))
 
 
 @pytest.mark.parametrize("spec", SPECS)

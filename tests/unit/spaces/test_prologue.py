@@ -8,27 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.support.constant_target import TARGET
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.prepacking import split
 from tuner.spaces.program.program import Program
-from tuner.target.target import Target
 from tuner.workload.expression import reads
 from tuner.workload.spec import parse_spec
 
-TARGET = Target(
-    key="0" * 64,
-    kind="cpu",
-    name="a CPU",
-    tvm={"kind": "llvm"},
-    isa=(),
-    vector_bytes=32,
-    vector_registers=16,
-    cores=2,
-    l1d_bytes=32 << 10,
-    l2_bytes=1 << 20,
-    l3_bytes=0,
-)
 SPECS = (
     "matmul:M=24,N=32,K=64,const=B",
     "matmul:M=24,N=32,K=64,const=A",

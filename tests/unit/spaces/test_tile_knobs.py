@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.unit.spaces.test_programs import check
+from tests.support.programs import check
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.program.loops import LoopId

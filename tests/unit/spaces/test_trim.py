@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.spaces.test_programs import check
+from tests.support.programs import check
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.dead_code import outside, trimmed
 from tuner.spaces.rewrite.groups import shapes_of

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.measured_target import LIMITS, TARGET
 from tuner.errors import UsageError
 from tuner.target.detect import parse_target
 from tuner.target.roofline import (
@@ -21,23 +22,7 @@ from tuner.target.roofline import (
     relative_rate,
     roofline_fraction,
 )
-from tuner.target.target import Bandwidth, Limits, Target
 
-LIMITS = Limits(
-    fma_flops=100e9,
-    fma_flops_best=110e9,
-    bandwidth=(
-        Bandwidth(working_set_bytes=1 << 14, read=400e9, write=100e9, copy=300e9),
-        Bandwidth(working_set_bytes=1 << 20, read=100e9, write=100e9, copy=50e9),
-        Bandwidth(working_set_bytes=1 << 28, read=10e9, write=8e9, copy=9e9),
-    ),
-)
-TARGET = Target(
-    key="k", kind="cpu", name="test", tvm={"kind": "llvm"}, isa=("avx512bf16", "avx512f",
-    "avx512vnni"), vector_bytes=64,
-    vector_registers=32, cores=4, l1d_bytes=1 << 15, l2_bytes=1 << 20, l3_bytes=1 << 25,
-    limits=LIMITS,
-)  # fmt: skip
 COMPUTE = Work(flops=2 * 512**3, nbytes=3 << 20)
 MOVE = Work(flops=1 << 20, nbytes=1 << 28)
 

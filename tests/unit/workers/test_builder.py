@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.problems import PROBLEM
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.builder import Builder, Compiler
 from tuner.workers.fleet.handoff import HandoffQueue
-from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
-from tuner.workload.spec import parse_spec
+from tuner.workers.fleet.messages import BuildRequest, Library, Limits
 
 pytestmark = pytest.mark.slow
 
-PROBLEM = Problem(workload=parse_spec("matmul:M=24,N=16,K=20"), target=detect_cpu(), threads=1)
 DEFAULT = BuildRequest(number=0, config=None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import sample_target
+from tests.support.database_samples import sample_target
 from tuner.api import answers
 from tuner.db import targets, workers
 from tuner.db.engine import Database, open_database

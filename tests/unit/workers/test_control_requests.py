@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.problems import PROBLEM
 from tests.unit.workers.fleet_simulation import library
-from tests.unit.workers.test_builder import PROBLEM
 from tuner.workers.fleet.control_requests import ControlRequests
 from tuner.workers.fleet.messages import (
     BuildFinalists,

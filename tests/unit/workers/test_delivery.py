@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.archives import unpack
+from tests.support.archives import unpack
 from tuner.export.manifest import read_manifest
 from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary

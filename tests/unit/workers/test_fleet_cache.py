@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.workers.test_admission import job
+from tests.support.admitted_jobs import job
 from tuner.errors import UsageError
 from tuner.workers.fleet.affinity import confined
 from tuner.workers.jobs.fleet_cache import FleetCache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import sample_target
+from tests.support.database_samples import sample_target
 from tuner.db import jobs, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, Task

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from tests.unit.measure.test_levels import FULL, without
+from tests.support.isolation_levels import FULL, without
 from tuner.measure import runner as processes
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Failed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database_samples import sample_kernel
+from tests.support.database_samples import sample_kernel
 from tuner.db import artifacts, kernels, runs, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.runs import Run

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("tuner", "api", "db", "workers", "tests")
 FENCED = re.compile(r"^( *)```(python|diff)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 

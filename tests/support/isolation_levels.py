@@ -1,0 +1,29 @@
+"""Isolation levels, and systems that lack what they need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.measure.sandbox.support import Finding, Mechanism, State, Support
+
+WAYS = {
+    Mechanism.SECCOMP: "listener",
+    Mechanism.CAPABILITIES: "capset",
+    Mechanism.PROCESSES: "cgroup",
+    Mechanism.FILES: "landlock",
+    Mechanism.NETWORK: "namespace",
+}
+
+
+FULL = Support(
+    machine="x86_64",
+    findings={
+        found: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}")
+        for found, way in WAYS.items()
+    },
+)
+
+
+def without(mechanism: Mechanism, state: State) -> Support:
+    lost = Finding(state=state, way="", detail="Operation not permitted")
+    return replace(FULL, findings={**FULL.findings, mechanism: lost})

@@ -1,0 +1,9 @@
+"""A small problem to build and measure."""
+
+from __future__ import annotations
+
+from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Problem
+from tuner.workload.spec import parse_spec
+
+PROBLEM = Problem(workload=parse_spec("matmul:M=24,N=16,K=20"), target=detect_cpu(), threads=1)

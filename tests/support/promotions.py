@@ -1,0 +1,50 @@
+"""Kernels promoted in a database."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.integration.live_service import LiveService
+from tests.support.database_samples import sample_kernel
+from tuner.db import artifacts, kernels, workloads
+from tuner.workload.spec import to_document, workload_from_params
+
+ARCHIVE = bytes(range(256)) * 40
+
+
+DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
+
+
+def promote(service: LiveService, m: int = 16, *, dtype: str = "float32") -> str:
+    """The id of a new promoted kernel of an M×8×4 matmul."""
+    workload = workload_from_params("matmul", {"M": m, "N": 8, "K": 4, "dtype": dtype})
+    assert service.store.put(ARCHIVE) == DIGEST
+    with service.database.write() as session:
+        key = workloads.remember(session, workload, to_document(workload))
+        artifacts.remember(
+            session, sha256=DIGEST, size_bytes=len(ARCHIVE), kind="export", signature="c2ln"
+        )
+        sample = sample_kernel(session)
+        incumbent = kernels.find_promoted(session, key, sample.target, 1)
+        names = (
+            "target",
+            "threads",
+            "config",
+            "median_s",
+            "ci95_s",
+            "gflops",
+            "roofline_fraction",
+            "max_rel_error",
+            "verified",
+        )
+        schedule = {"module": "…", "trace": [["split", 4]], "sources": {"llvm": "define void @f()"}}
+        new = kernels.NewKernel(
+            workload=key,
+            artifact=DIGEST,
+            schedule=schedule,
+            default_median_s=2e-3,
+            versions={"tvm": "0.27"},
+            previous=None if incumbent is None else incumbent.id,
+            **{name: getattr(sample, name) for name in names},
+        )
+        return kernels.promote(session, new).id
