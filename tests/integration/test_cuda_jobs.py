@@ -83,10 +83,10 @@ def machine(doubles: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def tuned(machine: Machine) -> dict[str, Any]:
-    found: dict[str, Any] = machine.run(
+    document: dict[str, Any] = machine.run(
         "tune", SPEC, "--target", "cuda", "--trials", "5", "--seed", "1"
     )
-    return found
+    return document
 
 
 def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(
@@ -98,9 +98,9 @@ def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(
     kernel = result["kernel"]
     assert kernel["verified"] and 0 < kernel["median_s"] <= kernel["default_median_s"]
     trials = machine.run("trials", tuned["job"])["items"]
-    assert [one["number"] for one in trials] == list(range(5)) and not trials[0]["config"]
-    assert {one["resources"]["registers"] for one in trials} == {32} and min(
-        one["resources"]["resident_warps"] for one in trials
+    assert [trial["number"] for trial in trials] == list(range(5)) and not trials[0]["config"]
+    assert {trial["resources"]["registers"] for trial in trials} == {32} and min(
+        trial["resources"]["resident_warps"] for trial in trials
     )
     (row,) = machine.run("best")["items"]
     assert row["id"] == kernel["id"]
@@ -126,9 +126,9 @@ def test_its_library_is_exported_with_its_cubin(exported: Path) -> None:
 
 
 def test_its_export_is_verified_where_there_is_a_gpu(machine: Machine, exported: Path) -> None:
-    found = machine.run("verify", str(exported), "--seed", "3")
-    (function,) = found["functions"]
-    assert found["ok"] and DEVICE in found["machine"]["name"]
+    report = machine.run("verify", str(exported), "--seed", "3")
+    (function,) = report["functions"]
+    assert report["ok"] and DEVICE in report["machine"]["name"]
     assert function["same_target"] and function["workload"].startswith(SPEC)
     assert 0 < function["max_rel_error"] < 1e-4 and function["median_s"] > 0
     process = machine.start("verify", str(exported), gpu=False)
@@ -172,14 +172,14 @@ def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str
     (race,) = machine.run("bench", SPEC, "--target", "cuda", "--against", "default,numpy")[
         "results"
     ]
-    assert {one["name"] for one in race["entries"]} == {"kernel", "default"} and race["ratios"][
+    assert {entry["name"] for entry in race["entries"]} == {"kernel", "default"} and race["ratios"][
         "default"
     ] > 0.5
     assert "GPU's lane runs nothing else" in race["absent"]["numpy"]
 
 
 def test_doctor_names_the_gpu_and_its_compiler(machine: Machine) -> None:
-    findings = {one["check"]: one for one in machine.run("doctor")["findings"]}
+    findings = {finding["check"]: finding for finding in machine.run("doctor")["findings"]}
     assert (
         findings["gpu"]["status"] == "ok"
         and DEVICE in findings["gpu"]["detail"]
@@ -209,11 +209,11 @@ def served(machine: Machine, *arguments: str, gpu: bool) -> Iterator[httpx.Clien
 def settled(client: httpx.Client, job: str) -> dict[str, Any]:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        found: dict[str, Any] = client.get(f"/jobs/{job}").json()
-        if found["state"] in ("succeeded", "failed", "cancelled"):
-            return found
+        document: dict[str, Any] = client.get(f"/jobs/{job}").json()
+        if document["state"] in ("succeeded", "failed", "cancelled"):
+            return document
         time.sleep(0.5)
-    raise AssertionError(f"job {job} did not end: {found}")
+    raise AssertionError(f"job {job} did not end: {document}")
 
 
 def test_a_job_that_waits_is_served_when_a_runner_joins(
@@ -234,7 +234,9 @@ def test_a_job_that_waits_is_served_when_a_runner_joins(
             done = settled(other, job)
             assert done["state"] == "succeeded", done
         (kernel,) = [
-            one for one in client.get("/kernels").json()["items"] if one["target"]["kind"] == "cuda"
+            kernel
+            for kernel in client.get("/kernels").json()["items"]
+            if kernel["target"]["kind"] == "cuda"
         ]
         archive = client.get(f"/kernels/{kernel['id']}/artifact")
         assert archive.status_code == 200 and archive.content[:2] == b"\x1f\x8b"

@@ -57,14 +57,14 @@ def made_of(spec: str, cubins: str) -> list[Kernel]:
         for row in range(min(len(space.combinations), MOST_SKETCHES))
         for point in drawn[drawn[:, 0] == row][:POINTS]
     ]
-    found: list[Kernel] = []
+    kernels: list[Kernel] = []
     for config in (None, *map(space.config, chosen)):
         try:
             made = compiler.compile(config)
         except IllegalSchedule:
             continue
-        found.append((str(config or "default"), made.library, made.symbol))
-    return found
+        kernels.append((str(config or "default"), made.library, made.symbol))
+    return kernels
 
 
 @pytest.fixture(scope="module")

@@ -61,8 +61,8 @@ WITHOUT = (
 
 
 def sketch_of(space: TargetSpace[Any]) -> CudaWarpgroupSketch | None:
-    every = (one for sketches in space.sketches.values() for one in sketches)
-    return next((one for one in every if isinstance(one, CudaWarpgroupSketch)), None)
+    every = (sketch for sketches in space.sketches.values() for sketch in sketches)
+    return next((sketch for sketch in every if isinstance(sketch, CudaWarpgroupSketch)), None)
 
 
 def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:

@@ -65,16 +65,20 @@ def fast(spec: str) -> str:
 
 def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     """Points of the rewritten convolution alone."""
-    row = next(number for number, one in enumerate(space.space.combinations) if SUFFIX in one.name)
+    row = next(
+        number
+        for number, combination in enumerate(space.space.combinations)
+        if SUFFIX in combination.name
+    )
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
-    found: list[Config] = []
-    while len(found) < count:
-        found += [
+    chosen: list[Config] = []
+    while len(chosen) < count:
+        chosen += [
             space.space.config(point)
             for point in space.space.sample(rng, 2 * count + 2)
             if point[0] == row
         ]
-    return found[:count]
+    return chosen[:count]
 
 
 @pytest.mark.parametrize("spec", WITHOUT)
@@ -92,16 +96,18 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
     assert others == list(
         space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
     )
-    maps = [one.group for one in space.sketches[last.name] if isinstance(one, CudaPatchSketch)]
+    maps = [
+        sketch.group for sketch in space.sketches[last.name] if isinstance(sketch, CudaPatchSketch)
+    ]
     assert maps == [
         group
         for group in space.algorithms[last.name].groups
         if isinstance(group, TileGroup) and not group.anchor.reducer
     ]
     products = next(
-        one
-        for one in space.sketches[last.name]
-        if isinstance(one, CudaTileSketch) and one.group.anchor.reducer
+        sketch
+        for sketch in space.sketches[last.name]
+        if isinstance(sketch, CudaTileSketch) and sketch.group.anchor.reducer
     )
     assert len(products.major) == 2 or "CO=1," in spec, (
         "nothing is reused between places of a square"

@@ -57,13 +57,15 @@ class Sampled:
             )
             outputs = [expression.tensor(name) for name in expression.outputs]
             held = [
-                tvm.runtime.tensor(np.full(one.shape, 77, numpy_dtype(one.dtype)))
-                for one in outputs
+                tvm.runtime.tensor(np.full(output.shape, 77, numpy_dtype(output.dtype)))
+                for output in outputs
             ]
             library["kernel"](
                 *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held
             )
-            got = {one.name: tensor.numpy() for one, tensor in zip(outputs, held, strict=True)}
+            got = {
+                output.name: tensor.numpy() for output, tensor in zip(outputs, held, strict=True)
+            }
             off = max_rel_error(expression, got, want, magnitude)
             assert off <= error_bound(expression), f"{config} is {off:.3g} off"
             assert "__global__" in cuda_source(program, TARGET, "kernel")

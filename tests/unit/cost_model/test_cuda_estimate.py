@@ -20,9 +20,10 @@ from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
 
 
-def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+def spearman(first_values: np.ndarray[Any, Any], second_values: np.ndarray[Any, Any]) -> float:
     first, second = (
-        np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (one, other)
+        np.argsort(np.argsort(values, kind="stable"), kind="stable")
+        for values in (first_values, second_values)
     )
     return float(np.corrcoef(first, second)[0, 1])
 
@@ -113,7 +114,9 @@ def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(
 
 def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
     spec = "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1"
-    alone, both = (space_of(parse_spec(one), HOPPER, 1) for one in (spec, f"{spec},numerics=fast"))
+    alone, both = (
+        space_of(parse_spec(text), HOPPER, 1) for text in (spec, f"{spec},numerics=fast")
+    )
     points = alone.space.sample(np.random.default_rng(0), 64)
     same = np.stack([both.space.point(alone.space.config(point)) for point in points])
     np.testing.assert_array_equal(CudaEstimate(alone)(points), CudaEstimate(both)(same))
@@ -126,7 +129,7 @@ def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     space = space_of(
         parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER, 1
     )
-    name = next(name for name, one in space.algorithms.items() if one.rewritten)
+    name = next(name for name, algorithm in space.algorithms.items() if algorithm.rewritten)
     rest = next(
         space.space.config(p)
         for p in space.space.sample(np.random.default_rng(0), 16)
@@ -135,9 +138,9 @@ def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     spread = {}
     for part in ("u", "m"):
         knob = next(
-            one
-            for one in space.space.knobs
-            if one.name.endswith(".tile") and f"{part}win." in one.name
+            knob
+            for knob in space.space.knobs
+            if knob.name.endswith(".tile") and f"{part}win." in knob.name
         )
         points = np.stack([space.space.point({**rest, knob.name: value}) for value in knob.values])
         spread[part] = np.ptp(CudaEstimate(space)(points))
@@ -151,7 +154,7 @@ def test_a_search_soon_tries_either_algorithm_and_follows_measurements_over_esti
     space = space_of(
         parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER, 1
     )
-    rewritten = np.array([one.rewritten for one in space.algorithms.values()])
+    rewritten = np.array([algorithm.rewritten for algorithm in space.algorithms.values()])
     searcher, estimate = searcher_for(space, strategy="annealing", seed=0), CudaEstimate(space)
     shares = []
     for _ in range(4):
@@ -160,8 +163,8 @@ def test_a_search_soon_tries_either_algorithm_and_follows_measurements_over_esti
         seconds = 1e-4 * 2 ** (estimate(asked) + 1.2 * rewritten[asked[:, 0]])
         searcher.tell(
             [
-                timed(space.space.config(point), one)
-                for point, one in zip(asked, seconds, strict=True)
+                timed(space.space.config(point), elapsed)
+                for point, elapsed in zip(asked, seconds, strict=True)
             ]
         )
     assert 0.5 < shares[0] < 0.9 and shares[-1] < 0.5, shares

@@ -45,8 +45,8 @@ def known(spec: str) -> tuple[TargetSpace[Any], Points, list[Resources], np.ndar
     return space, points, said, seconds
 
 
-def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    return float(spearman_of(one, other) or 0.0)
+def spearman(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    return float(spearman_of(first, second) or 0.0)
 
 
 def parts(count: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -56,7 +56,7 @@ def parts(count: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
 
 
 def told(said: Sequence[Resources], rows: np.ndarray[Any, Any]) -> list[Resources | None]:
-    return [one if row in set(rows.tolist()) else None for row, one in enumerate(said)]
+    return [resources if row in set(rows.tolist()) else None for row, resources in enumerate(said)]
 
 
 @pytest.mark.slow
@@ -64,7 +64,9 @@ def told(said: Sequence[Resources], rows: np.ndarray[Any, Any]) -> list[Resource
 def test_figures_of_a_few_kernels_tell_those_of_the_others(spec: str) -> None:
     space, points, said, _ = known(spec)
     features = CudaFeatures(space)(points)
-    actual = np.log2(np.array([(one.registers, one.resident_warps) for one in said]))
+    actual = np.log2(
+        np.array([(resources.registers, resources.resident_warps) for resources in said])
+    )
     before, after, ranks = [], [], []
     for seed in range(8):
         few, others = parts(len(said), seed)
@@ -111,10 +113,10 @@ def test_a_ranker_of_few_trials_orders_better_by_what_kernels_take() -> None:
 
 def test_nothing_is_corrected_before_enough_is_known() -> None:
     features = np.random.default_rng(0).random((40, 6)).astype(np.float32)
-    taken = Resources(registers=200, spill_bytes=4096, shared_bytes=0, resident_warps=8)
+    spilling = Resources(registers=200, spill_bytes=4096, shared_bytes=0, resident_warps=8)
     for known_rows in (0, 7):
         forecast = ResourceForecast()
-        forecast.fit(features, [taken] * known_rows + [None] * (40 - known_rows))
+        forecast.fit(features, [spilling] * known_rows + [None] * (40 - known_rows))
         assert (
             np.array_equal(forecast.corrected(features), features)
             and not forecast.penalty(features).any()
@@ -127,9 +129,9 @@ def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_b
     for spilled, least in ((SPILLED_BYTES, -1.0), (SPILLED_BYTES - 8, 0.0)):
         said = [
             Resources(
-                registers=255, spill_bytes=spilled * int(one), shared_bytes=0, resident_warps=8
+                registers=255, spill_bytes=spilled * int(spills), shared_bytes=0, resident_warps=8
             )
-            for one in crowded
+            for spills in crowded
         ]
         forecast = ResourceForecast()
         forecast.fit(features, said)
@@ -140,8 +142,8 @@ def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_b
 def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
     space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32"), HOPPER, 1)
     points = space.space.sample(np.random.default_rng(0), 64)
-    taken = CudaFootprint(space)(points)
-    for point, (registers, warps) in zip(points, taken, strict=True):
+    figures = CudaFootprint(space)(points)
+    for point, (registers, warps) in zip(points, figures, strict=True):
         config = space.space.config(point)
         sketches = list(space.sketches.values())[point[0]]
         footprints = [

@@ -121,7 +121,7 @@ def shared_bytes(program: Program) -> int:
     for buffer in program.buffers:
         if buffer.scope != "shared":
             continue
-        block = next(one for one in program.blocks if one.buffer == buffer.name)
+        block = next(candidate for candidate in program.blocks if candidate.buffer == buffer.name)
         outer = sum(axis.name.endswith("_2") for axis in block.axes)
         shape = list(buffer.shape[outer:])
         if buffer.name.endswith("_square"):
@@ -189,7 +189,7 @@ def test_a_warp_covers_only_what_fills_it() -> None:
     sketch = tile_sketch("matmul:M=64,N=64,K=64")
     config = {"sketch": "C:tile"} | {knob.name: knob.values[0] for knob in sketch.knobs}
     square, wide, narrow = (8, 2, 4, 16, 1, 4, 8), (2, 4, 1, 32, 1, 1, 8), (32, 1, 1, 4, 2, 4, 8)
-    for tile, wanted, got in [
+    for tile, rows, got in [
         (square, 0, 0),
         (square, 4, 4),
         (square, 8, 8),
@@ -197,8 +197,8 @@ def test_a_warp_covers_only_what_fills_it() -> None:
         (narrow, 4, 0),
         (narrow, 8, 8),
     ]:
-        chosen = {**config, "C.tile.tile": tile, "C.tile.warp": wanted}
-        assert sketch.plan(chosen).warp_rows == got, (tile, wanted)
+        chosen = {**config, "C.tile.tile": tile, "C.tile.warp": rows}
+        assert sketch.plan(chosen).warp_rows == got, (tile, rows)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,9 @@ def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -
     """For each tile, over all ways to lay out its boxes in two copies: never more than
     was counted, and at least half of it."""
     space = space_of(parse_spec(spec), TARGET, 1)
-    name, knobs = next((one.name, one.knobs) for one in space.space.combinations)
+    name, knobs = next(
+        (combination.name, combination.knobs) for combination in space.space.combinations
+    )
     ways = {knob.name.rsplit(".", 1)[1]: knob for knob in knobs}
     first, second = (knob for what, knob in ways.items() if what.startswith("fetch"))
     sketch, rng = tile_sketch(spec), np.random.default_rng(0)
@@ -219,10 +221,10 @@ def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -
             | {ways["pipeline"].name: "async"}
         )
         tile = config[ways["tile"].name] = ways["tile"].values[place]
-        taken = [shared_bytes(space.program({**config, first.name: one, second.name: other}))
-                 for one in first.values[1:] for other in second.values[1:]]  # fmt: skip
+        used = [shared_bytes(space.program({**config, first.name: mode, second.name: second_mode}))
+                 for mode in first.values[1:] for second_mode in second.values[1:]]  # fmt: skip
         counted = sketch.footprint(sketch.block.of(config)).shared_bytes
-        assert max(taken) <= counted <= 2 * max(taken), (tile, max(taken), counted)
+        assert max(used) <= counted <= 2 * max(used), (tile, max(used), counted)
 
 
 def test_rows_are_stretched_by_what_is_read_of_them_at_once() -> None:
@@ -267,12 +269,12 @@ def test_a_box_is_turned_only_where_that_makes_another_one() -> None:
 def test_blocks_cover_their_axis_and_never_leave_it(
     extent: int, threads: int, register: int, lanes: int
 ) -> None:
-    one = GridAxis(
+    part = GridAxis(
         axis=Axis(name="i", extent=extent), threads=threads, vectors=register, lanes=lanes
     )
     seen = {
-        value(one.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
-        for a in range(one.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)  # noqa: E501
+        value(part.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
+        for a in range(part.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)  # noqa: E501
     }  # fmt: skip
     assert seen == set(range(extent))
 
@@ -284,12 +286,12 @@ def test_blocks_cover_their_axis_and_never_leave_it(
 def test_patches_cover_their_axis_and_have_an_index_and_an_offset(
     extent: int, threads: int, side: int
 ) -> None:
-    one = PatchAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
+    part = PatchAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
     seen = set()
-    for a, b, c in product(range(one.outer.extent), range(threads), range(side)):
+    for a, b, c in product(range(part.outer.extent), range(threads), range(side)):
         here = {"h_2": a, "h_t": b, "h_l": c}
         index, number, place = (
-            value(node, here, {}) for node in (one.index, one.patch, one.offset)
+            value(node, here, {}) for node in (part.index, part.patch, part.offset)
         )
         assert divmod(index, side) == (number, place)
         seen.add(index)

@@ -1,9 +1,10 @@
-"""What a GPU's kernels take, guessed from their knobs before anything is measured:
-costs of single values, which add up.
+"""What a GPU's kernels take, guessed from what their sketches choose before anything is
+measured: costs of single values, which add up.
 
 A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three
-workloads measured on an NVIDIA H200; how well it orders them is in docs/cuda.md. It
-knows a sketch's knobs and no operator.
+workloads measured on an NVIDIA H200; how well it orders them is in docs/cuda.md. Only the
+rates by which algorithms are compared are the target's own. The estimate knows a sketch's
+facts and no operator.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.cuda.footprint import CudaFootprint, distinct_facts
 from tuner.cost_model.cuda.kernels import least_seconds
+from tuner.cost_model.cuda.rates import GpuRates, gpu_rates
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
 from tuner.spaces.core.choice import Choice
@@ -66,7 +68,8 @@ class CudaEstimate:
             for facts in parts
             if facts.unit is ComputeUnit.TENSOR_CORES
         }
-        shares = _shares(space)
+        rates = gpu_rates(space.target)
+        shares = _shares(space, rates)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array(
             [sum(_level(facts, on_tensor_cores) for facts in parts) for parts in combinations]
@@ -82,7 +85,7 @@ class CudaEstimate:
         for rows in others:
             # Between the best of both, whatever costs their best knobs have.
             self._tables[0][rows] += (
-                _doublings(space.algorithm, algorithms[rows[0]]) + least - self._floor(rows)
+                _doublings(space.algorithm, algorithms[rows[0]], rates) + least - self._floor(rows)
             )
 
     def _floor(self, rows: Sequence[int]) -> float:
@@ -144,19 +147,23 @@ class CudaOpinion:
         return scores
 
 
-def _doublings(own: Algorithm, other: Algorithm) -> float:
+def _doublings(own: Algorithm, other: Algorithm, rates: GpuRates) -> float:
     """Between the best kernels of another algorithm and of the expression's own."""
-    return TRUST * log2(sum(least_seconds(other).values()) / sum(least_seconds(own).values()))
+    seconds, own_seconds = (
+        sum(least_seconds(algorithm, rates).values()) for algorithm in (other, own)
+    )
+    return TRUST * log2(seconds / own_seconds)
 
 
-def _shares(space: TargetSpace[KernelFacts]) -> Mapping[str, float]:
+def _shares(space: TargetSpace[KernelFacts], rates: GpuRates) -> Mapping[str, float]:
     """What share of another algorithm each of its groups is, by the group's name: how
     much of the whole is doubled where one kernel's time is."""
     shares: dict[str, float] = {}
     for algorithm in space.algorithms.values():
-        seconds = least_seconds(algorithm)
+        seconds = least_seconds(algorithm, rates)
         if algorithm is not space.algorithm:
-            shares |= {name: one / sum(seconds.values()) for name, one in seconds.items()}
+            total = sum(seconds.values())
+            shares |= {name: own / total for name, own in seconds.items()}
     return shares
 
 

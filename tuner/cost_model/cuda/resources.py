@@ -29,44 +29,50 @@ SPILLED_BYTES = 64
 
 
 class ResourceForecast:
+    """Corrects a sketch's figures by what compilers said of other candidates."""
+
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
         self._corrections: list[Regressor] = []
         self._spills = ValidityFilter(seed=seed)
 
-    def fit(self, features: Features, known: Sequence[Resources | None]) -> None:
-        """Learns anew from all rows; None of a candidate that was not built. Features
-        as they are before any correction."""
-        rows: NDArray[np.int64] = np.array(
-            [row for row, one in enumerate(known) if one is not None], np.int64
-        )
-        said = [one for one in known if one is not None]
+    def fit(self, features: Features, reported: Sequence[Resources | None]) -> None:
+        """Learns anew from all rows.
+
+        Features are as they were before any correction; `reported` has None for a
+        candidate that was not built.
+        """
+        built = [(row, each) for row, each in enumerate(reported) if each is not None]
+        rows: NDArray[np.int64] = np.array([row for row, _ in built], np.int64)
+        resources = [each for _, each in built]
         self._corrections = []
         if len(rows) < _LEAST:
             return
         figures = np.log2(
             np.array(
-                [(max(one.registers, 1), max(one.resident_warps, 1)) for one in said], np.float32
+                [(max(each.registers, 1), max(each.resident_warps, 1)) for each in resources],
+                np.float32,
             )
         )
         for column in range(COLUMNS):
             correction = Regressor(seed=self._seed)
             correction.fit(features[rows], figures[:, column] - features[rows, column])
             self._corrections.append(correction)
-        self._spills.fit(
-            features[rows], np.array([one.spill_bytes >= SPILLED_BYTES for one in said], np.float32)
-        )
+        spills = [each.spill_bytes >= SPILLED_BYTES for each in resources]
+        self._spills.fit(features[rows], np.array(spills, np.float32))
 
     def corrected(self, features: Features) -> Features:
         """The features with the first columns as they are expected to be."""
         if not self._corrections:
             return features
-        found = features.copy()
+        corrected = features.copy()
         for column, correction in enumerate(self._corrections):
-            found[:, column] += correction.predict(features)
-        return found
+            corrected[:, column] += correction.predict(features)
+        return corrected
 
     def penalty(self, features: Features) -> Vector:
-        """log(probability that the candidate does not spill much), shape (n,), as
-        `ValidityFilter.penalty`; of features before any correction."""
+        """log(probability that the candidate does not spill much), shape (n,).
+
+        As `ValidityFilter.penalty`, of features before any correction.
+        """
         return self._spills.penalty(features)

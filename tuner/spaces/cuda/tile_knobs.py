@@ -253,7 +253,7 @@ class CudaTileSketch:
     def _footprints(self) -> dict[TileShape, Footprint]:
         """Of every tile that fits a block."""
         footprints = {shape: self.footprint(shape) for shape in self._shapes()}
-        return {shape: taken for shape, taken in footprints.items() if taken.fault is None}
+        return {shape: block for shape, block in footprints.items() if block.fault is None}
 
     def _shapes(self) -> Iterator[TileShape]:
         depths = self._depths()

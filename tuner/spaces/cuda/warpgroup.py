@@ -10,7 +10,7 @@ whole, is as fast to multiply from and three times slower to fill. Sources: PTX 
 "Asynchronous Warpgroup Level Matrix Instructions"; "Strides" there for the layout.
 
 The rows of the product are points of all axes along which only the left operand moves,
-taken together in groups of eight neighbours along the last of them: for a convolution,
+taken together in groups of eight adjacent ones along the last of them: for a convolution,
 pixels of all images. What is copied is what the left operand reads there, so that an
 implicit matrix product needs no box and no stride of its own.
 """
@@ -335,7 +335,7 @@ class CudaWarpgroupNest(AccumulatorNest):
         ]
 
     def _store(self) -> None:
-        """A warpgroup's threads share its strip: each writes neighbouring elements, as
+        """A warpgroup's threads share its strip: each writes adjacent elements, as
         rows are aligned for that."""
         self.share_store(self.element, THREADS, min(store_width(self.group), PIECE))
 
