@@ -1,63 +1,80 @@
-"""Functions in LLVM's own language, for what TVM has no word for: brought into the
-kernels that call them by their names.
+"""Functions written in LLVM IR, for what TVM's IR cannot express.
 
-A name says all that its function does. Where several kernels of one library have the
-same, the linker keeps one.
+A pass calls such a function by its name and, unless it is one of `FIXED_FUNCTIONS`,
+leaves its text as an attribute of the kernel. Before code generation the text is put
+beside the kernels that call it. Functions of one name have one text: where several
+kernels of a library define the same, the linker keeps one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
-from tuner.spaces.cpu.amx import REGISTERS
 from tuner.target.target import LINE_BYTES
 
-DOT_BFLOAT16 = "tuner_dot_bfloat16x16"
-NOTHING = "tuner_nothing"
-FENCE = "tuner_fence"
-_SHAPES, _STREAM = "tuner_amx_", "tuner_stream_"
-_DOT_BFLOAT16 = f"""
+_DEFINITIONS = "tuner.llvm_functions"  # the attribute of a kernel: texts by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlvmFunction:
+    name: str
+    text: str  # LLVM IR that defines it
+
+
+DOT_BFLOAT16 = LlvmFunction(
+    name="tuner_dot_bfloat16x16",
+    text="""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-define weak_odr hidden <16 x float> @{DOT_BFLOAT16}(<16 x float> %sums, <32 x i16> %one, <32 x i16> %other) alwaysinline {{
-  %a = bitcast <32 x i16> %one to <32 x bfloat>
-  %b = bitcast <32 x i16> %other to <32 x bfloat>
+define weak_odr hidden <16 x float> @tuner_dot_bfloat16x16(<16 x float> %sums, <32 x i16> %left, <32 x i16> %right) alwaysinline {
+  %a = bitcast <32 x i16> %left to <32 x bfloat>
+  %b = bitcast <32 x i16> %right to <32 x bfloat>
   %added = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %a, <32 x bfloat> %b)
   ret <16 x float> %added
-}}
-"""  # noqa: E501
+}
+""",  # noqa: E501
+)
 # The assembly is empty. Because it may do what LLVM does not see it stays in its loop,
 # once an iteration; that it always returns and touches no memory that LLVM knows of
 # lets values live in registers across it.
-_NOTHING = f"""
-define weak_odr hidden void @{NOTHING}() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {{
+NO_OPERATION = LlvmFunction(
+    name="tuner_nothing",
+    text="""
+define weak_odr hidden void @tuner_nothing() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {
   call void asm sideeffect "", ""() nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
   ret void
-}}
-"""  # noqa: E501
-_STREAMING_STORE = """
+}
+""",  # noqa: E501
+)
+_NON_TEMPORAL_STORE = """
 define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwaysinline {{
   store <{lanes} x {element}> %values, ptr %to, align {align}, !nontemporal !0
   ret void
 }}
 !0 = !{{i32 1}}
 """
-# LLVM orders only what is stored as ever by it; what x86 has for the strongest fence,
-# mfence or a locked instruction, waits until what goes past the caches is written too
-# (Intel's Software Developer's Manual, volume 3, write combining).
-_FENCE = f"""
-define weak_odr hidden void @{FENCE}() alwaysinline {{
+# LLVM orders ordinary stores by it. What x86 has for the strongest fence, mfence or a
+# locked instruction, also waits for non-temporal stores (Intel's Software Developer's
+# Manual, volume 3, write combining).
+FENCE = LlvmFunction(
+    name="tuner_fence",
+    text="""
+define weak_odr hidden void @tuner_fence() alwaysinline {
   fence seq_cst
   ret void
-}}
-"""
+}
+""",
+)
+FIXED_FUNCTIONS = (DOT_BFLOAT16, NO_OPERATION, FENCE)
 # ldtilecfg takes 64 bytes: palette 1, from byte 16 two bytes a register for those of
 # its rows, from byte 48 one for its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
 # XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).
-_SHAPE_REGISTERS = """
+_CONFIGURE_AMX = """
 @{name}_shapes = weak_odr hidden constant [64 x i8] c"{shapes}", align 64
 @{name}_asked = weak_odr hidden global i8 0
 declare i64 @syscall(i64, ...)
@@ -77,72 +94,73 @@ configure:
 """
 
 
-def amx_shapes(row_bytes: list[int], rows: list[int]) -> str:
-    """The function that gives AMX's registers their shapes, asking for them in a
-    process' first call; void, without arguments."""
-    return _SHAPES + bytes([*row_bytes, *rows]).hex()
+def amx_configuration(row_bytes: Sequence[int], rows: Sequence[int]) -> LlvmFunction:
+    """The function that configures AMX's tile registers; void, without arguments.
+
+    In a process' first call it also asks the kernel of the system for them. `row_bytes`
+    and `rows` give the shape of each register.
+    """
+    data = bytearray(64)
+    data[0] = 1
+    for register, (width, height) in enumerate(zip(row_bytes, rows, strict=True)):
+        data[16 + 2 * register], data[48 + register] = width, height
+    name = f"tuner_amx_{bytes([*row_bytes, *rows]).hex()}"
+    shapes = "".join(f"\\{value:02X}" for value in data)
+    return LlvmFunction(name=name, text=_CONFIGURE_AMX.format(name=name, shapes=shapes))
 
 
-def shapes_amx(name: str) -> bool:
-    return name.startswith(_SHAPES)
+def non_temporal_store(dtype: str, vector_lanes: int) -> LlvmFunction:
+    """The function that stores a vector past the caches; void, of an address and the vector.
+
+    The address must be a multiple of the vector's size, or of a cache line if that is
+    less. `dtype`: float32 or float64.
+    """
+    element, size = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
+    name = f"tuner_stream_{dtype}x{vector_lanes}"
+    return LlvmFunction(
+        name=name,
+        text=_NON_TEMPORAL_STORE.format(
+            name=name,
+            lanes=vector_lanes,
+            element=element,
+            align=min(vector_lanes * size, LINE_BYTES),
+        ),
+    )
 
 
-def streaming_store(dtype: str, lanes: int) -> str:
-    """The function that stores a vector past the caches, where it begins at a multiple
-    of its size or of a cache line; void, of an address and the vector. `dtype`: float32
-    or float64."""
-    return f"{_STREAM}{dtype}x{lanes}"
+def with_definitions(function: tirx.PrimFunc, functions: Iterable[LlvmFunction]) -> tirx.PrimFunc:
+    """The kernel with the texts of functions that it calls, for `bring_in_functions`."""
+    texts = _definitions(function) | {called.name: called.text for called in functions}
+    return function.with_attr(_DEFINITIONS, texts) if texts else function
 
 
 def called_functions(node: Any) -> list[str]:
-    """Names of foreign functions that are called below the node, each once."""
-    found: dict[str, None] = {}
+    """Names of the foreign functions that are called below the node, each once."""
+    names: dict[str, None] = {}
 
     def note(call: tvm.ir.Call) -> None:
         if call.args and isinstance(call.args[0], tvm.ir.StringImm):
-            found[str(call.args[0].value)] = None
+            names[str(call.args[0].value)] = None
 
     structural_walk(node, (tvm.ir.Call, note))
-    return list(found)
+    return list(names)
 
 
 def bring_in_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the text of each of these functions beside the kernel that calls it."""
+    """The module with the text of each LLVM function beside the kernel that calls it."""
+    fixed = {function.name: function.text for function in FIXED_FUNCTIONS}
     functions = {}
     for name, function in mod.functions.items():
-        body = function.body
-        for wanted in called_functions(body):
-            text = _text(wanted)
-            if text is not None:
-                body = tirx.AttrStmt(
-                    tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), body
-                )
+        texts, body = fixed | _definitions(function), function.body
+        for called in called_functions(body):
+            if called in texts:
+                text = tvm.ir.StringImm(texts[called])
+                zero = tirx.const(0, "int32")
+                body = tirx.AttrStmt(zero, "pragma_import_llvm", text, body)
         functions[name] = function if body is function.body else function.with_body(body)
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _text(name: str) -> str | None:
-    if name == NOTHING:
-        return _NOTHING
-    if name == DOT_BFLOAT16:
-        return _DOT_BFLOAT16
-    if name == FENCE:
-        return _FENCE
-    if name.startswith(_STREAM):
-        return _streaming_store(name)
-    if not shapes_amx(name):
-        return None
-    sizes = bytes.fromhex(name.removeprefix(_SHAPES))
-    data = bytearray(64)
-    data[0] = 1
-    for register in range(REGISTERS):
-        data[16 + 2 * register], data[48 + register] = sizes[register], sizes[REGISTERS + register]
-    return _SHAPE_REGISTERS.format(name=name, shapes="".join(f"\\{value:02X}" for value in data))
-
-
-def _streaming_store(name: str) -> str:
-    dtype, lanes = name.removeprefix(_STREAM).split("x")
-    element, size = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
-    return _STREAMING_STORE.format(
-        name=name, lanes=lanes, element=element, align=min(int(lanes) * size, LINE_BYTES)
-    )
+def _definitions(function: tirx.PrimFunc) -> dict[str, str]:
+    texts = function.attrs.get(_DEFINITIONS) if function.attrs is not None else None
+    return {str(name): str(text) for name, text in (texts or {}).items()}

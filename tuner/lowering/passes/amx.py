@@ -19,7 +19,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from tuner.lowering.llvm_functions import amx_shapes, called_functions, shapes_amx
+from tuner.lowering.llvm_functions import (
+    LlvmFunction,
+    amx_configuration,
+    called_functions,
+    with_definitions,
+)
 from tuner.lowering.passes.dots import element
 from tuner.spaces.cpu.amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESTS
@@ -66,9 +71,14 @@ def use_tile_registers(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
 
 
 def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    configurations: dict[str, LlvmFunction] = {}
+
     def replaced(loop: tirx.For, *, from_zero: bool = False) -> tirx.Stmt:
-        found = _sum(loop)
-        return loop if found is None else found.statement(from_zero)
+        sums = _sum(loop)
+        if sums is None:
+            return loop
+        configurations[sums.configuration.name] = sums.configuration
+        return sums.statement(from_zero)
 
     def from_zeros(statements: tirx.SeqStmt) -> tirx.Stmt:
         """What starts from zeros in memory starts from zeros in registers."""
@@ -83,7 +93,8 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
     body = structural_map(
         structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced)
     )
-    return function.with_body(_configured(body))
+    configured = function.with_body(_Configured(frozenset(configurations)).statement(body))
+    return with_definitions(configured, configurations.values())
 
 
 # --- one sum
@@ -116,7 +127,7 @@ class _Sum:
         return int(self.inner[0].extent) // self.rows, int(self.inner[1].extent)
 
     @property
-    def shapes(self) -> str:
+    def configuration(self) -> LlvmFunction:
         """The function that gives the registers their shapes: of sums, of the factor
         that lanes share, of the other one."""
         lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
@@ -125,7 +136,7 @@ class _Sum:
             columns[register] = words
         for register in self._wide:
             rows[register] = words
-        return amx_shapes([WORD_BYTES * count for count in columns], rows)
+        return amx_configuration([WORD_BYTES * count for count in columns], rows)
 
     @property
     def _narrow(self) -> range:
@@ -169,7 +180,7 @@ class _Sum:
         )
         for loop in (one for one in reversed(self.steps) if one is not parts):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
-        shape = tirx.Evaluate(tirx.call_extern("void", self.shapes))
+        shape = tirx.Evaluate(tirx.call_extern("void", self.configuration.name))
         return tirx.SeqStmt([shape, *before, step, *after])
 
     def _products(self, which: tirx.Var) -> Iterator[tirx.Stmt]:
@@ -290,57 +301,62 @@ def _sets(statement: tirx.Stmt) -> bool:
 # ------------------------------------------------------------------------------
 
 
-def _configured(statement: tirx.Stmt) -> tirx.Stmt:
-    """The registers shaped once before the outermost loop, or in each task of the
-    threads', instead of before each sum. What follows a sum in no loop, up to the next
-    sum, is done before they are released: its own statements are among that."""
-    if isinstance(statement, tirx.SeqStmt):
-        parts: list[list[tirx.Stmt]] = []
-        for one in statement.seq:
-            if parts and _shapes(parts[-1][0]) and not _wanted(one):
-                parts[-1].append(one)
-            else:
-                parts.append([one])
+@dataclass(frozen=True)
+class _Configured:
+    """Configures the registers once before the outermost loop, or in each task of the
+    thread pool, instead of before each sum."""
+
+    functions: frozenset[str]  # names of the functions that configure them
+
+    def statement(self, statement: tirx.Stmt) -> tirx.Stmt:
+        """What follows a sum in no loop, up to the next sum, is done before the
+        registers are released: its own statements are among that."""
+        if isinstance(statement, tirx.SeqStmt):
+            parts: list[list[tirx.Stmt]] = []
+            for part in statement.seq:
+                if parts and self._configures(parts[-1][0]) and not self._called(part):
+                    parts[-1].append(part)
+                else:
+                    parts.append([part])
+            return tirx.SeqStmt(
+                [
+                    self._around(tirx.SeqStmt(part))
+                    if self._configures(part[0])
+                    else self.statement(*part)
+                    for part in parts
+                ]
+            )
+        if isinstance(statement, tirx.For) and any(
+            loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)
+        ):
+            body, notes = self.statement(statement.body), statement.annotations
+            return tirx.For(
+                statement.loop_var,
+                statement.min,
+                statement.extent,
+                statement.kind,
+                body,
+                annotations=notes,
+            )
+        return self._around(statement) if self._called(statement) else statement
+
+    def _around(self, statement: tirx.Stmt) -> tirx.Stmt:
+        """A nest with the registers configured before it, and released after."""
+        (name,) = self._called(statement)  # it has one sum
+        bare = structural_map(statement, (tirx.SeqStmt, self._without_configuring))
         return tirx.SeqStmt(
-            [
-                _shaped(tirx.SeqStmt(part)) if _shapes(part[0]) else _configured(*part)
-                for part in parts
-            ]
+            [tirx.Evaluate(tirx.call_extern("void", name)), bare, _call("tilerelease")]
         )
-    if isinstance(statement, tirx.For) and any(
-        loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)
-    ):
-        body, notes = _configured(statement.body), statement.annotations
-        return tirx.For(
-            statement.loop_var,
-            statement.min,
-            statement.extent,
-            statement.kind,
-            body,
-            annotations=notes,
-        )
-    return _shaped(statement) if _wanted(statement) else statement
 
+    def _without_configuring(self, statements: tirx.SeqStmt) -> tirx.Stmt:
+        return _sequence([part for part in statements.seq if not self._configures(part)])
 
-def _shaped(statement: tirx.Stmt) -> tirx.Stmt:
-    """A nest with the registers shaped before it, and released after."""
-    (wanted,) = _wanted(statement)  # it has one sum
-    bare = structural_map(
-        statement,
-        (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])),
-    )
-    return tirx.SeqStmt(
-        [tirx.Evaluate(tirx.call_extern("void", wanted)), bare, _call("tilerelease")]
-    )
+    def _called(self, statement: tirx.Stmt) -> list[str]:
+        """The functions that configure registers below the statement, each once."""
+        return [name for name in called_functions(statement) if name in self.functions]
 
-
-def _wanted(statement: tirx.Stmt) -> list[str]:
-    """The functions that shape registers below the statement, each once."""
-    return [name for name in called_functions(statement) if shapes_amx(name)]
-
-
-def _shapes(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.Evaluate) and bool(_wanted(statement))
+    def _configures(self, statement: tirx.Stmt) -> bool:
+        return isinstance(statement, tirx.Evaluate) and bool(self._called(statement))
 
 
 def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:

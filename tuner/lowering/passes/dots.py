@@ -155,7 +155,7 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
         own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
         return tirx.BufferStore(
             store.buffer,
-            tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared),
+            tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16.name, sums, own, shared),
             at,
         )
     shared = tirx.reinterpret(

@@ -13,7 +13,12 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
-from tuner.lowering.llvm_functions import FENCE, streaming_store
+from tuner.lowering.llvm_functions import (
+    FENCE,
+    LlvmFunction,
+    non_temporal_store,
+    with_definitions,
+)
 from tuner.target.target import LINE_BYTES
 
 STREAM = "tuner_stream"  # the attribute around a block's store
@@ -26,8 +31,11 @@ def stream_stores(mod: tvm.IRModule) -> tvm.IRModule:
     not begin at a multiple of its size is stored as ever."""
     functions = {}
     for name, function in mod.functions.items():
-        replaced = _Streaming(function.body).replaced()
-        functions[name] = function if replaced is None else function.with_body(replaced)
+        streaming = _Streaming(function.body)
+        replaced = streaming.replaced()
+        if replaced is not None:
+            function = with_definitions(function.with_body(replaced), streaming.called)
+        functions[name] = function
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -35,7 +43,8 @@ class _Streaming:
     """Of one function's body."""
 
     def __init__(self, body: tirx.Stmt) -> None:
-        self._body, self._analyzer, self._found = body, Analyzer(), False
+        self._body, self._analyzer = body, Analyzer()
+        self.called: set[LlvmFunction] = set()
         structural_walk(body, (tirx.Bind, self._know))
 
     def _know(self, bound: tirx.Bind) -> None:
@@ -45,7 +54,7 @@ class _Streaming:
     def replaced(self) -> tirx.Stmt | None:
         """None where nothing is to go past the caches."""
         body = structural_map(self._body, (tirx.AttrStmt, self._marked))
-        if not self._found:
+        if not self.called:
             return None if body.same_as(self._body) else body
         return structural_map(
             structural_map(body, (tirx.For, _fenced_turns)), (tirx.AttrStmt, _fenced_whole)
@@ -75,10 +84,11 @@ class _Streaming:
             or known.base * itemsize % aligned
         ):
             return store
-        self._found = True
         element = tirx.BufferLoad(store.buffer, [*store.indices[:-1], at.base])
-        name = streaming_store(str(store.buffer.dtype), lanes)
-        return tirx.Evaluate(tirx.call_extern("void", name, tirx.address_of(element), store.value))
+        function = non_temporal_store(str(store.buffer.dtype), lanes)
+        self.called.add(function)
+        address = tirx.address_of(element)
+        return tirx.Evaluate(tirx.call_extern("void", function.name, address, store.value))
 
 
 def _is_one(stride: tvm.ir.PrimExpr) -> bool:
@@ -112,4 +122,4 @@ def _fenced(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _fence() -> tirx.Stmt:
-    return tirx.Evaluate(tirx.call_extern("void", FENCE))
+    return tirx.Evaluate(tirx.call_extern("void", FENCE.name))

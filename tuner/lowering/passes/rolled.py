@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
-from tuner.lowering.llvm_functions import NOTHING
+from tuner.lowering.llvm_functions import NO_OPERATION
 
 ROLL = "tuner_roll"  # the annotation
 
@@ -32,5 +32,5 @@ def keep_rolled(mod: tvm.IRModule) -> tvm.IRModule:
 def _kept(loop: tirx.For) -> tirx.Stmt:
     if ROLL not in loop.annotations:
         return loop
-    body = tirx.SeqStmt([loop.body, tirx.Evaluate(tirx.call_extern("void", NOTHING))])
+    body = tirx.SeqStmt([loop.body, tirx.Evaluate(tirx.call_extern("void", NO_OPERATION.name))])
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
