@@ -27,8 +27,8 @@ def carry_out(page: str, folder: Path) -> tuple[Path, list[str]]:
     for name in SOURCE:
         ignored = shutil.ignore_patterns("__pycache__", "tables")
         shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
-    for name in ("conftest.py", "pyproject.toml", "docs/openapi.json"):
-        (root / name).parent.mkdir(exist_ok=True)
+    for name in ("conftest.py", "pyproject.toml", "docs/reference/openapi.json"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     edited = []
     for language, path, text in blocks((ROOT / "docs/how-to" / page).read_text()):
