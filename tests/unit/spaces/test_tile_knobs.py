@@ -154,3 +154,15 @@ def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None
     (found,) = sketch.reads
     assert [mode.value for mode in sketch.copy_values(found)] == values
     check(workload, configs=6)
+
+
+@pytest.mark.parametrize(
+    ("extent", "factors"),
+    [(7, [7]), (8, [1, 2, 4]), (9, [1, 9]), (11, [1]), (12, [1, 2, 4])],
+)
+def test_a_reduction_is_unrolled_by_what_divides_it(extent: int, factors: list[int]) -> None:
+    """As a whole where it is short, and may be where nothing else divides it."""
+    space = space_of(parse_spec(f"matmul:M=32,N=32,K={extent}"), EIGHT, threads=1)
+    sketch = space.sketches["C:tile_j"][0]
+    assert isinstance(sketch, TileSketch)
+    assert sketch.unroll_values() == [(0, factor) for factor in factors]

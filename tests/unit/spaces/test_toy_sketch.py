@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import how_to
+from tests.support import how_to
 
 pytestmark = pytest.mark.slow
 

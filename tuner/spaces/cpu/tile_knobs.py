@@ -49,9 +49,10 @@ CACHE_BLOCKS = (
 # one of them has fetched
 MIN_BLOCK = 4
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
-SHORT_REDUCTION = (
-    7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
-)
+# Iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them.
+SHORT_REDUCTION = 7
+UNROLL_FACTORS = (1, 2, 4)  # iterations of a longer axis in an unrolled body
+LONGEST_INDIVISIBLE = 9  # axis that is unrolled as a whole where no factor divides it
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MOST_UNREAD = 2  # elements of a padded copy for each that is read
 MAX_EXPANSION = (
@@ -339,8 +340,12 @@ class TileSketch:
         return [*sorted(near), extent] if extent >= 64 else [extent]
 
     def unroll_values(self) -> list[tuple[int, int]]:
-        """(innermost reduction axis, iterations of it unrolled). A short axis is
-        unrolled as a whole: the compiler would do so anyway."""
+        """(innermost reduction axis, iterations of it unrolled).
+
+        A short axis is unrolled as a whole: the compiler would do so anyway. A slightly
+        longer one that no factor divides, as the 9 iterations of a 3x3 window, may be
+        unrolled as a whole, because it could not be unrolled otherwise.
+        """
         axes = self.group.anchor.reduce_axes
         walked = [
             (position, axis)
@@ -349,13 +354,12 @@ class TileSketch:
         ]
         values = []
         for position, axis in walked:
+            factors = [factor for factor in UNROLL_FACTORS if axis.extent % factor == 0]
             if axis.extent <= SHORT_REDUCTION:
-                values.append((position, axis.extent))
-            else:
-                whole = (axis.extent,) if axis.extent == 9 else ()
-                values += [
-                    (position, factor) for factor in (1, 2, 4, *whole) if axis.extent % factor == 0
-                ]
+                factors = [axis.extent]
+            elif axis.extent <= LONGEST_INDIVISIBLE and factors == [1]:
+                factors.append(axis.extent)
+            values += [(position, factor) for factor in factors]
         return values or [(len(axes) - 1, 1)]
 
     def copy_values(self, found: Access) -> list[CopyMode]:
