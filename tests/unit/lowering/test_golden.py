@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.targets import GOLDEN_COVE
 from tuner.lowering.compiler import compile_stored, program_text
 from tuner.lowering.schedule import schedule, stored
 from tuner.spaces.by_target import space_of
@@ -40,6 +41,38 @@ CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "transpose_odd": ("transpose:M=37,N=41", {"sketch": "Y:turn_j_i", "Y.turn_j_i.register": (16,
     16)}),
 }  # fmt: skip
+
+
+# Families that depend on instructions or on an algorithm: all knobs at their defaults
+# but for those given.
+FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
+    "amx_int8": ("matmul:M=32,N=32,K=64,dtype=int8", {"sketch": "C:amx_j"}),
+    "amx_bfloat16": ("matmul:M=32,N=32,K=64,dtype=bfloat16", {"sketch": "C:amx_j"}),
+    "amx_bf16x3": (
+        "matmul:M=32,N=32,K=64,numerics=fast",
+        {"sketch": "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j"},
+    ),
+    "dp4_int8": ("matmul:M=8,N=32,K=64,dtype=int8", {"sketch": "C:fours_j"}),
+    "dp2_bfloat16": ("matmul:M=8,N=32,K=64,dtype=bfloat16", {"sketch": "C:pairs_j"}),
+    "rfactor": ("matmul:M=4,N=8,K=65536", {"sketch": "Cprf:tile_j+Crf:tile_j"}),
+    "winograd": (
+        "conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1,numerics=fast",
+        {"sketch": "Yuwin:tile_k+Yvwin:tile_c+Ymwin:tile_k+Ywin:tile_k"},
+    ),
+    "polyphase": (
+        "conv2d_transpose:N=1,H=6,W=6,CI=8,CO=32,KH=3,KW=3,stride=2",
+        {"sketch": "Yph:tile_k+Y:tile_k"},
+    ),
+    "fully_unrolled": ("conv2d:N=1,H=3,W=3,CI=1,CO=1,KH=2,KW=2", {"sketch": "straight"}),
+    "gather": ("embedding:V=100,D=64,N=16", {"sketch": "Y:tile_d"}),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scheduled_modules_of_each_family(name: str, golden: Callable[[str, str], None]) -> None:
+    spec, config = FAMILIES[name]
+    program = space_of(parse_spec(spec), GOLDEN_COVE, 2).program(config)
+    golden(f"cpu_{name}.tvmscript", program_text(program, "kernel") + "\n")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -162,7 +162,7 @@ def test_the_model_sees_what_is_written_where() -> None:
         {name: units[TERM_NAMES.index(name)] for name in TERM_NAMES}
         for units in units_of(rows, TERMS)
     )
-    assert through["written_l1"] > 0 and not through["streamed"]
-    assert not past["written_l1"] and not past["written_l2"]
-    assert past["streamed"] == pytest.approx(4 * 2048 * 2048 / 16, rel=1e-5)
+    assert through["written_beyond_l1"] > 0 and not through["non_temporal_stores"]
+    assert not past["written_beyond_l1"] and not past["written_beyond_l2"]
+    assert past["non_temporal_stores"] == pytest.approx(4 * 2048 * 2048 / 16, rel=1e-5)
     assert past["beyond_l1"] < through["beyond_l1"]
