@@ -72,21 +72,21 @@ def fast(spec: str) -> str:
 def split_sketches(space: TargetSpace[Any]) -> dict[str, int]:
     """Places of the sketches with three products, by the name of the one that sums them."""
     return {
-        one.name.rsplit(":", 1)[1]: place
-        for place, one in enumerate(space.space.combinations)
-        if f"{SUFFIX}:" in one.name
+        combination.name.rsplit(":", 1)[1]: index
+        for index, combination in enumerate(space.space.combinations)
+        if f"{SUFFIX}:" in combination.name
     }
 
 
 def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     """`count` points of each of these sketches, of those that fit."""
     points = space.space.sample(np.random.default_rng(zlib.crc32(seed.encode())), 4000)
-    found: list[Config] = []
+    chosen: list[Config] = []
     for row in split_sketches(space).values():
         own = (space.space.config(point) for point in points[points[:, 0] == row])
-        found += islice((config for config in own if fits(space, config)), count)
-    assert len(found) == count * len(split_sketches(space))
-    return found
+        chosen += islice((config for config in own if fits(space, config)), count)
+    assert len(chosen) == count * len(split_sketches(space))
+    return chosen
 
 
 def fits(space: TargetSpace[Any], config: Config) -> bool:
@@ -110,10 +110,10 @@ def test_it_comes_after_the_sum_itself_and_is_summed_on_tensor_cores_alone(spec:
         space_of(parse_spec(spec), HOPPER, 1),
     )
     assert space.space.combinations[: len(strict.space.combinations)] == strict.space.combinations
-    found = split_sketches(space)
-    assert found and found.keys() <= {"mma", "warpgroup"}
+    sketches = split_sketches(space)
+    assert sketches and sketches.keys() <= {"mma", "warpgroup"}
     older = split_sketches(space_of(parse_spec(fast(spec)), parse_target("cuda:sm_80"), 1))
-    assert older.keys() == found.keys() - {"warpgroup"}
+    assert older.keys() == sketches.keys() - {"warpgroup"}
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -179,12 +179,12 @@ def test_kernels_are_right_thread_by_thread(
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins"
     )
-    arguments = [one.name for one in arguments_of(workload.expression)]
+    arguments = [argument.name for argument in arguments_of(workload.expression)]
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(candidates.space, points, f"threads {spec}"):
             module = unpacked(candidates.compile(config).code)
-            assert [one.name for one in (*module.inputs, *module.outputs)] == arguments, (
+            assert [argument.name for argument in (*module.inputs, *module.outputs)] == arguments, (
                 "as callers know them"
             )
             check(runner, candidates, config, tmp_path)

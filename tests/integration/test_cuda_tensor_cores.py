@@ -68,8 +68,10 @@ def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
     assert not any(
-        ":mma" in one.name
-        for one in space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
+        ":mma" in combination.name
+        for combination in space_of(
+            parse_spec(spec), parse_target("cuda:sm_90"), 1
+        ).space.combinations
     )
 
 
@@ -152,14 +154,16 @@ def test_every_way_to_copy_is_right_thread_by_thread(
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
     target = parse_target("cuda:sm_80")
     space = space_of(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target, 1)
-    sketch = next(one for (one,) in space.sketches.values() if isinstance(one, CudaMmaSketch))
+    sketch = next(
+        sketch for (sketch,) in space.sketches.values() if isinstance(sketch, CudaMmaSketch)
+    )
     for config in configs(space, 12, "shared"):
         tile, stages = sketch.block.of(config), sketch.pipelining.of(config).stages
         try:
-            taken = cuda_kernels(space.program(config), target, "k").launches[0].shared_bytes
+            used = cuda_kernels(space.program(config), target, "k").launches[0].shared_bytes
         except IllegalSchedule:
             continue
-        assert taken <= sketch.footprint(tile, stages).shared_bytes, config
+        assert used <= sketch.footprint(tile, stages).shared_bytes, config
 
 
 @pytest.mark.parametrize("sketch", ["mma", "warpgroup"])
