@@ -60,20 +60,30 @@ class Param:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
+    """An operator that users call by name: `name:PARAMETER=value,...`.
+
+    `program` and `pieces` are templates. In them `@{p}` is the value of parameter `p`
+    or the piece `p`; `@{p|a|b}` is `a` where `p` is true, else `b`; `@{p=v|a|b}` is `a`
+    where `p` is `v`, else `b`. These names are defined too: `sum` (dtype of a sum),
+    `wide` (float32 or float64), `lowest` (the least value of the dtype), `value` (the
+    function `act` of X[i, j]), `main` (the tensor before bias and activation), and
+    `epilogue` (the stages of bias and activation).
+    """
+
     name: str
     about: str
     params: tuple[Param, ...]
     program: str  # template of the notation
     dtypes: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16")
-    pieces: Mapping[str, str] = field(
-        default_factory=dict
-    )  # further templates, by the name they are called in the program
+    # further templates, by the name that the program calls them
+    pieces: Mapping[str, str] = field(default_factory=dict)
     result: str = "Y"  # of the output, for the bias and activation stages
     channel: str = ""  # iterator the bias runs over
     divides: tuple[tuple[str, str], ...] = ()  # (a, b): a must divide b
-    windows: tuple[
-        tuple[str, str], ...
-    ] = ()  # (input extent, kernel extent): the kernel must fit the padded input
+    # (input extent, kernel extent): the kernel must fit the padded input
+    windows: tuple[tuple[str, str], ...] = ()
+    # whether `pad` must be less than a window's reach, so that no window is all padding
+    pads_less_than_window: bool = False
 
     def param(self, name: str) -> Param:
         for param in self.params:
@@ -119,7 +129,7 @@ class Operator:
                 raise WorkloadError(
                     f"{message}; use a smaller kernel or more padding", parameter=kernel
                 )
-            if "pool" in self.name and pad >= reach:
+            if self.pads_less_than_window and pad >= reach:
                 raise WorkloadError(
                     f"pad={pad} must be smaller than the window, which reaches over {reach}",
                     parameter="pad",
@@ -130,11 +140,11 @@ class Operator:
             and act is not None
             and act not in INTEGER_ACTIVATIONS
         ):
-            known = [
+            allowed = [
                 choice for choice in self.param("act").choices if choice in INTEGER_ACTIVATIONS
             ]
             raise WorkloadError(
-                f"act={act} has no integer form; integers take {', '.join(map(str, known))}",
+                f"act={act} has no integer form; integers take {', '.join(map(str, allowed))}",
                 parameter="act",
             )
 

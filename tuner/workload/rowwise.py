@@ -46,6 +46,7 @@ MAX_POOL2D = Operator(
     params=(*POOLED, dtype(*ARITHMETIC)),
     pieces=POOL_PIECES,
     windows=(("H", "KH"), ("W", "KW")),
+    pads_less_than_window=True,
     program="""
 kernel max_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   Y[@{at}] max= X[@{read}] else @{lowest} @{over}
@@ -57,6 +58,7 @@ AVG_POOL2D = Operator(
     params=(*POOLED, flag("count_include_pad", "divide by the whole window", True), dtype(*FLOAT)),
     pieces=POOL_PIECES,
     windows=(("H", "KH"), ("W", "KW")),
+    pads_less_than_window=True,
     program="""
 kernel avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   T[@{at}] += X[@{read}] else 0 @{over}
