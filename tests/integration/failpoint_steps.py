@@ -20,6 +20,7 @@ from sqlalchemy import func, select, update
 from tests.integration.fleet_job import QUICK, queue_job
 from tests.support.database_samples import LIBRARY, ManualClock, sample_kernel
 from tests.support.search_history import search_past
+from tests.support.targets import host_target
 from tuner.app import imports
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import requeue
@@ -46,7 +47,6 @@ from tuner.measure.assignment import Lane
 from tuner.measure.race import RaceResult
 from tuner.models.workloads import ModelWorkload
 from tuner.settings import load_settings
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Limits as MachineLimits
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
 from tuner.workers.jobs import model_jobs as models
@@ -141,7 +141,7 @@ def kernel_known(database: Database, folder: Path) -> None:
     with database.write() as session:
         session.execute(update(JobRow).values(settings={"improve": False}))
         session.execute(update(TaskRow).values(workload_key=workload.key))
-        new = replace(sample_kernel(session), workload=workload.key, target=detect_cpu().key)
+        new = replace(sample_kernel(session), workload=workload.key, target=host_target().key)
         kernels.promote(session, new)
 
 
@@ -156,11 +156,11 @@ def act_known(database: Database, folder: Path) -> None:
 
 def machine_known(database: Database, folder: Path) -> None:
     with database.write() as session:
-        targets.remember(session, detect_cpu())
+        targets.remember(session, host_target())
 
 
 def presence(database: Database) -> Presence:
-    return Presence(database, detect_cpu(), [LANE])
+    return Presence(database, host_target(), [LANE])
 
 
 def act_beat(database: Database, folder: Path) -> None:
@@ -180,7 +180,7 @@ def act_neighbour(database: Database, folder: Path) -> None:
     """Another machine of a cluster is seen for the first time."""
     told = {
         "name": "another",
-        "target": detect_cpu().key,
+        "target": host_target().key,
         "isolation": "process",
         "lanes": "[]",
         "versions": "{}",
@@ -194,7 +194,7 @@ def act_neighbour(database: Database, folder: Path) -> None:
 
 
 def timeline(database: Database) -> Timeline:
-    return Timeline(database, worker=join(database, detect_cpu(), PLAN), job=only_job(database))
+    return Timeline(database, worker=join(database, host_target(), PLAN), job=only_job(database))
 
 
 def act_timeline(database: Database, folder: Path) -> None:
@@ -235,14 +235,14 @@ def act_ranker(database: Database, folder: Path) -> None:
     with database.read() as session:
         job = jobs.get(session, only_job(database))
     assert (
-        start_of(database, job=job, task=job.tasks[0], op="matmul", target=detect_cpu()).prior
+        start_of(database, job=job, task=job.tasks[0], op="matmul", target=host_target()).prior
         is not None
     )
 
 
 def model_job(database: Database, folder: Path) -> None:
     with database.write() as session:
-        target = targets.remember(session, detect_cpu())
+        target = targets.remember(session, host_target())
         jobs.create(
             session, jobs.NewJob(workloads=(), target=target, threads=1, trials=4, kind=jobs.MODEL)
         )
@@ -269,7 +269,7 @@ def run_waiting(database: Database, folder: Path) -> None:
     workload = parse_spec(SPEC)
     with database.write() as session:
         key = workloads.remember(session, workload, to_document(workload))
-        target = targets.remember(session, detect_cpu())
+        target = targets.remember(session, host_target())
         artifacts.remember(session, sha256=given, size_bytes=6, kind="input")
         kernel = kernels.promote(
             session, replace(sample_kernel(session), workload=key, target=target, artifact=LIBRARY)
@@ -283,7 +283,7 @@ def act_run(database: Database, folder: Path) -> None:
             update(RunRow).values(lease_expires_at=session.now() - timedelta(seconds=1))
         )
     options = RunOptions(
-        artifacts=folder / "artifacts", target=detect_cpu().key, cores=(0,), owner="step"
+        artifacts=folder / "artifacts", target=host_target().key, cores=(0,), owner="step"
     )
     RunServer(database, options).serve_one()
 
@@ -309,7 +309,7 @@ def act_prune(database: Database, folder: Path) -> None:
 
 def act_import(database: Database, folder: Path) -> None:
     """A record of another tool that won its race becomes the kernel."""
-    workload, target = parse_spec(SPEC), detect_cpu()
+    workload, target = parse_spec(SPEC), host_target()
     with database.read() as session:
         incumbent = kernels.find_promoted(session, workload.key, target.key, 1)
     if incumbent is not None:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.targets import host_target
 from tuner.db import jobs, targets, workloads
 from tuner.db.engine import Database, open_database
-from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.messages import Limits
 from tuner.workers.jobs.options import LEASE_S
 from tuner.workers.jobs.orchestrator import JobReport, OrchestratorOptions, run_job
@@ -35,7 +35,7 @@ def queue_job(
     strategy: str = "random",
     threads: int = 1,
 ) -> str:
-    target = detect_cpu()
+    target = host_target()
     with database.write() as session:
         targets.remember(session, target)
         found = [parse_spec(spec) for spec in specs]

@@ -19,10 +19,10 @@ import pytest
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.support.cluster import Head, running_head, wait_until_joined, worker
 from tests.support.fleet_records import assert_complete, assert_computes, recorded
+from tests.support.targets import host_target
 from tuner.db import events, jobs, workers
 from tuner.db.engine import Database
 from tuner.measure.outcome import Timed
-from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
 from tuner.workers.fleet import session
 from tuner.workers.fleet.channel import Child, spawn
@@ -56,7 +56,7 @@ def host_plan(name: str, address: str) -> HostPlan:
         lanes=here.lanes,
         builder_cores=here.builder_cores,
         alternates=here.alternates,
-        target=detect_cpu().key,
+        target=host_target().key,
         versions=versions(),
         labels={},
         storage="",

@@ -12,6 +12,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
+from tests.support.targets import host_target
 from tuner.app.export import chosen_kernels
 from tuner.app.imports import import_database
 from tuner.app.kernel import Kernel
@@ -21,12 +22,11 @@ from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.importers.records import RECORDS, WORKLOADS
 from tuner.settings import Settings
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import from_document
 
 pytestmark = pytest.mark.slow
 
-MACHINE = detect_cpu()
+MACHINE = host_target()
 ROWS, DEPTH, COLUMNS = 24, 64, 48
 
 

@@ -15,6 +15,7 @@ from benchmarks.models import nets
 from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
 from tests.support.archives import unpack
+from tests.support.targets import host_target
 from tuner.app.models import export_model, submit_model
 from tuner.db import artifacts, events, jobs, targets
 from tuner.db.engine import Database
@@ -22,7 +23,6 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.model_library import Model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
@@ -46,7 +46,7 @@ def test_a_model_is_tuned_within_its_budget_and_exported(
 ) -> None:
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
     model = Model(content=content, shapes={}, graph=import_model(content))
-    settings, target = settings_in(tmp_path, 4), detect_cpu()
+    settings, target = settings_in(tmp_path, 4), host_target()
     job = submit_model(database, [model], target, settings)
     assert len(job.tasks) == 3
     report = run_here(database, job.id, tmp_path)
@@ -71,7 +71,7 @@ def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(
         digest = store.put(content)
         with database.write() as session:
             artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="model")
-            target = targets.remember(session, detect_cpu())
+            target = targets.remember(session, host_target())
             new = jobs.NewJob(
                 workloads=(),
                 target=target,
@@ -96,7 +96,7 @@ def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
     net = nets.perceptron(rows=2, sizes=(16, 32, 8))
     content = nets.serialized(net)
     options = options_for(
-        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=detect_cpu()
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=host_target()
     )
     with serving(options) as service, service.http(service.key("submit", "read")) as http:
         headers = {"Content-Type": "application/octet-stream"}

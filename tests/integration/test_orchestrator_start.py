@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.postgres import PostgresServer
+from tests.support.targets import host_target
 from tuner.db import workers
 from tuner.db.engine import open_database
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
 from tuner.workers.jobs.timeline import worker_id
 
@@ -33,7 +33,7 @@ def waits_and_serves(
 ) -> list[str]:
     """What it said while the database was away and after it was back."""
     database = open_database(url, busy_timeout_s=0.2)
-    stop, said, target = threading.Event(), list[str](), detect_cpu()
+    stop, said, target = threading.Event(), list[str](), host_target()
     service = Orchestrator(database, target, OrchestratorOptions(artifacts=tmp_path / "artifacts"))
     thread = threading.Thread(
         target=service.serve, args=(stop,), kwargs={"on_error": said.append}, daemon=True

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.targets import host_target
 from tuner.app.portfolio import portfolio_key, rows_checked
 from tuner.app.verify import Retimed, VerificationError, portfolio_of, verify_export
 from tuner.errors import UsageError
@@ -36,7 +37,6 @@ from tuner.runtime.loader import (
 from tuner.runtime.portfolio import Portfolio
 from tuner.settings import Settings
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.rows import member, rows_of
 from tuner.workload.spec import parse_portfolio
 
@@ -48,7 +48,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKernel:
     """Kernels of some schedule for these numbers of rows, as one function; a kernel
     costs 5 and 1 for each row."""
-    family, machine = parse_portfolio(spec), detect_cpu()
+    family, machine = parse_portfolio(spec), host_target()
     rows, kernels = rows_of(family), []
     for extent in extents:
         workload = member(family, extent)
@@ -291,7 +291,7 @@ def test_a_c_program_sees_a_wrong_extent_and_a_missing_feature(
         ["./program"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert said == "0 \n4 rows_apart: M is 41, outside its range 2 to 40\n"
-    (lacking, *_) = detect_cpu().isa
+    (lacking, *_) = host_target().isa
     environment = {"TUNED_CPU_WITHOUT": lacking}
     said = subprocess.run(
         ["./program"],

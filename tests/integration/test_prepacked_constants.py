@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.targets import host_target
 from tuner.app.verify import Retimed, verify_export
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_inputs
@@ -32,7 +33,6 @@ from tuner.runtime.prepack import prepack_from
 from tuner.settings import Settings
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.prepacking import split
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
@@ -52,7 +52,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def compiled(workload: Workload, seed: int = 0, threads: int = 1) -> Compiled:
     """Some candidate of the space that packs a constant ahead."""
-    space, target = space_of(workload, detect_cpu(), threads), detect_cpu()
+    space, target = space_of(workload, host_target(), threads), host_target()
     for point in space.space.sample(np.random.default_rng(seed), 1000):
         program = space.program(space.space.config(point))
         if split(program).prologue is not None:
@@ -61,7 +61,7 @@ def compiled(workload: Workload, seed: int = 0, threads: int = 1) -> Compiled:
 
 
 def exportable(spec: str, seed: int = 0, threads: int = 1) -> ExportKernel:
-    workload, machine = parse_spec(spec), detect_cpu()
+    workload, machine = parse_spec(spec), host_target()
     made, expression = compiled(workload, seed, threads), workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     kernel = ExportKernel(
@@ -129,7 +129,7 @@ def test_candidates_are_right_and_timed_as_all_others(spec: str, tmp_path: Path)
 def test_a_stored_schedule_gives_the_same_code() -> None:
     made = compiled(parse_spec(MATMUL))
     stored = made.schedule
-    assert compile_stored(stored, detect_cpu()) == made.object_code
+    assert compile_stored(stored, host_target()) == made.object_code
     assert (
         stored.prepack is not None
         and prepack_from(json.loads(json.dumps(stored.prepack))) == made.prepack

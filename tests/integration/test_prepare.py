@@ -11,9 +11,9 @@ import pytest
 
 from tests.integration.fleet_job import open_in, queue_job, run_here
 from tests.integration.live_service import options_for, serving
+from tests.support.targets import host_target
 from tuner.db import events, jobs, kernels, trials, workers
 from tuner.db.engine import Database
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.orchestrator import JobReport
 from tuner.workers.jobs.presence import Presence
 from tuner.workers.jobs.revalidation import FEW
@@ -62,7 +62,7 @@ def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(
         database, run_here(database, queue_job(database, [spec], trials=12), tmp_path)
     )
     with serving(
-        options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=detect_cpu())
+        options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=host_target())
     ) as service:
         client, wanted = service.client(), {"op": "matmul", "params": WANTED}
         near = client.lookup(wanted)
@@ -136,7 +136,7 @@ def test_after_another_compiler_the_best_few_are_raced_and_nothing_is_searched(
         workers.join(
             session, workers.NewWorker(versions={**here.versions, "apache-tvm": "0.1"}, **rows)
         )
-    presence = Presence(database, detect_cpu(), ())
+    presence = Presence(database, host_target(), ())
     presence.join()
     presence.leave()
     with database.read() as session:

@@ -12,13 +12,13 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 
+from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -70,7 +70,7 @@ def run(
     workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     expression = workload.expression
-    library = build(schedule(program, "kernel").mod, detect_cpu())
+    library = build(schedule(program, "kernel").mod, host_target())
     outputs = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)
@@ -89,7 +89,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=3, kind="normal")
     want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
-    space = space_of(workload, detect_cpu(), threads)
+    space = space_of(workload, host_target(), threads)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
     programs: list[tuple[object, Program]] = (
         [("default", default_program(workload))] if threads == 1 else []
@@ -106,7 +106,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("spec", {spec.partition(":")[0]: spec for spec in SPECS}.values())
 def test_at_most_two_in_a_hundred_configs_are_illegal(spec: str) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), host_target(), 1)
     illegal: Counter[str] = Counter()
     for point in space.space.sample(np.random.default_rng(1), LEGALITY_SAMPLES):
         try:

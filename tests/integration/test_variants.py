@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.targets import host_target
 from tuner.app.race import PLAN
 from tuner.app.variants import Levels, checked_levels
 from tuner.errors import UsageError
@@ -25,10 +26,9 @@ from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
-MACHINE = detect_cpu()
+MACHINE = host_target()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(

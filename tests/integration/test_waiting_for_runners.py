@@ -17,9 +17,10 @@ import pytest
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.live_service import options_for, serving, wait_for
 from tests.support.database_samples import ManualClock, sample_target
+from tests.support.targets import host_target
 from tuner.db import jobs, runners, targets, workers, workloads
 from tuner.db.engine import Database, open_database
-from tuner.target.detect import detect_cpu, parse_target
+from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
 from tuner.workers.jobs.presence import Presence
@@ -152,7 +153,7 @@ def test_a_runner_that_joins_serves_what_waited_for_it_and_nothing_else(tmp_path
     """The machine that joins is this one; before it there is only a machine of another
     name, which leaves the job alone."""
     database = open_in(tmp_path)
-    other, here = sample_target("another machine"), detect_cpu()
+    other, here = sample_target("another machine"), host_target()
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
     job, gpu = (
         queue_job(database, ["matmul:M=16,N=16,K=16"], trials=3),

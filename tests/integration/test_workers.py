@@ -18,11 +18,11 @@ import pytest
 
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
 from tests.support.fleet_records import assert_complete, assert_computes, descendants, recorded
+from tests.support.targets import host_target
 from tuner.db import events, jobs, kernels, lanes, workloads
 from tuner.db import workers as worker_rows
 from tuner.db.engine import Database
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed
-from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
 from tuner.workers.fleet import machine
 from tuner.workers.fleet.calibration import LEARNED
@@ -209,7 +209,7 @@ def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: P
     )
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
     stop, errors = threading.Event(), list[str]()
-    service = Orchestrator(database, detect_cpu(), options)
+    service = Orchestrator(database, host_target(), options)
     thread = threading.Thread(
         target=service.serve, args=(stop,), kwargs={"on_error": errors.append}
     )
@@ -266,7 +266,7 @@ def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(
     fleet: Callable[[Limits], Fleet],
 ) -> None:
     running = fleet(Limits(run_timeout_s=1.5))
-    target = detect_cpu()
+    target = host_target()
     endless = RayMeasurer(
         running,
         Problem(workload=parse_spec("matmul:M=2048,N=2048,K=1024"), target=target, threads=1),

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 
 from tests.property.expressions import expressions
+from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
 from tuner.lowering.arguments import state_arguments
 from tuner.lowering.importers.lift_fusion import guarded
@@ -28,7 +29,6 @@ from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.groups import Group, RowGroup, groups
 from tuner.spaces.rewrite.stages import inlined
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression, Stage, reads
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.keys import workload_key
@@ -92,7 +92,7 @@ def test_groups_partition_the_stages_each_after_what_it_reads(expression: Expres
 def computed(
     expression: Expression, program: Program, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    target = tvm.target.Target(dict(detect_cpu().tvm))
+    target = tvm.target.Target(dict(host_target().tvm))
     library = tvm.tirx.build(state_arguments(schedule(program, "kernel").mod), target=target)
     held = {}
     for name in expression.outputs:
@@ -116,7 +116,7 @@ class Sampled:
         want, magnitude = evaluate_with_magnitude(expression, arrays)
         workload = workload_from_expression(expression)
         seed = zlib.crc32(workload_key(expression).encode())
-        space = space_of(workload, detect_cpu(), threads=1 + seed % 2)
+        space = space_of(workload, host_target(), threads=1 + seed % 2)
         configs = [
             space.space.config(point)
             for point in space.space.sample(np.random.default_rng(seed), CONFIGS)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.expressions import programs
+from tests.support.targets import ZEN5
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import workload_from_notation
 
@@ -21,7 +21,7 @@ TOLD = 20  # beyond the second plan
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(programs(extents=(1, 3, 8, 31)))
 def test_every_program_can_be_searched(text: str) -> None:
-    space = space_of(workload_from_notation(text, {}), detect_cpu(), 1)
+    space = space_of(workload_from_notation(text, {}), ZEN5, 1)
     searcher = searcher_for(space, strategy="annealing", seed=0)
     conditions, rng = Conditions(lane="cpu:0", isolation="none"), np.random.default_rng(0)
     asked: list[bytes] = []

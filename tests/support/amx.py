@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.target.detect import detect_cpu
+from tests.support.targets import host_target
 
-HERE = detect_cpu()
+HERE = host_target()
 TARGET = replace(
     HERE,
     tvm={"kind": "llvm", "mcpu": "sapphirerapids"},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.target.detect import detect_cpu
+from tests.support.targets import host_target
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.spec import parse_spec
 
-PROBLEM = Problem(workload=parse_spec("matmul:M=24,N=16,K=20"), target=detect_cpu(), threads=1)
+PROBLEM = Problem(workload=parse_spec("matmul:M=24,N=16,K=20"), target=host_target(), threads=1)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from tests.property.blocks import run
+from tests.support.targets import ZEN5
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.workload import Workload
 
 # Narrow vectors make tiny extents exercise every path.
-NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
+NARROW = replace(ZEN5, vector_bytes=16, vector_registers=16)
 
 
 def check(workload: Workload, configs: int) -> None:

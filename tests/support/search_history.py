@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tests.support.database_samples import ManualClock
+from tests.support.targets import ZEN5
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.db import jobs, leases, targets, trials, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 
 
@@ -23,7 +23,7 @@ def queue(
             workloads.remember(session, parse_spec(spec), to_document(parse_spec(spec)))
             for spec in specs
         )
-        target = targets.remember(session, detect_cpu())
+        target = targets.remember(session, ZEN5)
         new = jobs.NewJob(workloads=keys, target=target, threads=threads, trials=100)
         job, _ = jobs.create(session, new)
     if not claimed:
@@ -44,7 +44,7 @@ def search_past(
     """A job whose trials are recorded."""
     job, lease = queue(database, spec, threads=threads)
     assert lease is not None
-    space = space_of(parse_spec(spec), detect_cpu(), threads)
+    space = space_of(parse_spec(spec), ZEN5, threads)
     points = np.unique(space.space.sample(np.random.default_rng(1), count), axis=0)
     rows = featurizer(space)(points)
     with database.write() as session:

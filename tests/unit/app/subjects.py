@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.support.targets import host_target
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.runtime.link import runtime_sources
 from tuner.runtime.toolchain import Toolchain
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 SPEC = "elementwise:M=8,N=128,act=relu"
@@ -21,7 +21,7 @@ RELU = "y[i] = x[i] > 0 ? x[i] : 0;"
 def relu_kernel(body: str = RELU) -> ExportKernel:
     """Y = max(X, 0) on 8×128 float32 for this machine; `body` computes element i of
     1024, on pointers x and y."""
-    workload, machine = parse_spec(SPEC), detect_cpu()
+    workload, machine = parse_spec(SPEC), host_target()
     text = (
         '#include "tvm_abi.h"\n'
         '__attribute__((visibility("default")))\n'

@@ -14,6 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
+from tests.support.targets import host_target
 from tuner.app.models import export_family, export_model, submit_model
 from tuner.app.models_batch import Batch, family_of
 from tuner.app.verify import Retimed, verify_export
@@ -26,7 +27,6 @@ from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library, ShapeError
 from tuner.settings import Settings, load_settings
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 from tuner.workload.spec import to_document
@@ -60,7 +60,7 @@ def measured(target: Target) -> Target:
 
 def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
     """The default schedule of each of its workloads as the promoted kernel."""
-    target, store = detect_cpu(), ArtifactStore(settings.artifacts)
+    target, store = host_target(), ArtifactStore(settings.artifacts)
     for one in workloads_of(model.graph):
         made = compile_kernel(
             workload=one.workload,
@@ -101,10 +101,10 @@ def test_a_model_is_exported_and_verified(
 ) -> None:
     model, out = small(), tmp_path / "out"
     with pytest.raises(ModelUnfinished, match="has no kernel yet"):
-        export_model(database, model, detect_cpu(), settings, out, "small", signing_key=None)
+        export_model(database, model, host_target(), settings, out, "small", signing_key=None)
     assert not out.exists()
     promote_defaults(database, model, settings)
-    tuned = export_model(database, model, detect_cpu(), settings, out, "small", signing_key=None)
+    tuned = export_model(database, model, host_target(), settings, out, "small", signing_key=None)
     assert tuned.max_rel_error <= 1e-4 and tuned.median_s > 0
     y = Library(out / "lib/libsmall.so").function("small_run")(np.ones((2, 16), np.float32))
     np.testing.assert_allclose(y.sum(axis=1), np.ones(2), rtol=1e-5)
@@ -125,7 +125,7 @@ def test_another_models_kernels_are_found_out(
         export_model(
             database,
             replace(model, content=other),
-            detect_cpu(),
+            host_target(),
             settings,
             out,
             "small",
@@ -150,7 +150,7 @@ def test_one_function_serves_a_range_of_batches(
     net, out, target = (
         nets.perceptron(rows=2, sizes=(16, 10)),
         tmp_path / "out",
-        measured(detect_cpu()),
+        measured(host_target()),
     )
     content = with_batch(net)
     family = family_of(content, {}, Batch(name="batch", low=1, high=9), target)
@@ -181,7 +181,7 @@ def test_a_model_whose_rows_are_not_apart_is_found_out(
     net, out, target = (
         nets.perceptron(rows=2, sizes=(16, 16)),
         tmp_path / "out",
-        measured(detect_cpu()),
+        measured(host_target()),
     )
     next(node for node in net.graph.node if node.op_type == "Softmax").attribute[0].i = 0
     family = family_of(with_batch(net), {}, Batch(name="batch", low=2, high=7), target)
@@ -201,7 +201,7 @@ def test_a_batch_has_to_come_first() -> None:
     net.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "batch"
     with pytest.raises(UsageError, match="'y' has shape"):
         family_of(
-            net.SerializeToString(), {}, Batch(name="batch", low=1, high=4), measured(detect_cpu())
+            net.SerializeToString(), {}, Batch(name="batch", low=1, high=4), measured(host_target())
         )
 
 
@@ -209,7 +209,7 @@ def test_a_models_job_has_its_kernels_and_their_calls(
     database: Database, settings: Settings
 ) -> None:
     model = small()
-    job = submit_model(database, [model], detect_cpu(), settings)
+    job = submit_model(database, [model], host_target(), settings)
     assert job.kind == jobs.MODEL and len(job.tasks) == 2
     assert sum(job.settings["calls"].values()) == len(model.graph.nodes)
     assert ArtifactStore(settings.artifacts).get(job.settings["model"]) == model.content

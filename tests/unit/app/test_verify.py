@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_machine import REASON
+from tests.support.targets import host_target
 from tests.unit.app.subjects import relu_kernel
 from tuner.app.verify import Retimed, VerificationError, verify_export, workload_of
 from tuner.errors import UsageError, WorkloadError
@@ -27,7 +28,6 @@ from tuner.export.manifest import verify_hashes
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -99,7 +99,7 @@ def test_another_machines_instructions_are_named(tmp_path: Path) -> None:
     lacking = next(
         name
         for name in ("amx-int8", "avx512vp2intersect", "avxvnniint8", "sse4a")
-        if name not in detect_cpu().isa
+        if name not in host_target().isa
     )
     export_library([replace(relu_kernel(), isa=(lacking,))], tmp_path / "kit", "kit")
     (verdict,) = verify_export(tmp_path / "kit", SETTINGS).functions

@@ -14,7 +14,7 @@ from benchmarks.kernels.allowance import allowance
 from benchmarks.kernels.contest import Case
 from benchmarks.kernels.log import Log, run
 from benchmarks.kernels.report import Row, from_line, geometric_mean, markdown, picture, to_line
-from tuner.target.detect import detect_cpu
+from tests.support.targets import ZEN5
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec
 
@@ -45,7 +45,7 @@ def machine() -> Target:
         for size in (1 << 14, 1 << 28)
     )
     return replace(
-        detect_cpu(),
+        ZEN5,
         isa=("avx512f", "avx512vnni"),
         vector_bytes=64,
         cores=2,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.targets import ZEN5
 from tuner.app.jobs import requeue, submit
 from tuner.db import leases, trials
 from tuner.db.engine import Database, open_database
@@ -19,7 +20,6 @@ from tuner.db.errors import LeaseHeld
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 SPEC = "matmul:M=32,N=32,K=32"
@@ -39,7 +39,7 @@ def job(database: Database) -> Job:
     made = submit(
         database,
         [parse_spec(SPEC)],
-        detect_cpu(),
+        ZEN5,
         load_settings({"trials": 7, "seconds": 60.0}).values,
     )
     conditions = Conditions(lane="cpu:1", isolation="none")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.targets import ZEN5
 from tuner.app.jobs import submit
 from tuner.db import leases, trials
 from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
 from tuner.spaces.core.space import Config
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 HOSTILE = "</pre><script>alert(1)</script>"
@@ -33,9 +33,7 @@ def database(home: Path) -> Iterator[Database]:
 def job(database: Database) -> str:
     """Thirty trials, some of which failed with a hostile text."""
     specs = [parse_spec("matmul:M=32,N=32,K=32"), parse_spec("softmax:M=8,N=8")]
-    made = submit(
-        database, specs, detect_cpu(), load_settings({"trials": 30, "seconds": 60.0}).values
-    )
+    made = submit(database, specs, ZEN5, load_settings({"trials": 30, "seconds": 60.0}).values)
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
         _, lease = leases.claim(session, made.id, owner="test")

@@ -21,7 +21,6 @@ from tuner.cost_model.model import Features
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points, Value
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec
 
@@ -35,13 +34,13 @@ SPECS = (
 )
 
 
-WIDE = replace(detect_cpu(), vector_bytes=64, vector_registers=32)
+WIDE = replace(ZEN5, vector_bytes=64, vector_registers=32)
 
 
 def described(
     spec: str, count: int = 300, target: Target | None = None
 ) -> tuple[TargetSpace[Any], Points, Features]:
-    space = space_of(parse_spec(spec), target or detect_cpu(), 1)
+    space = space_of(parse_spec(spec), target or ZEN5, 1)
     points = space.space.sample(np.random.default_rng(1), count)
     return space, points, featurizer(space)(points)
 
@@ -61,7 +60,7 @@ def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
     """Half of it in double would take longer and change nothing."""
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), ZEN5, 1)
     points = space.space.sample(np.random.default_rng(1), 100)
     for number, name in enumerate(space.sketches):
         for table in tables(space, name):
@@ -165,7 +164,7 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
     threads: int, alike: bool
 ) -> None:
     """It compiles to the same code, unless threads share the copy that is made first."""
-    space = space_of(parse_spec("matmul:M=24,N=32,K=16"), detect_cpu(), threads)
+    space = space_of(parse_spec("matmul:M=24,N=32,K=16"), ZEN5, threads)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
 
     def row(**knobs: Value) -> Features:
@@ -268,7 +267,7 @@ def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
     """Of a product of 1024, by knobs of its operands and blocks, on a machine that
     reads so fast beyond its second cache."""
     target = replace(
-        detect_cpu(),
+        ZEN5,
         l1d_bytes=48 << 10,
         l2_bytes=1 << 20,
         vector_bytes=32,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tvm
 
+from tests.support.targets import host_target
 from tuner.lowering.compiler import compile_program, compile_stored
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
-TARGET = detect_cpu()
+TARGET = host_target()
 WORKLOAD = parse_spec("batch_norm:N=2,H=3,W=5,C=4,layout=NCHW")
 SPACE = space_of(WORKLOAD, TARGET, threads=1)
 KERNEL = compile_program(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import workload_from_notation
@@ -27,7 +27,7 @@ MAPS = [
 @pytest.mark.parametrize("text", MAPS)
 def test_inside_and_outside(text: str) -> None:
     workload = workload_from_notation(text, {})
-    space = space_of(workload, detect_cpu(), threads=1)
+    space = space_of(workload, ZEN5, threads=1)
     inputs = make_inputs(workload.expression, seed=3)
     want = evaluate(workload.expression, inputs)["Y"]
     for point in space.space.sample(np.random.default_rng(0), 5):

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from tvm.runtime import tensor
 
 from tests.property.blocks import run
+from tests.support.targets import host_target
 from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_kernel
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
@@ -26,7 +26,7 @@ from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
 WIDE = replace(
-    detect_cpu(),
+    host_target(),
     tvm={"kind": "llvm", "mcpu": "znver4"},
     isa=("avx2", "avx512bf16", "avx512bw", "avx512vnni"),
     vector_bytes=64,
@@ -129,7 +129,7 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
 def test_kernels_of_integers_are_right_to_the_last_bit(
     given: str, pairs: bool, threads: int
 ) -> None:
-    own = detect_cpu()
+    own = host_target()
     if pairs:
         own = replace(own, isa=tuple(sorted(set(own.isa) - {"avx512vnni", "avxvnni"})))
     workload = made(given)
@@ -161,7 +161,7 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
             atol=2**-7,
             err_msg=str(config),
         )
-    if "avx512bf16" not in detect_cpu().isa:
+    if "avx512bf16" not in host_target().isa:
         pytest.skip("programs agree; kernels of them need a CPU with products of bfloat16")
     for config in configs:
         got = tensor(np.zeros(want.shape, numpy_dtype(workload.expression.tensor(name).dtype)))

@@ -10,13 +10,13 @@ import pytest
 import tvm
 from tvm.s_tir import Schedule, meta_schedule
 
+from tests.support.targets import host_target
 from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.lowering.metaschedule import RECORDS, WORKLOADS, Record, database, scheduled_script
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
-MACHINE = detect_cpu()
+MACHINE = host_target()
 
 
 def compiled(spec: str, seed: int = 3) -> Compiled:

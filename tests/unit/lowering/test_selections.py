@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import output_of
 from tuner.lowering.module import module
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import workload_from_notation
@@ -39,7 +39,7 @@ def workload(value: str) -> Workload:
 
 
 def check(problem: Workload, branches: bool) -> None:
-    space = space_of(problem, detect_cpu(), threads=1)
+    space = space_of(problem, ZEN5, threads=1)
     sketch = space.space.combinations[0]
     program = space.program(
         {"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs}

@@ -13,6 +13,7 @@ import pytest
 import tvm
 from tvm import tirx
 
+from tests.support.targets import host_target
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.cpu.calibration import units_of
 from tuner.cost_model.cpu.cycles import TERM_NAMES
@@ -23,10 +24,9 @@ from tuner.lowering.passes.non_temporal import STREAM, stream_stores
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
-SMALL = replace(detect_cpu(), l2_bytes=1024)  # holds nothing of what tests can compute
+SMALL = replace(host_target(), l2_bytes=1024)  # holds nothing of what tests can compute
 SIXTEEN = replace(
     SMALL, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, vector_bytes=64, vector_registers=32
 )

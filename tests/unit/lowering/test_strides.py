@@ -9,10 +9,10 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
+from tests.support.targets import host_target
 from tuner.lowering.compiler import build
 from tuner.lowering.passes.strides import pick_neighbours
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
-from tuner.target.detect import detect_cpu
 
 FIRST = 3
 
@@ -57,7 +57,7 @@ def test_elements_are_picked_from_whole_loads(apart: int, lanes: int, dtype: str
     assert max(first for first, _, _ in made) + lanes - 1 == FIRST + apart * (lanes - 1)
     given = np.arange(FIRST + apart * (lanes - 1) + 1).astype(dtype)
     got = tvm.runtime.tensor(np.zeros(lanes, dtype))
-    build(mod, detect_cpu())["kernel"](tvm.runtime.tensor(given), got)
+    build(mod, host_target())["kernel"](tvm.runtime.tensor(given), got)
     np.testing.assert_array_equal(got.numpy(), given[FIRST::apart])
 
 

@@ -16,6 +16,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 import tuner
+from tests.support.targets import host_target
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.errors import IllegalSchedule, UsageError
 from tuner.lowering.compiler import compile_stored
@@ -23,7 +24,6 @@ from tuner.lowering.template import TemplateSpace, resolve
 from tuner.measure.outcome import Timed
 from tuner.search.domain import Domain
 from tuner.spaces.core.template import Knobs
-from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason
 
 ROOT = Path(tuner.__file__).parent.parent
@@ -92,7 +92,7 @@ def test_configs_are_applied_to_a_fresh_program_each(space: TemplateSpace) -> No
 
 
 def test_the_stored_schedule_replays_without_the_template(space: TemplateSpace) -> None:
-    target = detect_cpu()
+    target = host_target()
     for config in ({"tile_j": (4, 4), "order": (0, 2, 1)}, {}):
         compiled = space.compile(config, target, "kernel")
         assert compile_stored(compiled.schedule, target) == compiled.object_code
@@ -101,9 +101,9 @@ def test_the_stored_schedule_replays_without_the_template(space: TemplateSpace) 
 
 def test_refusals_of_tvm_are_illegal_schedules() -> None:
     space = TemplateSpace(product(), sometimes_illegal)
-    space.compile({"reduction_in_parallel": 0, "idle": 2}, detect_cpu(), "kernel")
+    space.compile({"reduction_in_parallel": 0, "idle": 2}, host_target(), "kernel")
     with pytest.raises(IllegalSchedule, match="sometimes_illegal"):
-        space.compile({"reduction_in_parallel": 1, "idle": 1}, detect_cpu(), "kernel")
+        space.compile({"reduction_in_parallel": 1, "idle": 1}, host_target(), "kernel")
 
 
 def test_templates_that_are_no_space_are_refused(space: TemplateSpace) -> None:

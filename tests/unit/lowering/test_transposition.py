@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.runtime import tensor
 from tvm_ffi import structural_map
 
+from tests.support.targets import host_target
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import schedule
@@ -16,7 +17,6 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import TransposeInRegisters
 from tuner.spaces.program.program import Block, Program
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, DType, Read, Tensor, Var
 from tuner.workload.spec import parse_spec
 
@@ -61,7 +61,7 @@ def copy_of(rows: int, lanes: int, dtype: DType, columns: int = 0) -> Program:
 def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> None:
     given = np.arange(2 * rows * lanes).reshape(2, rows, lanes).astype(dtype)
     got = tensor(np.zeros((2, lanes, rows), dtype))
-    compiled = compile_program(copy_of(rows, lanes, dtype), detect_cpu(), "kernel")
+    compiled = compile_program(copy_of(rows, lanes, dtype), host_target(), "kernel")
     compiled.generated["kernel"](tensor(given), got)
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
 
@@ -72,7 +72,7 @@ def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> N
 def test_vectors_that_do_not_divide_the_columns_end_with_them(columns: int, lanes: int) -> None:
     given = np.arange(2 * 6 * columns).reshape(2, 6, columns).astype(np.float32)
     got = tensor(np.zeros((2, columns, 6), np.float32))
-    compile_program(copy_of(6, lanes, "float32", columns), detect_cpu(), "kernel").generated[
+    compile_program(copy_of(6, lanes, "float32", columns), host_target(), "kernel").generated[
         "kernel"
     ](tensor(given), got)
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
@@ -112,7 +112,7 @@ def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffl
     ],
 )
 def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: bool) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), host_target(), 1)
     points = space.space.sample(np.random.default_rng(3), 200)
     configs = [space.space.config(point) for point in points]
     packing = [

@@ -17,6 +17,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
+from tests.support.targets import host_target
 from tuner.app.models_profile import profile
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
@@ -26,7 +27,6 @@ from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.workload import Workload
 
 MODELS = {
@@ -39,7 +39,7 @@ MODELS = {
 
 def compiled(workload: Workload, seed: int | None) -> ExportKernel:
     """The default schedule, or that of a random config."""
-    target = detect_cpu()
+    target = host_target()
     space = space_of(workload, target, 1).space
     config = None if seed is None else space.config(space.sample(np.random.default_rng(seed), 1)[0])
     symbol = f"kernel_{workload.key[:16]}"
@@ -76,7 +76,7 @@ def compiled(workload: Workload, seed: int | None) -> ExportKernel:
 def exported(
     graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str
 ) -> ModuleType:
-    kernel = model_kernel(graph, kernels, detect_cpu(), 1, f"run_{name}", ModelNumbers())
+    kernel = model_kernel(graph, kernels, host_target(), 1, f"run_{name}", ModelNumbers())
     export_library([kernel], directory, name)
     spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
     assert spec is not None and spec.loader is not None
@@ -122,7 +122,7 @@ def test_where_a_models_time_goes() -> None:
     graph = read_graph(nets.serialized(nets.perceptron(rows=64, sizes=(512, 512, 8))), {})
     kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
     x = np.ones((64, 512), np.float32)
-    shares = profile(graph, kernels, detect_cpu(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
+    shares = profile(graph, kernels, host_target(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
     assert {share.workload.key for share in shares} == set(kernels)
     assert sum(share.calls for share in shares) == len(graph.nodes)
     assert shares[0].workload.expression.flops == max(

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.amx import TARGET
+from tests.support.targets import ZEN5
 from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.features import TERMS, WIDTH, featurizer
 from tuner.cost_model.history import Prior
@@ -20,7 +21,6 @@ from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Combination, Knob, Points, Space
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
 
@@ -34,7 +34,7 @@ PRIOR = Prior()
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), ZEN5, 1)
     domain, features = Domain(space.space), featurizer(space)
     found = alternatives(domain, features, PRIOR, seed=3)
     least = PRIOR.log_cycles(features(domain.sample(np.random.default_rng(0), 4000))).min()
@@ -120,7 +120,7 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     "spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"]
 )
 def test_a_space_of_few_points_has_few(spec: str) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), ZEN5, 1)
     domain = Domain(space.space)
     found = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
     assert found.shape[1] == len(space.space.knobs) and len(found) <= min(3, domain.size)

@@ -9,10 +9,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from tests.support.targets import host_target
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Program
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.reference import Arrays, error_bound, evaluate_with_magnitude, max_rel_error
@@ -24,7 +24,7 @@ def output_of(program: Program, expression: Expression, inputs: Arrays) -> NDArr
     (name,) = expression.outputs
     tensor = expression.tensor(name)
     got = tvm.runtime.empty(tensor.shape, tensor.dtype)
-    compile_program(program, detect_cpu(), "kernel").generated["kernel"](
+    compile_program(program, host_target(), "kernel").generated["kernel"](
         *map(tvm.runtime.tensor, inputs.values()), got
     )
     output: NDArray[Any] = got.numpy()
@@ -46,7 +46,7 @@ def check_programs(workload: Workload, programs: Iterable[Program]) -> None:
 def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
     """Of a workload with one output, on this machine; what is no number must be none in both."""
     inputs = make_inputs(workload.expression, seed=5, kind=kind)
-    space = space_of(workload, detect_cpu(), threads=1)
+    space = space_of(workload, host_target(), threads=1)
     with np.errstate(all="ignore"):
         want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
     (name,) = workload.expression.outputs

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
@@ -21,13 +22,12 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Block
 from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import bounds
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, Scalar, reads, substitute
 from tuner.workload.spec import parse_spec
 
 # So little that the second cache holds nothing of what tests can compute; as many lanes
 # as there are on the machine they run on.
-SMALL = replace(detect_cpu(), l1d_bytes=512, l2_bytes=1024)
+SMALL = replace(ZEN5, l1d_bytes=512, l2_bytes=1024)
 SIXTEEN = replace(SMALL, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
 
 

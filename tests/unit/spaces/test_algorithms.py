@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.algorithm import ALONE_SUFFIX
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 LITTLE = "softmax:M=16,N=64"
 
 
 def offered(spec: str, threads: int) -> list[str]:
-    space = space_of(parse_spec(spec), detect_cpu(), threads).space
+    space = space_of(parse_spec(spec), ZEN5, threads).space
     return [sketch.name for sketch in space.combinations if ALONE_SUFFIX in sketch.name]
 
 
@@ -39,7 +39,7 @@ def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, foun
     "spec", [LITTLE, "matmul:M=15,N=18,K=33", "dense:M=4,N=20,K=30,bias=true,act=relu"]
 )
 def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), threads=2)
+    space = space_of(parse_spec(spec), ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(7), 60)
     configs = [space.space.config(point) for point in points]
     alone = [space.program(config) for config in configs if ALONE_SUFFIX in str(config["sketch"])]
@@ -49,7 +49,7 @@ def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
 
 
 def test_an_estimate_knows_who_works_alone() -> None:
-    space = space_of(parse_spec(LITTLE), detect_cpu(), threads=2)
+    space = space_of(parse_spec(LITTLE), ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(1), 200)
     alone = np.array([ALONE_SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     found = featurizer(space)(points)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.support.programs import check
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_kernels
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.liveness import needed_flops
 from tuner.spaces.rewrite.predicates import guarded, operations, share
 from tuner.spaces.rewrite.stages import inlined
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Const, Select, Stage, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
@@ -61,7 +61,7 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
 
 
 def test_where_nothing_counts_estimates_are_numbers() -> None:
-    space = space_of(product("k > 100"), detect_cpu(), threads=1)
+    space = space_of(product("k > 100"), ZEN5, threads=1)
     points = space.space.sample(np.random.default_rng(1), 20)
     assert np.isfinite(featurizer(space)(points)).all()
 

@@ -9,13 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.property.expressions import expressions
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite import rfactor
 from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
 from tuner.spaces.rewrite.rfactor import SUFFIX, rfactored
 from tuner.spaces.rewrite.stages import plainly_named
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Expression, Stage
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
@@ -53,7 +53,7 @@ MANY = (
 def sketches(spec: str, threads: int) -> list[str]:
     return [
         sketch.name
-        for sketch in space_of(parse_spec(spec), detect_cpu(), threads).space.combinations
+        for sketch in space_of(parse_spec(spec), ZEN5, threads).space.combinations
         if SUFFIX in sketch.name
     ]
 
@@ -61,7 +61,7 @@ def sketches(spec: str, threads: int) -> list[str]:
 @pytest.mark.parametrize("spec", FEW)
 def test_kernels_in_parts_compute_the_same(spec: str) -> None:
     workload = parse_spec(spec)
-    space = space_of(workload, detect_cpu(), threads=2)
+    space = space_of(workload, ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(3), 400)
     names = np.array([SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     assert names.any()

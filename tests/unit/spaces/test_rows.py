@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tvm
 
+from tests.support.targets import host_target
 from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 ROWS, COLUMNS = 9, 53
@@ -23,7 +23,7 @@ kernel k(X: f32[{ROWS}, {COLUMNS}]) -> (Y: f32[{ROWS}, {COLUMNS}]) {{
 
 
 def test_divisors_of_rows_may_be_any_number() -> None:
-    space = space_of(workload_from_notation(BY_LARGEST, {}), detect_cpu(), 1)
+    space = space_of(workload_from_notation(BY_LARGEST, {}), host_target(), 1)
     points = np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:6]
     x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
     x *= np.array([2.0**exponent for exponent in (-140, -127, -100, -64, 0, 64, 100, 127)] + [0.0])[
@@ -36,7 +36,7 @@ def test_divisors_of_rows_may_be_any_number() -> None:
         program = space.program(space.space.config(point))
         assert any(block.name.endswith("_scale") for block in program.blocks)
         out = tvm.runtime.tensor(np.full(x.shape, np.nan, np.float32))
-        build(schedule(program, "k").mod, detect_cpu())["k"](tvm.runtime.tensor(x), out)
+        build(schedule(program, "k").mod, host_target())["k"](tvm.runtime.tensor(x), out)
         np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
 
 
@@ -45,20 +45,20 @@ def test_divisors_of_rows_may_be_any_number() -> None:
 )
 def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
     """A square root has an instruction: two configs would compile to the same code."""
-    (sketch,) = space_of(parse_spec(spec), detect_cpu(), 1).space.combinations
+    (sketch,) = space_of(parse_spec(spec), host_target(), 1).space.combinations
     assert any(knob.name.endswith("mathematics") for knob in sketch.knobs) == chosen
 
 
 def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
     text = BY_LARGEST.replace("/ S[i]", "/ (j < 20 ? S[i] : 2)")
-    space = space_of(workload_from_notation(text, {}), detect_cpu(), 1)
+    space = space_of(workload_from_notation(text, {}), host_target(), 1)
     x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
     want = x / np.where(np.arange(COLUMNS) < 20, x.max(axis=1, keepdims=True), np.float32(2))
     for point in np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:4]:
         program = space.program(space.space.config(point))
         assert not any("_divisor" in block.name for block in program.blocks)
         out = tvm.runtime.tensor(np.full(x.shape, np.nan, np.float32))
-        build(schedule(program, "k").mod, detect_cpu())["k"](tvm.runtime.tensor(x), out)
+        build(schedule(program, "k").mod, host_target())["k"](tvm.runtime.tensor(x), out)
         np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
 
 
@@ -75,7 +75,7 @@ def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
 def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
     spec: str, fetched: set[str]
 ) -> None:
-    space = space_of(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), host_target(), 1)
     found: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
         config = space.space.config(point)
@@ -99,5 +99,5 @@ def test_a_stage_is_of_one_group_alone() -> None:
       Y[i, e] = U[i, e] / Z[i]
     }"""
     workload = workload_from_notation(text, {})
-    assert len(space_of(workload, detect_cpu(), 1).algorithm.groups) > 1
+    assert len(space_of(workload, host_target(), 1).algorithm.groups) > 1
     check_kernels(workload, configs=4)

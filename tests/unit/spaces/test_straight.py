@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run
+from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Unroll
 from tuner.spaces.program.program import Program
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -39,7 +39,7 @@ SMALL = [
 
 
 def straight(workload: Workload) -> Program:
-    space = space_of(workload, detect_cpu(), threads=1)
+    space = space_of(workload, ZEN5, threads=1)
     return space.program(space.space.config(space.space.point({"sketch": FULLY_UNROLLED})))
 
 
@@ -91,4 +91,4 @@ def test_it_computes_the_expression(text: str) -> None:
     ],
 )
 def test_of_others_it_is_not_offered(workload: Workload) -> None:
-    assert FULLY_UNROLLED not in space_of(workload, detect_cpu(), threads=1).sketches
+    assert FULLY_UNROLLED not in space_of(workload, ZEN5, threads=1).sketches

@@ -10,20 +10,16 @@ import numpy as np
 import pytest
 
 from tests.support.programs import check
+from tests.support.targets import ZEN5
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Fuse
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, workload_from_notation
 
-EIGHT = replace(
-    detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma")
-)  # lanes of float32
-SIXTEEN = replace(
-    detect_cpu(), vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f")
-)
+EIGHT = replace(ZEN5, vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
+SIXTEEN = replace(ZEN5, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
 
 
 @pytest.mark.parametrize(

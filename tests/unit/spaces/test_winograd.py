@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run
+from tests.support.targets import ZEN5
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.spaces.rewrite.winograd import SUFFIX, winograd
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 
-NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16, isa=())
+NARROW = replace(ZEN5, vector_bytes=16, vector_registers=16, isa=())
 SMALL = "conv2d:N=1,H=4,W=5,CI=2,CO=4,KH=3,KW=3,pad=1,act=relu"
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tests.support.archives import unpack
+from tests.support.targets import host_target
 from tuner.export.manifest import read_manifest
 from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary
 from tuner.runtime.prepack import prepack_from
-from tuner.target.detect import detect_cpu
 from tuner.workers.backends.backend import Packing
 from tuner.workers.backends.cpu_compiler import CpuCandidateCompiler
 from tuner.workers.fleet.build_server import build
@@ -37,7 +37,7 @@ WINNER = Ranked(
 @pytest.fixture(scope="module")
 def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
     folder = tmp_path_factory.mktemp("built")
-    problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=detect_cpu(), threads=1)
+    problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=host_target(), threads=1)
     library = build(
         CpuCandidateCompiler(problem), BuildRequest(number=0, config=None, keep=True), folder
     )
@@ -86,7 +86,7 @@ def test_the_archive_is_an_export_of_one_function(
 def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_path: Path) -> None:
     workload, machine = (
         parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"),
-        detect_cpu(),
+        host_target(),
     )
     compiler = CpuCandidateCompiler(Problem(workload=workload, target=machine, threads=1))
     space = compiler.space.space

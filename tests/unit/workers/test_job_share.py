@@ -14,9 +14,9 @@ from itertools import count, islice
 
 import pytest
 
+from tests.support.targets import host_target
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Candidate, Conditions, Timed, Trial
-from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.handle import DriverLost, Fleet, FleetError, Inbound
 from tuner.workers.fleet.job_share import SharedFleet
 from tuner.workers.fleet.messages import (
@@ -45,7 +45,7 @@ PLAN = FleetPlan(
     limits=Limits(),
     storage="",
 )
-PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=detect_cpu(), threads=1)
+PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=host_target(), threads=1)
 
 
 class Driver(Fleet):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.targets import ZEN5
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs import plausibility
@@ -34,7 +34,7 @@ def trial(seconds: float) -> Trial:
 def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, found: list[Limits]) -> Judge:
     """A judge on a machine that measures these limits when asked again."""
     monkeypatch.setattr(plausibility, "measure_limits", lambda core, seconds: measured)
-    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=LIMITS), threads=1)
+    problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=LIMITS), threads=1)
     return Judge(problem, core=0, on_limits=found.append)
 
 
@@ -73,7 +73,7 @@ def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
     two trials."""
     problem = Problem(
         workload=WORKLOAD,
-        target=replace(detect_cpu(), limits=replace(LIMITS, fma_flops_best=1.6e11)),
+        target=replace(ZEN5, limits=replace(LIMITS, fma_flops_best=1.6e11)),
         threads=1,
     )
     one = Judge(problem, core=0, on_limits=lambda limits: None)
@@ -81,7 +81,7 @@ def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
 
 
 def test_without_limits_nothing_is_judged() -> None:
-    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=None), threads=1)
+    problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=None), threads=1)
     one = Judge(problem, core=0, on_limits=lambda limits: None)
     assert (
         one.judged(trial(1e-12)) == trial(1e-12)
@@ -93,7 +93,7 @@ def test_without_limits_nothing_is_judged() -> None:
 def test_rows_that_no_index_names_are_not_read() -> None:
     """A hundred rows of a table of 4 GB in 2 us: 50 GB/s of them, and of what is written."""
     workload = parse_spec("embedding:N=100,V=1000000,D=1000")
-    problem = Problem(workload=workload, target=replace(detect_cpu(), limits=LIMITS), threads=1)
+    problem = Problem(workload=workload, target=replace(ZEN5, limits=LIMITS), threads=1)
     one = Judge(problem, core=0, on_limits=lambda _: None)
     assert one.judged(trial(2e-6)) == trial(2e-6)
     assert one.fraction(2e-6) == pytest.approx(0.4, rel=1e-3)

@@ -11,12 +11,12 @@ from threading import Thread
 import pytest
 
 from tests.support.isolation_levels import FULL, without
+from tests.support.targets import host_target
 from tuner.measure import runner as processes
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Failed
 from tuner.measure.sandbox.isolation import resolve
 from tuner.measure.sandbox.support import Mechanism, State
-from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.handoff import HandoffMessage, post
 from tuner.workers.fleet.messages import Library, Limits, MeasureRequest, Problem
 from tuner.workers.fleet.runner import Runner
@@ -80,7 +80,7 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
 ) -> None:
     others = tuple(os.sched_getaffinity(0) - set(lane.cores))
     problems = [
-        Problem(workload=parse_spec(f"softmax:M={rows},N=8"), target=detect_cpu(), threads=1)
+        Problem(workload=parse_spec(f"softmax:M={rows},N=8"), target=host_target(), threads=1)
         for rows in (4, 5)
     ]
     before = os.sched_getaffinity(0)
@@ -105,7 +105,7 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
 ) -> None:
     """The answer is what was measured then; a hand-off message that comes late, or about
     something else, changes nothing."""
-    problem = Problem(workload=parse_spec("softmax:M=4,N=8"), target=detect_cpu(), threads=1)
+    problem = Problem(workload=parse_spec("softmax:M=4,N=8"), target=host_target(), threads=1)
     before = os.sched_getaffinity(0)
     runner = Runner(
         lane=lane,

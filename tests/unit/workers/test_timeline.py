@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.fleet_job import queue_job
+from tests.support.targets import ZEN5
 from tuner.db import lanes as lane_queries
 from tuner.db import leases, targets, trials, workers
 from tuner.db.engine import Database, open_database
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
 from tuner.workers.jobs.timeline import Timeline, join
 
@@ -32,7 +32,7 @@ PLAN = FleetPlan(
 def database(tmp_path: Path) -> Iterator[Database]:
     opened = open_database(tmp_path / "timeline.db")
     with opened.write() as session:
-        targets.remember(session, detect_cpu())
+        targets.remember(session, ZEN5)
     yield opened
     opened.close()
 
@@ -52,7 +52,7 @@ def calibrated(
 
 
 def test_a_machine_is_registered_with_the_isolation_it_has(database: Database) -> None:
-    name = join(database, detect_cpu(), PLAN)
+    name = join(database, ZEN5, PLAN)
     with database.read() as session:
         assert workers.get(session, name).isolation == "sealed without files"
 
@@ -79,7 +79,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
                 attempts=1,
                 quarantined=False,
             )
-    timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job=job.id)
+    timeline = Timeline(database, worker=join(database, ZEN5, PLAN), job=job.id)
     timeline.calibrated([calibrated(drained=False)])
     minute = datetime.now(UTC) - timedelta(minutes=1)
     timeline.calibrated([calibrated(drained=True, suspect_since=minute)])
@@ -115,7 +115,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
 
 
 def test_what_an_operator_set_stays(database: Database) -> None:
-    timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job="")
+    timeline = Timeline(database, worker=join(database, ZEN5, PLAN), job="")
     with database.write() as session:
         workers.set_state(session, join_id(database), workers.DRAINING, "moves to another rack")
     for drained in (True, False):

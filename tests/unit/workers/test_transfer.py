@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.database_samples import ManualClock
 from tests.support.search_history import queue, search_past, seconds_of
+from tests.support.targets import ZEN5
 from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.db import cost_models, trials
@@ -19,7 +20,6 @@ from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.search import searcher_for
 from tuner.workers.jobs.transfer import LEAST, Start, start_of
 from tuner.workload.spec import parse_spec
@@ -43,7 +43,7 @@ def start(database: Database, job: Job, spec: str, position: int = 0) -> Start:
     """With time job share still: how long a start may take is no matter of these tests."""
     task = job.tasks[position]
     return start_of(
-        database, job=job, task=task, op=parse_spec(spec).op, target=detect_cpu(), clock=lambda: 0.0
+        database, job=job, task=task, op=parse_spec(spec).op, target=ZEN5, clock=lambda: 0.0
     )
 
 
@@ -63,7 +63,7 @@ def test_other_workloads_teach_an_order_and_give_their_best(
     assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
         "of the same operator first"
     )
-    space = space_of(parse_spec(LARGE), detect_cpu(), 1)
+    space = space_of(parse_spec(LARGE), ZEN5, 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
     assert pairwise_accuracy(found.prior.predict(rows), labels) > 0.75
@@ -78,7 +78,7 @@ def test_a_warm_search_proposes_the_carried_configs_among_its_first(
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
     found = start(database, job, SMALL)
-    space = space_of(parse_spec(SMALL), detect_cpu(), 1)
+    space = space_of(parse_spec(SMALL), ZEN5, 1)
     searcher = searcher_for(
         space, strategy="annealing", seed=0, winners=found.best, prior=found.prior
     )
@@ -96,7 +96,7 @@ def test_a_model_is_stored_once_and_loaded_while_nothing_was_added(
     assert first.prior is not None and second.prior is not None
     assert first.prior.save() == second.prior.save()
     with database.read() as session:
-        stored = cost_models.latest(session, detect_cpu().key, FEATURE_VERSION)
+        stored = cost_models.latest(session, ZEN5.key, FEATURE_VERSION)
     assert stored is not None and stored.blob == first.prior.save() and stored.trained_on > LEAST
 
 
@@ -118,7 +118,7 @@ def test_tasks_of_the_same_job_learn_from_those_in_front(
 ) -> None:
     job, lease = queue(database, SMALL, LARGE)
     assert lease is not None
-    space = space_of(parse_spec(SMALL), detect_cpu(), 1)
+    space = space_of(parse_spec(SMALL), ZEN5, 1)
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
         for number, point in enumerate(
@@ -154,11 +154,11 @@ def test_a_damaged_model_is_trained_again(database: Database, clock: ManualClock
     job, _ = queue(database, LARGE)
     good = start(database, job, LARGE)
     with database.write() as session:
-        stored = cost_models.latest(session, detect_cpu().key, FEATURE_VERSION)
+        stored = cost_models.latest(session, ZEN5.key, FEATURE_VERSION)
         assert stored is not None
         cost_models.save(
             session,
-            target=detect_cpu().key,
+            target=ZEN5.key,
             feature_version=FEATURE_VERSION,
             blob=b"no model",
             trained_on=1,
@@ -182,7 +182,7 @@ def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock
         job=replace(job),
         task=job.tasks[0],
         op="matmul",
-        target=detect_cpu(),
+        target=ZEN5,
         clock=lambda: next(ticks),
     )
     assert found.learned_from == (parse_spec(SMALL).key,)
