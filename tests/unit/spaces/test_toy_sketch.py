@@ -16,11 +16,11 @@ import numpy as np
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
-from tuner.target.detect import detect_cpu
+from tests.support.targets import host_target
 from tuner.workload.spec import parse_spec
 
 workload = parse_spec("matmul:M=8,N=12,K=16")
-space = space_of(workload, detect_cpu(), 1)
+space = space_of(workload, host_target(), 1)
 (knob,) = (knob for knob in space.space.knobs if knob.name == "C.plain.outer_order")
 assert knob.values == ((0, 1), (1, 0))
 configs = [{"sketch": "C:plain", knob.name: value} for value in knob.values]
