@@ -1,5 +1,4 @@
-"""What the C library's allocator does with the arrays of a batch, which are freed and
-wanted again thousands of times."""
+"""Settings of the C library's allocator for arrays that are freed and allocated repeatedly."""
 
 from __future__ import annotations
 

@@ -97,11 +97,11 @@ class Prior:
                 f"another version of the features"
             )
         units = calibration.units_of(features, len(ROUND_COSTS))
-        found = calibration.estimate(units, self._costs)
+        loaded = calibration.estimate(units, self._costs)
         return (
-            found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS
+            loaded - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS
             if self._trees.trained
-            else found
+            else loaded
         )
 
     def _with_shares(self, features: Features, units: Features) -> Features:
@@ -122,9 +122,9 @@ class Prior:
         """Takes up what `save` gave. Raises UsageError for anything else."""
         trees = Ranker(_TREES)
         try:
-            found = json.loads(data)
-            costs = np.array(found["costs"], np.float64)
-            trees.load(b64decode(found["trees"]))
+            loaded = json.loads(data)
+            costs = np.array(loaded["costs"], np.float64)
+            trees.load(b64decode(loaded["trees"]))
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{len(data)} bytes are not the costs of an estimate: {error}"

@@ -157,8 +157,8 @@ class _SmallTrees:
         """Shape (n,); zeros before training."""
         if self._booster is None:
             return np.zeros(len(features), np.float32)
-        found: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32))
-        return found
+        scores: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32))
+        return scores
 
 
 class FailureClassifier(_SmallTrees):

@@ -1,12 +1,12 @@
-"""Points to try first where nothing was measured yet: an estimate's favourite, and what
-it likes nearly as much, made otherwise.
+"""Points to try first where nothing was measured: an estimate's favourite and its rivals.
 
-The favourites of an estimate resemble each other: where it is wrong about what a copy
-or a vectorised loop costs on a machine, none of their times tells. So the best point
-with each other value of each choice (an operand packed or not, one loop vectorised or
-another, a reduction in one block or several) is looked for, and those not far behind
-are tried early. Of several algorithms the best of each is tried however far behind:
-what an estimate knows of one kind of instructions says little about another.
+The favourites of an estimate resemble each other. If it is wrong about what a copy or a
+vectorised loop costs on a machine, their times do not show it. A rival is the best point
+with another value of one choice: an operand packed or not, one loop vectorised or
+another, a reduction in one block or several. Rivals whose estimates are close to the
+favourite's are tried early. Of several algorithms the best point of each is tried, however
+slow its estimate: what an estimate knows of one kind of instructions says little about
+another.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from tuner.spaces.core.space import Knob, Points
 COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
-OPTIONS = AnnealingOptions(
-    chains=192, steps=8
-)  # a twenty-fifth of a plan's: a good point will do, it need not be the best
+# A twenty-fifth of a plan's effort: a good point will do, it need not be the best.
+OPTIONS = AnnealingOptions(chains=192, steps=8)
 REFERENCE = 512  # random points whose estimates set the scale
-# points a look keeps: of equally good ones it then takes the one that a search takes,
-# not the one it met first
+# Points that a look keeps: of equally good ones it then takes the one that a search takes,
+# not the one it met first.
 EQUALS = 8
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
@@ -47,10 +46,11 @@ def alternatives(
     seed: int,
     count: int = COUNT,
 ) -> Points:
-    """The favourite of `prior` and up to `count` points that differ from it in a
-    choice: of several algorithms the best of each, then the most promising; shape (k,
-    knobs). `algorithms`: of each the places of its sketches among the first knob's
-    values.
+    """The favourite of `prior` and up to `count` points that differ from it in a choice.
+
+    Shape (k, knobs). Of several algorithms the best point of each comes first, then the
+    most promising points. `algorithms` has for each algorithm the indices of its
+    combinations among the first knob's values.
     """
     rng = np.random.default_rng((seed, 0))
     reference = domain.sample(rng, REFERENCE)
@@ -58,8 +58,10 @@ def alternatives(
     mean, spread = float(times.mean()), float(times.std()) or 1.0
 
     def best(column: int, values: Sequence[int]) -> _Found:
-        """Of the points with one of these values in the column; far behind all others
-        where none was found."""
+        """The best point with one of these values in the column.
+
+        Where the look meets no such point, its time is far behind all others.
+        """
 
         def score(points: Points) -> Vector:
             apart = _APART * ~np.isin(points[:, column], values)
@@ -88,17 +90,20 @@ def alternatives(
         if value != favourite[column]
     ]
     near = {
-        found
+        candidate
         for column, value in others[:MOST]
-        if (found := best(column, (value,)))[0] < least + BEHIND
+        if (candidate := best(column, (value,)))[0] < least + BEHIND
     }
     points = dict.fromkeys((favourite, *of_each, *(point for _, point in sorted(near))))
     return np.array([*points][: 1 + count], np.int32).reshape(-1, len(knobs))
 
 
 def _kinds(knob: Knob) -> range:
-    """Values that make another kind of nest, not one of another size: all names; the
-    reduction in one block, without sums kept from one block to the next."""
+    """Indices of the values that make another kind of nest, not one of another size.
+
+    These are all words, and the reduction in one block, which keeps no sums from one
+    block to the next.
+    """
     if isinstance(knob.values[0], str):
         return range(len(knob.values))
     if knob.role is KnobRole.REDUCTION_BLOCK:

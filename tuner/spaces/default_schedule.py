@@ -1,5 +1,4 @@
-"""The default schedule: the expression lowered with elementwise stages inlined and
-nothing else done."""
+"""The default schedule: elementwise stages inlined, and nothing else done."""
 
 from __future__ import annotations
 

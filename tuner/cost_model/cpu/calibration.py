@@ -1,9 +1,8 @@
-"""What the terms of the estimated cycles cost on a machine, learned from what was
-measured there on any workloads.
+"""What the terms of the estimated cycles cost on a machine.
 
-A sum of terms with one cost each has few numbers to learn and they mean the same for
-every operator, so a few workloads teach an order of the configs of another
-(docs/search.md has how well).
+The costs are learned from what was measured there on any workloads. A sum of terms with
+one cost each has few numbers to learn, and they mean the same for every operator. So a
+few workloads teach an order of the configs of another (docs/search.md has how well).
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from tuner.cost_model.model import Features
 
 Floats = NDArray[np.float64]
 
-# of the round numbers: a cost e times as high must lessen the mean squared error by the
-# square of this
+# Of the round costs: one e times as high must lessen the mean squared error by the square
+# of this.
 _STIFFNESS = 0.2
 _STEPS = 40
 _ENOUGH = 1e-5  # relative gain of a step below which the costs are learned
-_FLOOR = (
-    1e-6  # of a kernel's estimate relative to the workload's fastest, so that a logarithm exists
-)
+# Of a kernel's estimate relative to the workload's fastest, so that a logarithm exists.
+_FLOOR = 1e-6
 _MOST_ROWS = 1000  # of a workload; more cost time and teach forty numbers nothing
 
 
@@ -45,10 +43,10 @@ def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND_COSTS) -
     for _ in range(_STEPS):
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient)
         moved = logs + np.clip(step, -1.0, 1.0)
-        found = _quadratic(parts, moved, start)
-        if found[0] < error:
-            gain = 1.0 - found[0] / error
-            logs, (error, gradient, curvature) = moved, found
+        trial = _quadratic(parts, moved, start)
+        if trial[0] < error:
+            gain = 1.0 - trial[0] / error
+            logs, (error, gradient, curvature) = moved, trial
             damping = max(damping / 4, 1e-9)
             if gain < _ENOUGH:
                 break
@@ -69,8 +67,8 @@ def units_of(features: Features, terms: int) -> Features:
 
 def estimate(terms: NDArray[np.floating], costs: Floats) -> Floats:
     """log of the estimated cycles, shape (n,)."""
-    found: Floats = np.log(np.maximum(terms @ costs, 1.0))
-    return found
+    logs: Floats = np.log(np.maximum(terms @ costs, 1.0))
+    return logs
 
 
 def _prepared(terms: Floats, labels: Floats) -> tuple[Floats, Floats]:

@@ -1,5 +1,6 @@
-"""A space: all sketches for a workload on a target, their knobs with finite values, and
-points in it as integer vectors.
+"""A space: all sketches for a workload on a target, with their knobs.
+
+Knobs have finite values, and points of the space are integer vectors.
 
 A sketch's knobs are independent: constraints that tie values together (registers,
 divisibility) are built into the values of one knob, a tuple of numbers. So a space's
@@ -114,7 +115,7 @@ class Space:
         """Points of a part of this space, which has fewer values of its knobs, as
         points of this one. Raises UsageError where this one lacks a knob or a value of
         the part."""
-        found = np.zeros((len(points), len(self.knobs)), np.int32)
+        points_here = np.zeros((len(points), len(self.knobs)), np.int32)
         columns = {knob.name: column for column, knob in enumerate(part.knobs)}
         if not set(columns) <= {knob.name for knob in self.knobs}:
             raise UsageError("the space has lost a knob")
@@ -128,8 +129,8 @@ class Space:
                     f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}"
                 )
             index = np.array([knob.values.index(value) for value in values], np.int32)
-            found[:, column] = index[points[:, columns[knob.name]]]
-        return self.canonical(found)
+            points_here[:, column] = index[points[:, columns[knob.name]]]
+        return self.canonical(points_here)
 
     def rank(self, point: NDArray[np.int32]) -> int:
         """The point's number, 0 <= rank < size; sketches in order, then mixed radix

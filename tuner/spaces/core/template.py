@@ -42,11 +42,11 @@ class Knobs:
                 f"at least 1"
             )
         allowed = (
-            found
-            for found in _factors(extent, parts)
-            if innermost is None or found[-1] <= innermost
+            factors
+            for factors in _factors(extent, parts)
+            if innermost is None or factors[-1] <= innermost
         )
-        values = sorted(allowed, key=lambda found: found[::-1])
+        values = sorted(allowed, key=lambda factors: factors[::-1])
         chosen = self._value(name, values)
         assert isinstance(chosen, tuple)
         return chosen
@@ -73,7 +73,7 @@ class Knobs:
             )
         chosen = self._value(name, list(permutations(range(len(items)))))
         assert isinstance(chosen, tuple)
-        return [items[at] for at in chosen]
+        return [items[place] for place in chosen]
 
     def space(self, name: str) -> Space:
         """The space of the knobs met so far, in one sketch."""
@@ -119,7 +119,7 @@ def _factors(extent: int, parts: int) -> Iterator[tuple[int, ...]]:
     if parts == 1:
         yield (extent,)
         return
-    small = [found for found in range(1, isqrt(extent) + 1) if extent % found == 0]
-    for factor in dict.fromkeys((*small, *(extent // found for found in reversed(small)))):
+    small = [divisor for divisor in range(1, isqrt(extent) + 1) if extent % divisor == 0]
+    for factor in dict.fromkeys((*small, *(extent // divisor for divisor in reversed(small)))):
         for rest in _factors(extent // factor, parts - 1):
             yield (factor, *rest)

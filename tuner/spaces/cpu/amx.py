@@ -103,36 +103,36 @@ class AmxSketch(TileSketch):
                 else 1
             )
 
-        found = [tuple(tile(axis, *one) for axis in self.group.anchor.axes) for one in TILES]
+        tiles = [tuple(tile(axis, *sizes) for axis in self.group.anchor.axes) for sizes in TILES]
         extents = [axis.extent for axis in self.group.anchor.axes]
         return [
-            one
-            for one in found
-            if all(size <= extent for size, extent in zip(one, extents, strict=True))
+            sizes
+            for sizes in tiles
+            if all(size <= extent for size, extent in zip(sizes, extents, strict=True))
         ]
 
-    def copy_values(self, found: Access) -> list[CopyMode]:
+    def copy_values(self, access: Access) -> list[CopyMode]:
         values: list[CopyMode] = []
-        if self._rows_in_memory(found):
-            if found.padded:
+        if self._rows_in_memory(access):
+            if access.padded:
                 parts = any(
-                    axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
+                    axis.extent > 1 and self._fixed(axis) and access.divides(axis.name)
                     for axis in self.group.anchor.axes
                 )
                 values += [CopyMode.PAD, CopyMode.PAD_PARTS] if parts else [CopyMode.PAD]
-            elif found.read.tensor in self.context.exact:
+            elif access.read.tensor in self.context.exact:
                 values.append(CopyMode.NONE)
-        if self._grows_little(found) or not values:
+        if self._grows_little(access) or not values:
             values += [CopyMode.PACK, CopyMode.PACK_ROOT]
         return values
 
-    def _rows_in_memory(self, found: Access) -> bool:
+    def _rows_in_memory(self, access: Access) -> bool:
         """Whether a step of the reduction lies side by side, so that a register's rows
         can be loaded from where they are."""
-        if self.vector in found.axes or found.gathered:
+        if self.vector in access.axes or access.gathered:
             return False
         _, numbers = self.instruction_axes
-        return found.stride(numbers) == 1 and found.stride(self.row) is not None
+        return access.stride(numbers) == 1 and access.stride(self.row) is not None
 
     def _depth_values(self) -> list[int]:
         axis = self._main_reduction()
@@ -168,30 +168,30 @@ def amx_sketch(
     anchor is no sum of products with an axis for a register's rows and one for its
     steps. `parts`: its reduction axis over products of parts, if it has one."""
     shapes, dtypes = context.shapes, context.dtypes
-    anchor, found = group.anchor, accesses(group.anchor, shapes)
+    anchor, reads = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
     if (
         operands is None
-        or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none")
+        or FEATURES.get(frozenset(dtypes[read.tensor] for read in operands), "none")
         not in context.target.isa
     ):
         return None
-    if {vector in one.axes for one in found} != {True, False}:
+    if {vector in read.axes for read in reads} != {True, False}:
         return None
-    narrow = next(one for one in found if vector not in one.axes)
-    apart = set().union(*(one.axes for one in found if vector in one.axes))
+    narrow = next(read for read in reads if vector not in read.axes)
+    apart = set().union(*(read.axes for read in reads if vector in read.axes))
     rows = [axis for axis in anchor.axes if axis.extent > 1 and axis.name in narrow.axes - apart]
-    shared = shared_axes(anchor, found)
+    shared = shared_axes(anchor, reads)
     if not rows or not shared:
         return None
     row = max(rows, key=lambda axis: (min(axis.extent, 2 * ROWS), anchor.axes.index(axis)))
     numbers = WORD_BYTES // DTYPE_BYTES[dtypes[operands[0].tensor]]
-    wanted = ROWS * numbers
+    step_elements = ROWS * numbers
     longest = sorted(
-        shared, key=lambda axis: (-min(axis.extent, wanted), narrow.stride(axis.name) != 1)
+        shared, key=lambda axis: (-min(axis.extent, step_elements), narrow.stride(axis.name) != 1)
     )
     steps = (
-        (axis, (-(-min(axis.extent, wanted) // numbers), numbers))
+        (axis, (-(-min(axis.extent, step_elements) // numbers), numbers))
         for axis in longest
         if axis.name != parts
     )
@@ -207,9 +207,9 @@ def amx_sketch(
         return None
     group = replace(group, anchor=made[0])
     sketch = AmxSketch(group, context, vector, row=row.name, instruction_axes=made[1], parts=parts)
-    wide = next(one for one in sketch.reads if vector in one.axes)
+    wide = next(read for read in sketch.reads if vector in read.axes)
     packable = (
-        not any(one.gathered for one in sketch.reads)
+        not any(read.gathered for read in sketch.reads)
         and sketch.copy_values(wide)[-1] is CopyMode.PACK_ROOT
     )
     return sketch if packable and sketch.register_values() else None

@@ -63,15 +63,19 @@ class DotSketch(TileSketch):
     def rate(self) -> float:
         return float(self.numbers)
 
-    def copy_values(self, found: Access) -> list[CopyMode]:
+    def copy_values(self, access: Access) -> list[CopyMode]:
         packed = [CopyMode.PACK, CopyMode.PACK_ROOT]
-        return [CopyMode.NONE, *packed] if self._in_place(found) else packed
+        return [CopyMode.NONE, *packed] if self._in_place(access) else packed
 
-    def _in_place(self, found: Access) -> bool:
+    def _in_place(self, access: Access) -> bool:
         """Whether the numbers that all lanes share can be read from where they are."""
-        if self.vector in found.axes or found.padded or found.read.tensor not in self.context.exact:
+        if (
+            self.vector in access.axes
+            or access.padded
+            or access.read.tensor not in self.context.exact
+        ):
             return False
-        return found.stride(self.instruction_axes[0]) == 1
+        return access.stride(self.instruction_axes[0]) == 1
 
     def plan(self, config: Config) -> TilePlan:
         return replace(super().plan(config), zero_point=self.zero_point)
@@ -82,11 +86,11 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketc
     of 8-bit integers or bfloat16, its factors share no reduction axis, or the target
     has no such instruction."""
     shapes, dtypes = context.shapes, context.dtypes
-    anchor, found = group.anchor, accesses(group.anchor, shapes)
+    anchor, reads = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
-    if operands is None or {vector in one.axes for one in found} != {True, False}:
+    if operands is None or {vector in operand.axes for operand in reads} != {True, False}:
         return None
-    narrow = {dtypes[one.tensor] for one in operands}
+    narrow = {dtypes[operand.tensor] for operand in operands}
     features: Mapping[tuple[int, int], frozenset[str]] = {}
     if narrow <= INTEGERS and anchor.accumulator == "int32":
         features = OF_INTEGERS
@@ -103,7 +107,7 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketc
     ways = [
         (numbers, axis)
         for numbers in sorted(offered)
-        for axis in reversed(shared_axes(anchor, found))
+        for axis in reversed(shared_axes(anchor, reads))
     ]
     ways.sort(
         key=lambda way: way[1].extent / -(-way[1].extent // way[0]), reverse=True

@@ -159,12 +159,12 @@ class FullyUnrolledSketch:
         written = stage.reduce_axes if whole else (replace(inner, extent=count),)
         terms: list[Scalar] = []
         for place in product(*(range(axis.extent) for axis in written)):
-            at: dict[str, Scalar] = {
+            indices: dict[str, Scalar] = {
                 axis.name: constant(term) for axis, term in zip(written, place, strict=True)
             }
             if not whole:
-                at = {inner.name: add(times(Var(inner.name), count), at[inner.name])}
-            terms.append(Cast(stage.accumulator, substitute(stage.body, at)))
+                indices = {inner.name: add(times(Var(inner.name), count), indices[inner.name])}
+            terms.append(Cast(stage.accumulator, substitute(stage.body, indices)))
         body = tree(COMBINE[stage.reducer], terms)
         if whole:
             return replace(stage, reducer=None, reduce_axes=(), body=body)

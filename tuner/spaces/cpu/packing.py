@@ -1,5 +1,6 @@
-"""Packed copies: an operand laid out in the order in which a nest reads it, transposed
-in registers where that pays.
+"""Packed copies: an operand laid out in the order in which a nest reads it.
+
+It is transposed in registers where that pays.
 
 An operand whose lanes lie apart in memory would be gathered one element at a time; so
 would the rows of a register tile of one without lanes. Where another of its iterators
@@ -50,26 +51,26 @@ class PackedCopy:
 
 
 def packed_copy(
-    name: str, found: Access, value: Scalar, plan: TilePlan, dtype: DType
+    name: str, access: Access, value: Scalar, plan: TilePlan, dtype: DType
 ) -> PackedCopy:
     """The copy of one read; `value` is the read in the stage's iterators, padding made explicit."""
-    spatial = [name for name in plan.outer_order if name in found.axes]
-    reduction = [axis for axis in plan.reduction if axis.axis.name in found.axes]
+    spatial = [name for name in plan.outer_order if name in access.axes]
+    reduction = [axis for axis in plan.reduction if axis.axis.name in access.axes]
     outer = [plan.tiled(name).outer for name in spatial] + [
         axis.outer for axis in reduction if axis.blocked
     ]
-    inner = [plan.tiled(name).inner for name in plan.inner_order if name in found.axes]
+    inner = [plan.tiled(name).inner for name in plan.inner_order if name in access.axes]
     registers = [
         axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register
     ]
-    if plan.vector in found.axes:
+    if plan.vector in access.axes:
         registers += plan.tiled(str(plan.vector)).register
     if plan.instruction_axes:
-        return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
+        return _for_instruction(name, access, value, plan, (outer, inner, registers), dtype)
     # What lies within its tensor only under a condition is read one by one; and TVM
     # shuffles no 16-bit floats.
     along = (
-        contiguous_across(found, plan)
+        contiguous_across(access, plan)
         if isinstance(value, Read) and DTYPE_BYTES[dtype] >= 4
         else None
     )
@@ -82,7 +83,7 @@ def packed_copy(
         loops = [*(axis for axis in axes if axis not in (along, rows)), along, rows]
         lanes = min(plan.tiled(str(plan.vector)).lanes, 1 << (along.extent.bit_length() - 1))
         marks = [TransposeInRegisters(loop=LoopId.of(name, along), vector_lanes=lanes)]
-    elif plan.vector in found.axes and found.stride(str(plan.vector)) == 1:
+    elif plan.vector in access.axes and access.stride(str(plan.vector)) == 1:
         marks = [Vectorize(loop=LoopId.of(name, axes[-1]))]
     indices = {name: plan.tiled(name).index for name in spatial}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in reduction}
@@ -107,7 +108,7 @@ def packed_copy(
 
 def _for_instruction(
     name: str,
-    found: Access,
+    access: Access,
     value: Scalar,
     plan: TilePlan,
     levels: tuple[list[Axis], list[Axis], list[Axis]],
@@ -117,38 +118,38 @@ def _for_instruction(
     the vector's lanes the numbers that each lane sums, beside each other; of the other
     what all of them share."""
     outer, inner, registers = levels
-    moving = [axis for axis in plan.reduction if axis.axis.name in found.axes]
+    moving = [axis for axis in plan.reduction if axis.axis.name in access.axes]
     steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction_axes]
-    taken = [_within(axis) for axis in moving if axis.axis.name in plan.instruction_axes]
-    vectorised = plan.vector in found.axes
+    instruction = [_within(axis) for axis in moving if axis.axis.name in plan.instruction_axes]
+    vectorised = plan.vector in access.axes
     if vectorised:
         *registers, lanes = registers
-        *words, numbers = taken
+        *words, numbers = instruction
         kept, row = [*outer, *inner, *steps, *registers, *words], [lanes, numbers]
     else:
-        kept, row = [*outer, *inner, *steps, *registers], taken
+        kept, row = [*outer, *inner, *steps, *registers], instruction
 
     def placed(within: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
-        at: Scalar = within.get(row[0].name, Var(row[0].name))
+        position: Scalar = within.get(row[0].name, Var(row[0].name))
         for axis in row[1:]:
-            at = add(times(at, axis.extent), within.get(axis.name, Var(axis.name)))
-        return (*(within.get(axis.name, Var(axis.name)) for axis in kept), at)
+            position = add(times(position, axis.extent), within.get(axis.name, Var(axis.name)))
+        return (*(within.get(axis.name, Var(axis.name)) for axis in kept), position)
 
-    indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in found.axes}
+    indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in access.axes}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     mark: Mark | None = None
-    side_by_side = found.stride(plan.instruction_axes[-1]) == 1 and not found.padded
+    side_by_side = access.stride(plan.instruction_axes[-1]) == 1 and not access.padded
     if (
         vectorised
-        and found.stride(str(plan.vector)) == 1
+        and access.stride(str(plan.vector)) == 1
         and not _bordered_along(value, str(plan.vector))
     ):
         mark = Interleave(loop=LoopId.of(name, row[0]))
     elif (
         vectorised
         and side_by_side
-        and (words_along := _of_words(found, plan, kept, row[-1].extent)) is not None
+        and (words_along := _of_words(access, plan, kept, row[-1].extent)) is not None
     ):
         mark = TransposeWordsInRegisters(
             loop=LoopId.of(name, words_along),
@@ -172,11 +173,11 @@ def _for_instruction(
     )
 
 
-def _of_words(found: Access, plan: TilePlan, kept: list[Axis], numbers: int) -> Axis | None:
+def _of_words(access: Access, plan: TilePlan, kept: list[Axis], numbers: int) -> Axis | None:
     """The iterator along which the words of `numbers` that one lane sums lie side by
     side in memory, long enough to be loaded as vectors: of those that one instruction
     takes, or of the steps between instructions."""
-    words = [_within(axis) for axis in plan.reduction if found.stride(axis.axis.name) == numbers]
+    words = [_within(axis) for axis in plan.reduction if access.stride(axis.axis.name) == numbers]
     return next((axis for axis in words if axis in kept and axis.extent >= SHORTEST), None)
 
 
@@ -187,23 +188,25 @@ def _bordered_along(value: Scalar, axis: str) -> bool:
     )
 
 
-def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
+def contiguous_across(access: Access, plan: TilePlan) -> Axis | None:
     """The iterator along which vectors of a read can be loaded whose lanes, or rows,
     lie apart; None where there is none."""
-    if plan.vector is None or found.padded:
+    if plan.vector is None or access.padded:
         return None
     lanes = plan.tiled(plan.vector).lanes
-    vectorised = plan.vector in found.axes
-    apart = found.stride(plan.vector) not in (0, 1, None) if vectorised else _has_rows(found, plan)
+    vectorised = plan.vector in access.axes
+    apart = (
+        access.stride(plan.vector) not in (0, 1, None) if vectorised else _has_rows(access, plan)
+    )
     if lanes < SHORTEST or not apart:
         return None
     for axis in plan.reduction:
-        if found.stride(axis.axis.name) == 1 and axis.block >= SHORTEST:
+        if access.stride(axis.axis.name) == 1 and axis.block >= SHORTEST:
             return _within(axis)
     for tiled in plan.spatial:
         if (
             vectorised
-            and found.stride(tiled.axis.name) == 1
+            and access.stride(tiled.axis.name) == 1
             and tiled.lanes == lanes
             and tiled.axis.name != plan.vector
         ):
@@ -211,9 +214,9 @@ def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
     return None
 
 
-def _has_rows(found: Access, plan: TilePlan) -> bool:
+def _has_rows(access: Access, plan: TilePlan) -> bool:
     """Whether a register tile has several rows of an operand."""
-    return any(tiled.tile > 1 for tiled in plan.spatial if tiled.axis.name in found.axes)
+    return any(tiled.tile > 1 for tiled in plan.spatial if tiled.axis.name in access.axes)
 
 
 def _within(axis: ReductionAxis) -> Axis:

@@ -1,5 +1,8 @@
-"""Knobs of the row sketch for CPUs: rows at a time, lanes of the column, what is kept
-and what is computed twice."""
+"""Knobs of the row sketch for CPUs.
+
+They decide how many rows run at a time, the vectors of the column, and which stages are
+kept and which computed twice.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,19 @@ from tuner.spaces.rewrite.stages import approximated, costs_mathematics
 from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, Var, substitute
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
-MAX_COSTLY_VECTORS = (
-    17  # vectors of a tile whose points each cost transcendental functions, and one operand
-)
-AHEAD = (0, 1, 4)  # tiles of rows
+# Vectors of a tile whose points each cost transcendental functions, and one operand.
+MAX_COSTLY_VECTORS = 17
+PREFETCH_DISTANCES = (0, 1, 4)  # tiles of rows
 MAX_ROW_TILE = 8  # rows of an axis at a time
 
 
 @dataclass(frozen=True)
 class RowSketch:
-    """The row sketch of one group. `reuse`: rows share operands, so tiles of rows on
-    two axes pay (a matrix product)."""
+    """The row sketch of one group.
+
+    `reuse` says that rows share operands, as in a matrix product, so that tiles of rows
+    on two axes pay.
+    """
 
     group: RowGroup
     context: SpaceContext
@@ -134,7 +139,7 @@ class RowSketch:
     @cached_property
     def prefetch(self) -> Choice[int]:
         """Tiles of rows."""
-        return choice(self.prefix, KnobRole.PREFETCH, self._ahead_values(), int)
+        return choice(self.prefix, KnobRole.PREFETCH, self._prefetch_values(), int)
 
     @cached_property
     def store_mode(self) -> Choice[StoreMode]:
@@ -165,7 +170,7 @@ class RowSketch:
             for count in (1, 2, 4, 8)
             if count * self.lanes <= self.group.column.extent
         ]
-        found = []
+        tiles = []
         for values in product(*rows, columns):
             *tile, column = values
             vectors = column // self.lanes
@@ -177,25 +182,27 @@ class RowSketch:
                 else self.context.target.vector_registers
             )
             if prod(tile) * vectors + operands <= budget:
-                found.append(tuple(values))
-        most = max(prod(tile[:-1]) for tile in found)
+                tiles.append(tuple(values))
+        most = max(prod(tile[:-1]) for tile in tiles)
         least = min(4, most) if self.reuse else 1
         return [
-            tile for tile in sorted(found, key=lambda one: one[::-1]) if prod(tile[:-1]) >= least
+            tile
+            for tile in sorted(tiles, key=lambda sizes: sizes[::-1])
+            if prod(tile[:-1]) >= least
         ]
 
-    def _ahead_values(self) -> tuple[int, ...]:
+    def _prefetch_values(self) -> tuple[int, ...]:
         """Tiles of rows that inputs are fetched ahead, where a later pass over a row
         has the time for it."""
         first, *later = passes(self.group.stages, len(self.group.rows))
-        found = (
+        reads = (
             row_reads(first, self.group, self.context.shapes) if later and not self.reuse else ()
         )
         # TVM stores narrow floats as integers, under pointers of another type.
-        wide = found and all(
-            self.context.dtypes[read.tensor] in ("float32", "float64") for read in found
+        wide = reads and all(
+            self.context.dtypes[read.tensor] in ("float32", "float64") for read in reads
         )
-        return AHEAD if wide else (0,)
+        return PREFETCH_DISTANCES if wide else (0,)
 
     def _block_values(self, axis: Axis) -> list[int]:
         return (
@@ -262,9 +269,9 @@ class RowSketch:
             recomputed=frozenset(
                 name for name, recompute in self.recompute.items() if recompute.of(config)
             ),
-            mathematics=self.math_functions.of(config),
-            ahead=self.prefetch.of(config),
-            streamed=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
+            math_functions=self.math_functions.of(config),
+            prefetch=self.prefetch.of(config),
+            non_temporal=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
             threads=self.context.units,
         )
 
@@ -280,14 +287,15 @@ def lane_sketches(group: TileGroup, context: SpaceContext) -> list[RowSketch]:
     stage = group.anchor
     if stage.reducer is None or not stage.axes:
         return []
-    found = accesses(stage, context.shapes)
+    reads = accesses(stage, context.shapes)
     for axis in reversed(stage.reduce_axes):
-        moving = [one for one in found if axis.name in one.axes]
+        moving = [read for read in reads if axis.name in read.axes]
         if (
             axis.extent >= 8
             and moving
             and all(
-                one.stride(axis.name) == 1 and not one.padded and not one.gathered for one in moving
+                read.stride(axis.name) == 1 and not read.padded and not read.gathered
+                for read in moving
             )
         ):
             return [RowSketch(_as_rows(group, axis), context, reuse=True)]

@@ -62,12 +62,12 @@ class RowPlan:
     inner_order: tuple[str, ...]  # row axes, tile loops within a cache block
     column: TiledAxis  # the column in tiles of vectors
     recomputed: frozenset[str]  # stages inlined into their readers instead of kept
-    mathematics: MathFunctions
+    math_functions: MathFunctions
     # tiles of rows that what the first pass reads is fetched ahead of it, by the second
     # pass; 0 for not at all
-    ahead: int
+    prefetch: int
     threads: int
-    streamed: bool = False  # whether an output of whole rows is written past the caches
+    non_temporal: bool = False  # whether an output of whole rows is written past the caches
 
     def row(self, name: str) -> TiledAxis:
         return next(tiled for tiled in self.rows if tiled.axis.name == name)
@@ -93,7 +93,7 @@ class RowNest:
         self.rows: dict[str, Scalar] = {tiled.axis.name: tiled.index for tiled in plan.rows}
         self.vectors, self.lanes = plan.column.register
         first, *later = passes(self.stages, len(plan.rows))
-        self.fetching = later[0].name if plan.ahead and later else None
+        self.fetching = later[0].name if plan.prefetch and later else None
         self.fetched = row_reads(first, group, shapes) if self.fetching else ()
         self.finished: dict[str, Scalar] = {}  # value of each stage that has none along the column
         self.reciprocals: dict[
@@ -143,8 +143,8 @@ class RowNest:
         if rest:
             name = f"{stage.name}_rest"
             fresh = Binary("ge", column.offset, constant(column.tile - rest))
-            at = add(column.offset, constant(column.axis.extent - column.tile))
-            self._lanes_block(name, stage, others, constant(whole), at, fresh)
+            index = add(column.offset, constant(column.axis.extent - column.tile))
+            self._lanes_block(name, stage, others, constant(whole), index, fresh)
             parts.append(name)
         combine = COMBINE[stage.reducer]
         reads: list[Scalar] = [
@@ -172,13 +172,13 @@ class RowNest:
         stage: Stage,
         reductions: list[Axis],
         tile: Scalar,
-        at: Scalar,
+        index: Scalar,
         fresh: Scalar | None,
     ) -> None:
         """Partial results of all lanes: over whole tiles of the column, or (with
         `fresh`) of the lanes no whole tile covered."""
         assert stage.reducer is not None
-        body = self._value(stage, at, tile)
+        body = self._value(stage, index, tile)
         if fresh is not None:
             body = Select(fresh, body, identity(stage.reducer, stage.accumulator))
         axes = [*self.spatial, self.vectors, self.lanes]
@@ -199,9 +199,9 @@ class RowNest:
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=body,
                 reducer=stage.reducer if reductions else None,
-                when=self._when(stage, at) if reductions else (),
-                math_functions=self.plan.mathematics,
-                prefetches=self._ahead(stage, at) if reductions else (),
+                when=self._when(stage, index) if reductions else (),
+                math_functions=self.plan.math_functions,
+                prefetches=self._prefetches(stage, index) if reductions else (),
             )
         )
         if reductions:
@@ -223,8 +223,8 @@ class RowNest:
                 body=self._value(stage, column.index, Var(column.outer.name)),
                 when=(when := self._when(stage, column.index)),
                 otherwise=identity("sum", stage.dtype) if when else None,
-                math_functions=self.plan.mathematics,
-                prefetches=self._ahead(stage, column.index),
+                math_functions=self.plan.math_functions,
+                prefetches=self._prefetches(stage, column.index),
             )
         )
         self.kept.add(stage.name)
@@ -258,26 +258,26 @@ class RowNest:
                 body=body,
                 when=when,
                 otherwise=identity("sum", stage.dtype) if when else None,
-                math_functions=self.plan.mathematics,
-                prefetches=self._ahead(stage, column.index) if along else (),
-                non_temporal=self.plan.streamed,
+                math_functions=self.plan.math_functions,
+                prefetches=self._prefetches(stage, column.index) if along else (),
+                non_temporal=self.plan.non_temporal,
             )
         )
 
     # --- pieces
     # ------------------------------------------------------------------------------
 
-    def _when(self, stage: Stage, at: Scalar) -> tuple[Scalar, ...]:
+    def _when(self, stage: Stage, index: Scalar) -> tuple[Scalar, ...]:
         """Conditions under which anything in a tile of the column, at this index, matters."""
-        indices, tile = self.rows | {COLUMN: at}, [*self.register, self.vectors, self.lanes]
-        known = (
+        indices, tile = self.rows | {COLUMN: index}, [*self.register, self.vectors, self.lanes]
+        conditions = (
             condition
             for condition in self.needed.get(stage.name, ())
             if names(condition) <= set(indices)
         )
-        return tuple(in_tile(condition, indices, tile) for condition in known)
+        return tuple(in_tile(condition, indices, tile) for condition in conditions)
 
-    def _value(self, stage: Stage, at: Scalar | None, tile: Scalar | None) -> Scalar:
+    def _value(self, stage: Stage, index: Scalar | None, tile: Scalar | None) -> Scalar:
         """The stage's body at a column index, members of the group read from where they
         are kept."""
         values: dict[str, Scalar] = dict(self.finished)
@@ -285,11 +285,11 @@ class RowNest:
             lanes = (Var(self.vectors.name), Var(self.lanes.name))
             values |= {name: Read(name, (*self.here, tile, *lanes)) for name in self.kept}
         body = unpadded(stage.body, self.shapes, stage.extents)
-        if at is not None:
+        if index is not None:
             body = rewrite(body, self._by_reciprocal)
             values |= self.finished
         # Substitute first: what replaces a read already speaks of the new iterators.
-        substituted = substitute(body, self.rows | ({COLUMN: at} if at is not None else {}))
+        substituted = substitute(body, self.rows | ({COLUMN: index} if index is not None else {}))
         return replace_reads(substituted, values)
 
     def _by_reciprocal(self, node: Scalar) -> Scalar | None:
@@ -310,16 +310,16 @@ class RowNest:
         normal number whatever the divisor is."""
         name = f"{self.name}_divisor{len(self.reciprocals)}"
         divisor = replace_reads(substitute(divisor, self.rows), self.finished)
-        one, small, large = (Const(2.0**exponent, "float32") for exponent in (0, -64, 64))
+        unit, small, large = (Const(2.0**exponent, "float32") for exponent in (0, -64, 64))
         size = Unary("abs", divisor)
         scale = Select(
-            Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one)
+            Binary("lt", size, small), large, Select(Binary("gt", size, large), small, unit)
         )
         scaled = f"{name}_scale"
         self._local(scaled, [], scale, "float32")
         self.finished[scaled] = Read(scaled, self.here)
         self._local(
-            name, [], Binary("div", one, Binary("mul", divisor, self.finished[scaled])), "float32"
+            name, [], Binary("div", unit, Binary("mul", divisor, self.finished[scaled])), "float32"
         )
         self.finished[name] = Read(name, self.here)
         return scaled, name
@@ -332,26 +332,26 @@ class RowNest:
             for stage in self.stages
             if stage.name in self.finished and stage.dtype == "float32"
         }
-        found = {read.tensor for read in reads(node)}
+        tensors = {read.tensor for read in reads(node)}
         varying = any(
             isinstance(inner, Var) and inner.name not in self.rows for inner in walk(node)
         )
         return (
-            bool(found)
-            and found <= of_row
+            bool(tensors)
+            and tensors <= of_row
             and not varying
             and not any(isinstance(inner, Cast) for inner in walk(node))
         )
 
-    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Prefetch, ...]:
+    def _prefetches(self, stage: Stage, place: Scalar) -> tuple[Prefetch, ...]:
         """What rows to come will read at this place of the column: memory would idle
         while a pass works on what caches hold."""
         if stage.name != self.fetching:
             return ()
-        column = substitute(at, {self.lanes.name: constant(0)})
+        column = substitute(place, {self.lanes.name: constant(0)})
         last = next(tiled for tiled in reversed(self.plan.rows) if tiled.axis.extent > 1)
         coming = at_most(
-            add(last.index, constant(self.plan.ahead * last.tile)), last.axis.extent - 1
+            add(last.index, constant(self.plan.prefetch * last.tile)), last.axis.extent - 1
         )
         where = self.rows | {last.axis.name: coming, COLUMN: column}
         moved = (
@@ -372,7 +372,7 @@ class RowNest:
                 buffer=name,
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=body,
-                math_functions=self.plan.mathematics,
+                math_functions=self.plan.math_functions,
             )
         )
 
@@ -428,17 +428,17 @@ def row_reads(
 ) -> tuple[Read, ...]:
     """What a stage reads of the group's inputs in whole vectors, other elements for
     each row of the last axis of rows."""
-    inside = {one.name for one in group.stages}
-    known = {COLUMN, *(axis.name for axis in group.rows)}  # to every pass
+    inside = {member.name for member in group.stages}
+    shared_axes = {COLUMN, *(axis.name for axis in group.rows)}  # to every pass
     last = next((axis for axis in reversed(group.rows) if axis.extent > 1), None)
     return tuple(
-        found.read
-        for found in accesses(stage, shapes)
+        access.read
+        for access in accesses(stage, shapes)
         if last is not None
-        and found.read.tensor not in inside
-        and not (found.padded or found.gathered)
-        and found.stride(COLUMN) == 1
-        and last.name in found.axes <= known
+        and access.read.tensor not in inside
+        and not (access.padded or access.gathered)
+        and access.stride(COLUMN) == 1
+        and last.name in access.axes <= shared_axes
     )
 
 

@@ -1,5 +1,7 @@
-"""Knobs of the tile sketch for CPUs: the values that a stage's structure and the
-target's registers leave, and their meaning."""
+"""Knobs of the tile sketch for CPUs.
+
+Their values are those that a stage's structure and the target's registers leave.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,10 @@ from tuner.spaces.rewrite.stages import costs_mathematics
 from tuner.target.target import PAGE_BYTES, Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, Var, walk
 
-CACHE_BLOCKS = (
-    32,
-    64,
-    128,
-    256,
-    512,
-    1024,
-)  # elements of an axis in a cache block, besides none and the whole extent
-# elements of an axis that fit a register tile: beyond it, several tiles may share what
-# one of them has fetched
+# Elements of an axis in a cache block, besides none and the whole extent.
+CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)
+# Elements of an axis that fit a register tile. Beyond it, several tiles may share what one
+# of them has brought in.
 MIN_BLOCK = 4
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 # Iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them.
@@ -55,9 +51,8 @@ UNROLL_FACTORS = (1, 2, 4)  # iterations of a longer axis in an unrolled body
 LONGEST_INDIVISIBLE = 9  # axis that is unrolled as a whole where no factor divides it
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MOST_UNREAD = 2  # elements of a padded copy for each that is read
-MAX_EXPANSION = (
-    12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
-)
+# Times its source that a packed copy may grow to; a 3x3 window packs to 9 times.
+MAX_EXPANSION = 12
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class TileSketch:
     def _is_batch(self, axis: Axis) -> bool:
         """Whether every read moves with the axis, so that a register tile along it
         reuses nothing."""
-        return all(axis.name in found.axes for found in self.reads)
+        return all(axis.name in read.axes for read in self.reads)
 
     def _major(self) -> list[str]:
         """The axes whose loops are worth ordering, at most three, in the stage's order."""
@@ -203,7 +198,9 @@ class TileSketch:
         if self.group.anchor.reducer is None:
             return None
         values = self.unroll_values()
-        unrollings = tuple(Unrolling(position=at, factor=factor) for at, factor in values)
+        unrollings = tuple(
+            Unrolling(position=position, factor=factor) for position, factor in values
+        )
         return Choice(
             owner=self.prefix, role=KnobRole.UNROLL, values=unrollings, stored=tuple(values)
         )
@@ -229,7 +226,7 @@ class TileSketch:
     @cached_property
     def prefetch(self) -> Choice[int]:
         """How far ahead: bytes of a map, blocks of a reduction and packed parts."""
-        return choice(self.prefix, KnobRole.PREFETCH, self._ahead_values(), int)
+        return choice(self.prefix, KnobRole.PREFETCH, self._prefetch_values(), int)
 
     @cached_property
     def store_mode(self) -> Choice[StoreMode]:
@@ -242,63 +239,46 @@ class TileSketch:
         return choice(self.prefix, KnobRole.MATH_FUNCTIONS, self._mathematics_values(), str)
 
     def register_values(self) -> list[tuple[int, ...]]:
-        """Register tiles, one number an axis: as many accumulators as registers allow,
-        enough of them to hide latency."""
-        reduction = self.group.anchor.reducer is not None
-        axes = self.group.anchor.axes
-        choices: list[list[int]] = []
-        for axis in axes:
-            if axis.name == self.vector:
-                choices.append(
-                    [
-                        count * self.lanes
-                        for count in (1, 2, 3, 4, 6, 8)
-                        if count * self.lanes <= axis.extent
-                    ]
-                )
-            elif axis.name == self.across:
-                choices.append(
-                    [count * self.lanes for count in (1, 2, 4) if count * self.lanes <= axis.extent]
-                )
-            elif axis.extent == 1 or (self._is_batch(axis) and reduction):
-                choices.append([1])
-            else:
-                choices.append(list(range(1, min(axis.extent, MAX_REGISTER_TILE) + 1)))
+        """Register tiles, one number an axis.
+
+        As many accumulators as registers allow, and enough of them to hide latency.
+        """
+        reduces, axes = self.group.anchor.reducer is not None, self.group.anchor.axes
+        budget = self._accumulator_budget()
+        counted = []
+        for tile in product(*map(self._tile_sizes, axes)):
+            sizes = {axis.name: size for axis, size in zip(axes, tile, strict=True)}
+            plain = (sizes[name] for name in sizes if name not in (self.vector, self.across))
+            if sum(size > 1 for size in plain) > 2:
+                continue
+            vectors = 1 if self.vector is None else sizes[self.vector] // self.lanes
+            accumulators = prod(tile) // (self.lanes if self.vector else 1)
+            if accumulators + (self._operands(vectors) if reduces else 0) <= budget:
+                counted.append((accumulators, tile))
+        most = max(accumulators for accumulators, _ in counted)
+        least = min(8, most) if reduces and len(self.reads) > 1 else 1
+        in_order = sorted(counted, key=lambda entry: entry[1][::-1])
+        return [tile for accumulators, tile in in_order if accumulators >= least]
+
+    def _tile_sizes(self, axis: Axis) -> list[int]:
+        """Elements of one axis in a register tile."""
+        reduces = self.group.anchor.reducer is not None
+        if axis.name in (self.vector, self.across):
+            counts = (1, 2, 3, 4, 6, 8) if axis.name == self.vector else (1, 2, 4)
+            return [count * self.lanes for count in counts if count * self.lanes <= axis.extent]
+        if axis.extent == 1 or (reduces and self._is_batch(axis)):
+            return [1]
+        return list(range(1, min(axis.extent, MAX_REGISTER_TILE) + 1))
+
+    def _accumulator_budget(self) -> int:
+        """Accumulators, with the operands of a step, that a register tile may take."""
+        anchor = self.group.anchor
         # Transcendental functions are unrolled with the tile: beyond a few of them the
         # compiler takes seconds and gains nothing.
-        costly = not reduction and costs_mathematics(self.group.anchor.body)
+        costly = anchor.reducer is None and costs_mathematics(anchor.body)
         budget = MAX_COSTLY_VECTORS if costly else self.context.target.vector_registers
-        if self.across is not None:
-            budget = max(budget, self.lanes)  # the least is a square
-        found = []
-        for tile in product(*choices):
-            if (
-                sum(
-                    size > 1
-                    for axis, size in zip(axes, tile, strict=True)
-                    if axis.name not in (self.vector, self.across)
-                )
-                > 2
-            ):
-                continue
-            vectors = next(
-                (
-                    size // self.lanes
-                    for axis, size in zip(axes, tile, strict=True)
-                    if axis.name == self.vector
-                ),
-                1,
-            )
-            accumulators = prod(tile) // (self.lanes if self.vector else 1)
-            if accumulators + (self._operands(vectors) if reduction else 0) <= budget:
-                found.append((accumulators, tile))
-        most = max(accumulators for accumulators, _ in found)
-        least = min(8, most) if reduction and len(self.reads) > 1 else 1
-        return [
-            tile
-            for accumulators, tile in sorted(found, key=lambda one: one[1][::-1])
-            if accumulators >= least
-        ]
+        # The smallest tile that is transposed in registers is a square.
+        return budget if self.across is None else max(budget, self.lanes)
 
     def _operands(self, vectors: int) -> int:
         """Registers that the operands of a step take: one operand's vectors, and the
@@ -306,7 +286,7 @@ class TileSketch:
         vector takes it; for several the compiler keeps it, and where accumulators leave
         no register for it, stores and loads some of them in every step
         (docs/spaces.md)."""
-        shared = any(self.vector not in found.axes for found in self.reads)
+        shared = any(self.vector not in read.axes for read in self.reads)
         free = self.context.target.vector_bytes >= 64 and (vectors == 1 or not shared)
         return vectors if free else vectors + 1
 
@@ -331,10 +311,10 @@ class TileSketch:
         """Iterations of a block of the longest reduction axis; its whole extent means one block."""
         extent = self._main_reduction().extent
         divisors = [size for size in range(4, extent // 2 + 1) if extent % size == 0]
-        wanted = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
+        sizes = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
         near = {
             min(divisors, key=lambda size: abs(size - want))
-            for want in wanted
+            for want in sizes
             if divisors and want < extent
         }
         return [*sorted(near), extent] if extent >= 64 else [extent]
@@ -362,31 +342,31 @@ class TileSketch:
             values += [(position, factor) for factor in factors]
         return values or [(len(axes) - 1, 1)]
 
-    def copy_values(self, found: Access) -> list[CopyMode]:
-        stride = 0 if self.vector is None else found.stride(self.vector)
+    def copy_values(self, access: Access) -> list[CopyMode]:
+        stride = 0 if self.vector is None else access.stride(self.vector)
         in_vectors = stride is not None and 0 <= stride <= LARGEST_SHUFFLED_STRIDE
         stage = self.group.anchor
         if (
             self.across is not None
-            and not self.contiguous(found)
-            and found.stride(self.across) == 1
-            and not found.padded
+            and not self.contiguous(access)
+            and access.stride(self.across) == 1
+            and not access.padded
         ):
             return [CopyMode.PACK]
-        if found.padded and found.gathered:
+        if access.padded and access.gathered:
             # Where it reads is unknown: each element is compared with the border,
             # whatever copies there are.
             return [CopyMode.NONE]
-        packable = self.packable(found)
+        packable = self.packable(access)
         values: list[CopyMode] = []
-        if found.padded:
-            times = self._times_read(found)
-            if (in_vectors and not self._pads_lanes(found)) or times <= 1:
+        if access.padded:
+            times = self._times_read(access)
+            if (in_vectors and not self._pads_lanes(access)) or times <= 1:
                 values.append(CopyMode.NONE)
             if times * MOST_UNREAD >= 1:
                 values.append(CopyMode.PAD)
                 if any(
-                    axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
+                    axis.extent > 1 and self._fixed(axis) and access.divides(axis.name)
                     for axis in stage.axes
                 ):
                     values.append(CopyMode.PAD_PARTS)
@@ -396,43 +376,43 @@ class TileSketch:
             values += [CopyMode.PACK, CopyMode.PACK_ROOT]
         return values
 
-    def packable(self, found: Access) -> bool:
+    def packable(self, access: Access) -> bool:
         """Whether a copy of an operand of a sum, in the order in which it is read, may
         be worth making."""
         stage = self.group.anchor
-        if stage.reducer is None or found.gathered or not found.axes:
+        if stage.reducer is None or access.gathered or not access.axes:
             return False
-        reused = any(axis.extent > 1 and axis.name not in found.axes for axis in stage.axes)
-        return (reused or not self.contiguous(found)) and self._grows_little(found)
+        reused = any(axis.extent > 1 and axis.name not in access.axes for axis in stage.axes)
+        return (reused or not self.contiguous(access)) and self._grows_little(access)
 
-    def contiguous(self, found: Access) -> bool:
+    def contiguous(self, access: Access) -> bool:
         """Whether the lanes of a vector lie side by side in an operand, or are one number."""
-        return self.vector is None or found.stride(self.vector) in (0, 1)
+        return self.vector is None or access.stride(self.vector) in (0, 1)
 
-    def _grows_little(self, found: Access) -> bool:
+    def _grows_little(self, access: Access) -> bool:
         """Whether a packed copy is not too many times as large as its source."""
         extents = self.group.anchor.extents
-        grown = prod(extents[name] for name in found.axes)
-        return grown <= MAX_EXPANSION * prod(self.context.shapes[found.read.tensor])
+        grown = prod(extents[name] for name in access.axes)
+        return grown <= MAX_EXPANSION * prod(self.context.shapes[access.read.tensor])
 
-    def _times_read(self, found: Access) -> float:
+    def _times_read(self, access: Access) -> float:
         """How often an element of a padded copy is read on average, of one that reaches
         from the first read to the last."""
         extents = self.group.anchor.extents
-        reach = [bounds(index, extents) or (0, 0) for index in found.read.indices]
+        reach = [bounds(index, extents) or (0, 0) for index in access.read.indices]
         return self.group.anchor.points / prod(high - low + 1 for low, high in reach)
 
-    def _pads_lanes(self, found: Access) -> bool:
+    def _pads_lanes(self, access: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""
         stage = self.group.anchor
         inside = in_bounds(
-            found.read.indices, self.context.shapes[found.read.tensor], stage.extents
+            access.read.indices, self.context.shapes[access.read.tensor], stage.extents
         )
         return inside is not None and any(
             isinstance(node, Var) and node.name == self.vector for node in walk(inside)
         )
 
-    def _ahead_values(self) -> tuple[int, ...]:
+    def _prefetch_values(self) -> tuple[int, ...]:
         """How far ahead a nest fetches what it uses seldom and has beyond the second
         cache: bytes along the vectors of a map, blocks of a reduction, parts that are
         packed."""
@@ -445,9 +425,9 @@ class TileSketch:
         else:
             tensors, far = (
                 {
-                    one.read.tensor
-                    for one in boxes(stage, self.context.shapes)
-                    if self._fetchable(one)
+                    access.read.tensor
+                    for access in boxes(stage, self.context.shapes)
+                    if self._prefetchable(access)
                 },
                 1,
             )
@@ -469,16 +449,16 @@ class TileSketch:
             else store_modes(self.group.output, self.vector, self.lanes, self.context.target)
         )
 
-    def _fetchable(self, one: Access) -> bool:
+    def _prefetchable(self, access: Access) -> bool:
         """Whether a box of what a sum reads can come ahead: a part that is packed, or
         the next block of the reduction."""
-        copies, stage = self.copy_values(one), self.group.anchor
+        copies, stage = self.copy_values(access), self.group.anchor
         in_place = (
             CopyMode.NONE in copies
             and len(self._depth_values()) > 1
-            and is_walked(one, stage, self.vector)
+            and is_walked(access, stage, self.vector)
         )
-        return in_place or (CopyMode.PACK in copies and is_packed_in_parts(one, stage))
+        return in_place or (CopyMode.PACK in copies and is_packed_in_parts(access, stage))
 
     def _mathematics_values(self) -> list[MathFunctions]:
         bodies = [self.group.anchor.body] + (
@@ -604,21 +584,24 @@ def _word(mode: CopyMode) -> str:
 
 
 def tile_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]:
-    """One sketch for each axis worth vectorising: the output's last, the one along
-    which most reads are made of vectors, in place or as packed copies, and where
-    vectors along the last overlap by a twentieth the longest: what is stored one by one
-    then is little beside what is summed."""
+    """One sketch for each axis worth vectorising, and one for transposed reads of a map.
+
+    Worth it are the output's last axis, and the one along which most reads are made of
+    vectors, in place or as packed copies. Where vectors along the last axis overlap by
+    more than a twentieth, the longest axis is too: storing elements one by one is then
+    little beside the sum.
+    """
     stage, target = group.anchor, context.target
-    found = accesses(stage, context.shapes)
+    reads = accesses(stage, context.shapes)
 
     def sketch(axis: str | None, across: str | None = None) -> TileSketch:
         return TileSketch(group, context, axis, across)
 
     def in_vectors(axis: Axis) -> tuple[int, int]:
         along = sketch(axis.name)
-        contiguous = [along.contiguous(one) for one in found]
+        contiguous = [along.contiguous(read) for read in reads]
         return sum(
-            here or along.packable(one) for here, one in zip(contiguous, found, strict=True)
+            here or along.packable(read) for here, read in zip(contiguous, reads, strict=True)
         ), sum(contiguous)
 
     wide = [axis for axis in stage.axes if axis.extent >= 2]
@@ -635,28 +618,30 @@ def tile_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]:
     )
     worth = (last, best, longest) if alternative else (last, best)
     chosen = dict.fromkeys(
-        axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last
+        axis.name for axis in worth if any(axis.name in read.axes for read in reads) or axis is last
     )
     sketches = [sketch(name) for name in chosen]
-    across = _across(group, last, found, target)
+    across = _across(group, last, reads, target)
     return sketches if across is None else [*sketches, sketch(last.name, across)]
 
 
-def _across(group: TileGroup, vector: Axis, found: Sequence[Access], target: Target) -> str | None:
-    """The axis along which a map reads contiguously what it writes along another, both
-    long enough for squares."""
+def _across(group: TileGroup, vector: Axis, reads: Sequence[Access], target: Target) -> str | None:
+    """The axis along which a map reads contiguously what it writes along another.
+
+    None where one of them is too short to transpose square tiles in registers.
+    """
     stage = group.anchor
     lanes = target.vector_bytes // DTYPE_BYTES[stage.dtype]
     if stage.reducer is not None or vector.extent < lanes or not 4 <= lanes <= 16:
         return None
-    turned = [
-        one for one in found if one.stride(vector.name) not in (0, 1, None) and not one.padded
+    transposed = [
+        read for read in reads if read.stride(vector.name) not in (0, 1, None) and not read.padded
     ]
     for axis in stage.axes:
         if (
             axis.name != vector.name
             and axis.extent >= lanes
-            and any(one.stride(axis.name) == 1 for one in turned)
+            and any(read.stride(axis.name) == 1 for read in transposed)
         ):
             return axis.name
     return None
