@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from tuner.errors import WorkloadError
 from tuner.workload.expression import (
+    INTEGER_RANGES,
     Binary,
     Cast,
     Const,
@@ -28,16 +29,9 @@ from tuner.workload.expression import (
 )
 
 Interval = tuple[int, int]  # both ends included
-_INTEGER: Mapping[str, Interval] = {
-    "int8": (-(2**7), 2**7 - 1),
-    "uint8": (0, 2**8 - 1),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "bool": (0, 1),
-}
-_INDEX_LIMIT = (
-    2**31
-)  # padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap
+_INTEGER: Mapping[str, Interval] = {**INTEGER_RANGES, "bool": (0, 1)}
+# Padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap.
+_INDEX_LIMIT = 2**31
 
 
 def linear(node: Scalar) -> tuple[dict[Scalar, int], int]:

@@ -23,7 +23,6 @@ from tuner.workload.expression import (
     Scalar,
     Select,
     Stage,
-    Tensor,
     Var,
     arithmetic,
     reads,
@@ -177,7 +176,7 @@ def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
 def _may_leave(read: Read, stage: Stage, expression: Expression) -> bool:
     if read.pad is None:
         return False
-    dtypes = {tensor.name: tensor.dtype for tensor in _tensors(expression)}
+    dtypes = {name: tensor.dtype for name, tensor in expression.tensors.items()}
     return any(
         low < 0 or high >= extent
         for (low, high), extent in zip(
@@ -186,9 +185,3 @@ def _may_leave(read: Read, stage: Stage, expression: Expression) -> bool:
             strict=True,
         )
     )
-
-
-def _tensors(expression: Expression) -> Iterator[Tensor]:
-    yield from expression.inputs
-    for stage in expression.stages:
-        yield stage.tensor

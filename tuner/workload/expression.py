@@ -29,6 +29,13 @@ BinaryOp = Literal[
 ]  # fmt: skip
 
 COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+# Least and greatest value of each integer dtype.
+INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
     "float32": 4,
@@ -163,6 +170,12 @@ class Expression:
             if tensor.name == name:
                 return tensor
         return self.stage(name).tensor
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Inputs and stages' results by name, in the order in which they come to be."""
+        stages = (stage.tensor for stage in self.stages)
+        return {tensor.name: tensor for tensor in (*self.inputs, *stages)}
 
     def consumers(self, name: str) -> tuple[Stage, ...]:
         return tuple(

@@ -16,6 +16,7 @@ from lark import Token, Tree
 
 from tuner.errors import WorkloadError
 from tuner.workload.expression import (
+    INTEGER_RANGES,
     Binary,
     BinaryOp,
     Cast,
@@ -68,12 +69,6 @@ UNARY_FLOAT: Mapping[str, Callable[[float], float]] = {
 }
 FUNCTIONS = (*UNARY_FLOAT, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
-INTEGER_RANGE = {
-    "int8": (-(2**7), 2**7 - 1),
-    "uint8": (0, 2**8 - 1),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-}
 _ARITHMETIC: Mapping[str, BinaryOp] = {
     "+": "add",
     "-": "sub",
@@ -125,7 +120,7 @@ def settle(term: Term, dtype: DType, at: Node) -> Scalar:
     if term.literal and dtype in FLOATS:
         return Const(float(term.value), dtype)
     if term.type == LITERAL_INT and dtype in INTEGERS:
-        low, high = INTEGER_RANGE[dtype]
+        low, high = INTEGER_RANGES[dtype]
         if not low <= term.value <= high:
             raise fail(f"{term.value} does not fit {dtype}, which holds {low} to {high}", at)
         return Const(int(term.value), dtype)
@@ -540,7 +535,6 @@ __all__ = [
     "DTYPE_NAMES",
     "FLOATS",
     "INTEGERS",
-    "INTEGER_RANGE",
     "LITERAL_INT",
     "LITERAL_REAL",
     "Term",

@@ -16,6 +16,7 @@ from math import gcd, inf, prod
 from tuner.lowering.indices import tidy
 from tuner.workload.bounds import interval, linear, without_idle_pads
 from tuner.workload.expression import (
+    INTEGER_RANGES,
     Binary,
     Cast,
     Const,
@@ -39,7 +40,6 @@ from tuner.workload.terms import FLOATS, INTEGERS
 
 _Test = tuple[frozenset[tuple[Scalar, int]], int]  # sum of coefficient * atom + constant >= 0
 _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
-_NARROW: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 # --- reads under conditions
@@ -135,7 +135,7 @@ def _retyped(value: Const, dtype: DType) -> Const | None:
             if float(numpy_dtype(dtype).type(value.value)) == value.value
             else None
         )
-    low, high = _NARROW.get(dtype, (1, 0))
+    low, high = INTEGER_RANGES[dtype] if dtype in ("int8", "uint8") else (1, 0)
     return (
         Const(int(value.value), dtype)
         if value.dtype in INTEGERS and low <= value.value <= high
@@ -240,10 +240,7 @@ def _copies_padded(stage: Stage) -> bool:
 
 def _without(expression: Expression, padding: Stage) -> Expression:
     """The padding stage's readers read through it wherever they are sure to read inside it."""
-    tensors = {
-        tensor.name: tensor
-        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
-    }
+    tensors = expression.tensors
     source = padding.body.arg if isinstance(padding.body, Cast) else padding.body
 
     def through(reader: Stage) -> Stage:

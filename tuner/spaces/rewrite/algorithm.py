@@ -153,10 +153,7 @@ def _algorithm(stated: Expression, whole: Expression, units: int, *, rewritten: 
         stated=stated,
         expression=whole,
         shapes=shapes_of(whole),
-        dtypes={
-            tensor.name: tensor.dtype
-            for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))
-        },
+        dtypes={name: tensor.dtype for name, tensor in whole.tensors.items()},
         groups=groups(whole),
         rewritten=rewritten,
         units=units,

@@ -41,10 +41,7 @@ SUFFIX = "split"  # of the names of rewritten stages; their knobs are others tha
 def bf16x3(expression: Expression) -> Expression | None:
     """The expression with the sums of products that use both factors several times
     rewritten, stages under new names; None where there are none."""
-    tensors = {
-        tensor.name: tensor
-        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
-    }
+    tensors = expression.tensors
     stages: list[Stage] = []
     for stage in expression.stages:
         found = _factors(stage)

@@ -55,10 +55,7 @@ class _Access:
 def collapsed(expression: Expression) -> Expression:
     """The expression with all axes and dimensions joined that can be; its tensors keep
     their names and their elements' order."""
-    shapes = {
-        tensor.name: tensor.shape
-        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
-    }
+    shapes = {name: tensor.shape for name, tensor in expression.tensors.items()}
     pairs, dimensions = _joined(expression, shapes)
     if not pairs:
         return expression

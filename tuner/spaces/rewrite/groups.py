@@ -69,10 +69,7 @@ Group = TileGroup | RowGroup
 
 
 def shapes_of(expression: Expression) -> dict[str, tuple[int, ...]]:
-    return {
-        tensor.name: tensor.shape
-        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
-    }
+    return {name: tensor.shape for name, tensor in expression.tensors.items()}
 
 
 def groups(expression: Expression) -> tuple[Group, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.workload.expression import (
+    INTEGER_RANGES,
     Binary,
     Cast,
     Const,
@@ -26,12 +27,6 @@ from tuner.workload.expression import (
 )
 
 ENUMERATED = 1 << 22  # points of the axes in conditions; of more as many are drawn at random
-INTEGER_LIMITS = {
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-}
 _NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
     "floormod": np.mod, "min": np.minimum,
@@ -45,8 +40,8 @@ def identity(reducer: Reducer, dtype: DType) -> Const:
     """The value that changes nothing when it is combined."""
     if reducer in {"sum", "prod"}:
         return Const(0 if reducer == "sum" else 1, dtype)
-    if dtype in INTEGER_LIMITS:
-        return Const(INTEGER_LIMITS[dtype][0 if reducer == "max" else 1], dtype)
+    if dtype in INTEGER_RANGES:
+        return Const(INTEGER_RANGES[dtype][0 if reducer == "max" else 1], dtype)
     return Const(float("-inf") if reducer == "max" else float("inf"), dtype)
 
 

@@ -189,10 +189,7 @@ def materialized(expression: Expression) -> Expression:
     Such a reduction has no axis but its own to make vectors of, and what may lie
     outside is not read as vectors.
     """
-    tensors = {
-        tensor.name: tensor
-        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
-    }
+    tensors = expression.tensors
     stages: list[Stage] = []
     for stage in expression.stages:
         if stage.reducer is None or any(axis.extent > 1 for axis in stage.axes):
