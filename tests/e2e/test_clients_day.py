@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import tuner
 from tests.e2e.cable import Cable, cable
-from tests.e2e.test_service import listening
+from tests.support.service_log import listening
 from tuner.api.schemas import JobAnswer
 from tuner.client import Client, Retries, ServiceError
 from tuner.db import keys

@@ -20,13 +20,13 @@ import pytest
 
 import tuner
 from tests.support.archives import unpack
+from tests.support.service_log import LIMIT_S, listening
 from tuner.export.manifest import read_manifest
 from tuner.workers.jobs.delivery import check_signature
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
 
 ROOT = Path(tuner.__file__).parent.parent
-LIMIT_S = 150
 
 
 def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) -> None:
@@ -100,19 +100,6 @@ def assert_handed_out(client: httpx.Client, kernel: str, folder: Path) -> None:
     assert {"llvm", "asm", "tvmscript", "schedule"} <= set(
         client.get(f"/kernels/{kernel}/source").json()["sources"]
     )
-
-
-def listening(log: Path, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        found = [
-            line for line in log.read_text().splitlines() if line.startswith("listening on http")
-        ]
-        if found:
-            return found[0].split()[-1]
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())
 
 
 def finished(client: httpx.Client, job_id: str, log: Path) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration.test_cuda_bf16x3 import SPECS as SPLIT
+from tests.support.cuda_bf16x3 import SPECS as SPLIT
 from tests.support.cuda_serial import by_operator
 from tests.support.cuda_winograd import SPECS as WINOGRAD
 from tests.support.gpu_machine import needs_gpu
