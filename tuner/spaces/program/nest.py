@@ -1,5 +1,4 @@
-"""What a group becomes: blocks, their buffers and the steps on them; and where threads
-share its outermost loops."""
+"""The loop nest of one group: its blocks, their buffers and the steps on them."""
 
 from __future__ import annotations
 
@@ -13,14 +12,19 @@ from tuner.workload.expression import Axis
 
 @dataclass(frozen=True, slots=True)
 class Nest:
+    """What a sketch makes of one group."""
+
     blocks: tuple[Block, ...]
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
 
 
 def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]) -> list[Step]:
-    """Shares the outermost loops among threads: fused until there are four tasks a
-    thread, never across a loop in `keep`."""
+    """Steps that run the outermost loops on the threads of the pool.
+
+    Loops are fused until there are four tasks for each thread, never across a loop in
+    `keep`.
+    """
     if threads == 1 or not axes:
         return []
     chosen: list[Axis] = []

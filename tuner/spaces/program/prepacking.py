@@ -1,10 +1,9 @@
-"""What a program does with its constants alone, taken out of it: packed once ahead of
-time, not in each call.
+"""Weight prepacking: what a program does with its constants alone, done once.
 
 A copy of a constant input that stands at the root of a program (a sketch's `pack_root`
-and `pad`), or a sum over one, depends on nothing that varies. Such blocks become a
-program of their own, which writes the packed buffers; the rest takes these as inputs in
-the constant's place.
+and `pad`), or a sum over one, depends on nothing that varies from call to call. Such
+blocks become a program of their own, the prologue, which writes the packed buffers. The
+rest takes these as inputs in the constant's place.
 """
 
 from __future__ import annotations
@@ -34,40 +33,39 @@ from tuner.workload.expression import Tensor, reads
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     main: Program  # what runs in each call
-    prologue: (
-        Program | None
-    )  # constants in, packed buffers out; None where nothing can be packed ahead
+    # constants in, packed buffers out; None where nothing depends on constants alone
+    prologue: Program | None
 
 
 def split(program: Program) -> Split:
     """The program in two. Loops keep their names; each step stays with the block it is about."""
-    ahead = _ahead(program)
-    if not ahead:
+    prepacked = _prepacked(program)
+    if not prepacked:
         return Split(main=program, prologue=None)
-    blocks = [block for block in program.blocks if block.name in ahead]
-    rest = [block for block in program.blocks if block.name not in ahead]
+    blocks = [block for block in program.blocks if block.name in prepacked]
+    rest = [block for block in program.blocks if block.name not in prepacked]
     written = {block.buffer for block in blocks}
-    wanted = {read.tensor for block in rest for read in reads(block.body)}
+    read_later = {read.tensor for block in rest for read in reads(block.body)}
     packed = {
         buffer.name: Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
         for buffer in program.buffers
-        if buffer.name in written & wanted
+        if buffer.name in written & read_later
     }
     origin = _origins(blocks)
     inputs: list[Tensor] = []
     for tensor in program.inputs:
         copies = [copy for name, copy in packed.items() if min(origin[name]) == tensor.name]
-        if tensor.name in wanted or not copies:
+        if tensor.name in read_later or not copies:
             inputs.append(tensor)
         inputs += copies
-    sources = {name for found in origin.values() for name in found}
+    sources = {name for constants in origin.values() for name in constants}
     return Split(
         main=replace(
             program,
             inputs=tuple(inputs),
             buffers=tuple(buffer for buffer in program.buffers if buffer.name not in written),
             blocks=tuple(rest),
-            steps=tuple(step for step in program.steps if not _about(step) & ahead),
+            steps=tuple(step for step in program.steps if not _about(step) & prepacked),
             constants=(),
         ),
         prologue=Program(
@@ -79,13 +77,13 @@ def split(program: Program) -> Split:
                 if buffer.name in written and buffer.name not in packed
             ),
             blocks=tuple(blocks),
-            steps=tuple(step for step in program.steps if _about(step) & ahead),
+            steps=tuple(step for step in program.steps if _about(step) & prepacked),
             views=program.views,
         ),
     )
 
 
-def _ahead(program: Program) -> frozenset[str]:
+def _prepacked(program: Program) -> frozenset[str]:
     """Names of the blocks that read constants alone, stand at the root, and have a
     buffer to themselves."""
     nested = {
@@ -96,7 +94,7 @@ def _ahead(program: Program) -> frozenset[str]:
     }
     near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
     written = [block.buffer for block in program.blocks]
-    known = set(program.constants)
+    constant = set(program.constants)
     names: set[str] = set()
     for block in program.blocks:
         sources = {read.tensor for read in reads(block.body)}
@@ -105,20 +103,20 @@ def _ahead(program: Program) -> frozenset[str]:
             and block.buffer not in near
             and all(block.buffer != out.name for out in program.outputs)
         )
-        if sources and sources <= known and block.name not in nested and own:
-            known.add(block.buffer)
+        if sources and sources <= constant and block.name not in nested and own:
+            constant.add(block.buffer)
             names.add(block.name)
     return frozenset(names)
 
 
 def _origins(blocks: list[Block]) -> dict[str, frozenset[str]]:
     """For each buffer the blocks write, the constants it comes from."""
-    found: dict[str, frozenset[str]] = {}
+    origins: dict[str, frozenset[str]] = {}
     for block in blocks:
-        found[block.buffer] = frozenset().union(
-            *(found.get(read.tensor, {read.tensor}) for read in reads(block.body))
+        origins[block.buffer] = frozenset().union(
+            *(origins.get(read.tensor, {read.tensor}) for read in reads(block.body))
         )
-    return found
+    return origins
 
 
 def _about(step: Step) -> frozenset[str]:

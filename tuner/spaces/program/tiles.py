@@ -102,16 +102,16 @@ class TiledAxis:
         return add(self.base, self.offset)
 
 
-def fit_block(tiles: int, wanted: int) -> int:
-    """A number of tiles near `wanted` for a cache block, such that at most a tenth of
+def fit_block(tiles: int, preferred: int) -> int:
+    """A number of tiles near `preferred` for a cache block, such that at most a tenth of
     all work is overlap."""
-    wanted = max(1, min(wanted, tiles))
-    low, high = (1, tiles) if tiles <= 64 else (max(1, wanted // 2), min(tiles, wanted * 2))
-    farthest = max(wanted - low, high - wanted)
+    preferred = max(1, min(preferred, tiles))
+    low, high = (1, tiles) if tiles <= 64 else (max(1, preferred // 2), min(tiles, preferred * 2))
+    farthest = max(preferred - low, high - preferred)
     near = (
         block
         for apart in range(farthest + 1)
-        for block in dict.fromkeys((wanted - apart, wanted + apart))
+        for block in dict.fromkeys((preferred - apart, preferred + apart))
         if low <= block <= high
     )
     return next(
