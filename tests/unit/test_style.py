@@ -45,7 +45,6 @@ STILL_RENAMED = frozenset(
         "tuner/models",
         "tuner/runtime",
         "tuner/search",
-        "tuner/spaces/program",
         "tuner/spaces/rewrite",
         "tuner/target",
         "tuner/workload",
