@@ -215,8 +215,8 @@ def _without_vectors(block: Block, program: Program) -> set[LoopId]:
     """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16
     value to all lanes."""
     every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
-    shapes = {one.name: one.shape for one in every} | dict(program.views)
-    if next(one.dtype for one in every if one.name == block.buffer) != "bfloat16":
+    shapes = {tensor.name: tensor.shape for tensor in every} | dict(program.views)
+    if next(tensor.dtype for tensor in every if tensor.name == block.buffer) != "bfloat16":
         return set()
     extents = block.extents
     # Only a read that moves with the axis, and is not always padding, is sure to differ
@@ -233,10 +233,10 @@ def _without_vectors(block: Block, program: Program) -> set[LoopId]:
 
 
 def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:
-    found = [
+    ranges = [
         (bounds(index, extents), extent) for index, extent in zip(read.indices, shape, strict=True)
     ]
-    return any(ends is not None and (ends[1] < 0 or ends[0] >= extent) for ends, extent in found)
+    return any(ends is not None and (ends[1] < 0 or ends[0] >= extent) for ends, extent in ranges)
 
 
 def schedule(program: Program, symbol: str) -> Schedule:
