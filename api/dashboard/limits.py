@@ -35,7 +35,7 @@ def least_s(workload: Workload | None, target: Target, threads: int) -> float | 
     """Seconds at the roofline; None where workload or limits are not known."""
     if workload is None or target.limits is None:
         return None
-    work = replace(work_of(workload, threads), flops=fewest_flops(workload, target.isa))
+    work = replace(work_of(workload, threads), flops=fewest_flops(workload, target))
     found = least_seconds(work, target)
     return found if found > 0 else None
 
@@ -48,10 +48,8 @@ def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
         return ()
     cores = min(threads, target.cores)
     work = work_of(workload, threads)
-    spared = work.flops / max(
-        fewest_flops(workload, target.isa), 1
-    )  # by an algorithm that does fewer
-    flat = limits.fma_flops * relative_rate(work.dtype, target.isa) * cores * spared
+    spared = work.flops / max(fewest_flops(workload, target), 1)  # by an algorithm that does fewer
+    flat = limits.fma_flops * relative_rate(work.dtype, target) * cores * spared
     levels = [
         ("L1", target.l1d_bytes / 2),
         ("L2", target.l2_bytes / 2),

@@ -76,7 +76,7 @@ def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
     expression = workload.expression
     limits, count = target.limits, min(threads, target.cores)
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
-    peak = limits.fma_flops * relative_rate(dtype, target.isa) * count
+    peak = limits.fma_flops * relative_rate(dtype, target) * count
     lanes = target.vector_bytes // 4
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
     least = phased(inlined(expression))
@@ -124,7 +124,7 @@ def _instructions(expression: Expression, target: Target) -> tuple[float, float]
     What multiplies and adds several numbers of a lane at once counts as a part of an
     instruction for each.
     """
-    rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
+    rate = relative_rate(expression.inputs[0].dtype, target) if expression.inputs else 1.0
     matters = needed(expression)
     found = [
         _stage_instructions(stage, target, rate, matters.get(stage.name, ()))

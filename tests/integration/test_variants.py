@@ -23,9 +23,9 @@ from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
 from tuner.spaces.by_target import space_of
+from tuner.target.architectures.x86_64.cpuid import LEVELS
 from tuner.workload.spec import parse_spec
 
 MACHINE = host_target()

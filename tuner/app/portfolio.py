@@ -180,7 +180,7 @@ def _expected_s(workload: Workload, target: Target, threads: int) -> float:
             *(expression.tensor(name) for name in expression.outputs),
         )
     )
-    rate = limits.fma_flops * relative_rate(expression.inputs[0].dtype, target.isa) * threads
+    rate = limits.fma_flops * relative_rate(expression.inputs[0].dtype, target) * threads
     return (
         expression.flops / rate
         + nbytes / (bandwidth_at(limits, nbytes / threads) * threads)

@@ -21,10 +21,10 @@ from tuner.measure.race import Contender, race
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.measure.timing import TimingPlan
-from tuner.runtime.features import LEVELS
 from tuner.runtime.link import link
 from tuner.settings import Settings
-from tuner.target.microarchitecture import FEATURES
+from tuner.target.architectures.table import architecture_of, detectable_features
+from tuner.target.architectures.x86_64.cpuid import LEVELS
 from tuner.target.target import Target
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.workload import Workload
@@ -51,10 +51,10 @@ def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
         raise UsageError(
             f"unknown level {(unknown or [text])[0]!r}; give one or more of {', '.join(LEVELS)}"
         )
-    if machine.fingerprint.get("architecture", "x86_64") != "x86_64":
+    if not architecture_of(machine).levels:
         raise UsageError(f"{machine.name} is no x86-64; levels are of that architecture alone")
     for name in names:
-        missing = sorted(set(LEVELS[name]) & set(FEATURES.values()) - set(machine.isa))
+        missing = sorted(set(LEVELS[name]) & detectable_features() - set(machine.isa))
         if missing:
             raise UsageError(
                 f"{name} needs {', '.join(missing)}, which this CPU lacks; kernels are verified "

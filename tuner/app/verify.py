@@ -37,8 +37,8 @@ from tuner.measure.runner import RunnerOptions, RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
+from tuner.target.architectures.table import detectable_features
 from tuner.target.detect import detect_cpu, detect_gpu
-from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.rows import member
@@ -54,9 +54,8 @@ from tuner.workload.workload import Numerics, Workload
 
 Runner = RunnerProcess | GpuRunner
 SUBJECT = "kernel"
-DETECTED = frozenset(
-    FEATURES.values()
-)  # features that a machine is known to have or lack; of others the library knows itself
+# Features that a machine is known to have or lack; of others the library knows itself.
+DETECTED = detectable_features()
 MEMBERS_BETWEEN = 3  # of a portfolio, tried besides its least and its greatest
 
 

@@ -24,6 +24,7 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
+from tuner.target.architectures.table import isa_of
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -116,9 +117,10 @@ def shortened(text: str) -> str:
 
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
+    isa = isa_of(target)
     try:
         lowered = state_arguments(
-            use_tile_registers(take_dots(transpose_in_registers(mod), target.isa), target.isa)
+            use_tile_registers(take_dots(transpose_in_registers(mod), isa), isa)
         )
         try:
             return _generated(lowered, target.tvm)

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
-from tuner.target.target import LINE_BYTES
+from tuner.runtime.loader import ALIGNMENT
 
 _DEFINITIONS = "tuner.llvm_functions"  # the attribute of a kernel: texts by name
 
@@ -123,7 +123,7 @@ def non_temporal_store(dtype: str, vector_lanes: int) -> LlvmFunction:
             name=name,
             lanes=vector_lanes,
             element=element,
-            align=min(vector_lanes * size, LINE_BYTES),
+            align=min(vector_lanes * size, ALIGNMENT),
         ),
     )
 

@@ -50,7 +50,7 @@ from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.sandbox.support import Mechanism, Support, probe
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
 from tuner.measure.wire import Document, WireError, receive, send
-from tuner.runtime.features import WITHOUT
+from tuner.runtime.hidden_features import HIDDEN_FEATURES
 
 
 class RunnerBroken(TunerError):
@@ -317,7 +317,7 @@ def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
-        WITHOUT: os.environ.get(WITHOUT, ""),
+        HIDDEN_FEATURES: os.environ.get(HIDDEN_FEATURES, ""),
     }
 
 

@@ -30,7 +30,7 @@ from tuner.measure.execution import Execution
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.sandbox.process_limit import end_group
 from tuner.measure.wire import Document, WireError, receive, send
-from tuner.runtime.features import WITHOUT
+from tuner.runtime.hidden_features import HIDDEN_FEATURES
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
 _KEPT = (
@@ -105,7 +105,8 @@ class RunnerProcess:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd="/",
-            env=parent_environment(os.environ) | {WITHOUT: ",".join(self._options.cpu_without)},
+            env=parent_environment(os.environ)
+            | {HIDDEN_FEATURES: ",".join(self._options.cpu_without)},
             start_new_session=True,
         )
         try:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner.runtime.features import X86
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
+from tuner.target.architectures.table import architecture_named
 from tuner.workload.expression import Tensor
 
 MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
@@ -159,7 +159,7 @@ def signature(entry: Entry) -> str:
 
 
 def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
-    """C text. `machine` is the architecture it is compiled for; only x86_64 checks features."""
+    """C text. `machine` is the architecture it is compiled for, as the kernel names it."""
     parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
     parts += [_function(str(index), entry, machine) for index, entry in enumerate(_plain(entries))]
     parts.append(_helpers(name, entries))
@@ -226,10 +226,10 @@ def _compiled(index: str, entry: Entry, machine: str) -> str:
     function that chooses."""
     if not entry.variants:
         return _kernel(index, entry, machine)
-    if machine != "x86_64":
+    if architecture_named(machine).cpuid is None:
         raise LinkError(
-            f"{entry.symbol}: kernels for several CPUs in one library are for x86-64; this "
-            f"machine is {machine}"
+            f"{entry.symbol}: a library with kernels for several CPUs must look up their "
+            f"features, which it cannot on {machine}; x86-64 can"
         )
     every = (entry, *entry.variants)
     named = ", ".join(f"&function_{index}_v{at}" for at in range(len(every)))
@@ -275,15 +275,16 @@ def _exported(index: str, entry: Entry) -> str:
 
 
 def _features(entry: Entry, machine: str) -> list[str]:
-    if machine != "x86_64":
+    cpuid = architecture_named(machine).cpuid
+    if cpuid is None:
         return []
-    unknown = sorted(set(entry.isa) - set(X86))
+    unknown = sorted(set(entry.isa) - set(cpuid))
     if unknown:
         raise LinkError(
             f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are "
-            f"{', '.join(sorted(X86))}"
+            f"{', '.join(sorted(cpuid))}"
         )
-    rows = ((name, X86[name]) for name in sorted(set(entry.isa)))
+    rows = ((name, cpuid[name]) for name in sorted(set(entry.isa)))
     return [
         f"  {{{_quoted(name)}, {of.leaf}u, {of.subleaf}u, {of.reg}u, {of.bit}u, {of.xcr0}u}},\n"
         for name, of in rows

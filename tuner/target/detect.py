@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from tuner.errors import UsageError
+from tuner.target.architectures.table import architecture_named
 from tuner.target.cuda import cuda_target, cuda_targets
-from tuner.target.microarchitecture import isa_features, llvm_cpu, vector_shape
 from tuner.target.nvidia import gpu_facts, gpu_fingerprint, gpu_target, management
 from tuner.target.processor import ROOT, Processor, read_caches, read_processor, usable_cores
 from tuner.target.target import Target
@@ -33,8 +33,9 @@ UNKNOWN_L2_BYTES = 256 << 10
 def detect_cpu(root: Path = ROOT) -> Target:
     """This machine, without measured limits (`tuner.target.limits` measures those)."""
     processor, caches = read_processor(root), read_caches(root)
-    mcpu, isa = llvm_cpu(processor), isa_features(processor)
-    vector_bytes, vector_registers = vector_shape(isa, processor.architecture)
+    architecture = architecture_named(processor.architecture)
+    mcpu, isa = architecture.llvm_cpu(processor), architecture.isa_features(processor)
+    described = architecture.describe(isa, mcpu)
     fingerprint: dict[str, str | int] = {
         "schema": FINGERPRINT_SCHEMA,
         "kind": "cpu",
@@ -60,8 +61,8 @@ def detect_cpu(root: Path = ROOT) -> Target:
         name=_name(processor, mcpu, cores),
         tvm={"kind": "llvm", "mcpu": mcpu},
         isa=isa,
-        vector_bytes=vector_bytes,
-        vector_registers=vector_registers,
+        vector_bytes=described.vector_bytes,
+        vector_registers=described.vector_registers,
         cores=cores,
         l1d_bytes=caches.l1d_bytes or UNKNOWN_L1D_BYTES,
         l2_bytes=caches.l2_bytes or UNKNOWN_L2_BYTES,

@@ -8,17 +8,21 @@ input and output once at the bandwidth of its working set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
 
 from tuner.errors import UsageError
+from tuner.target.architectures.table import isa_of
+from tuner.target.isa import DotProduct, MatrixUnit
 from tuner.target.target import Bandwidth, Limits, Target
 
 STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a machine's speed is one
-IMPLAUSIBLE_FACTOR = (
-    1.2  # times the highest limit ever measured: above it a timing is a mistake, not a discovery
-)
+# Times the highest limit ever measured: above it a timing is a mistake, not a discovery.
+IMPLAUSIBLE_FACTOR = 1.2
+# Arithmetic in float32's, where a dtype's is another: 8-bit integers are widened to 16.
+RATES: Mapping[str, float] = {"float64": 0.5, "int64": 0.5, "int8": 2.0, "uint8": 2.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,7 @@ def least_seconds(work: Work, target: Target) -> float:
     """
     limits = _limits(target)
     threads = min(work.threads, target.cores)
-    compute_s = work.flops / (limits.fma_flops * relative_rate(work.dtype, target.isa) * threads)
+    compute_s = work.flops / (limits.fma_flops * relative_rate(work.dtype, target) * threads)
     move_s = work.nbytes / (bandwidth_at(limits, work.nbytes / threads) * threads)
     return max(compute_s, move_s)
 
@@ -91,37 +95,22 @@ def _highest_rates(work: Work, target: Target) -> tuple[float, float]:
     """Operations and bytes a second that all threads together ever reached."""
     limits = _limits(target)
     threads = min(work.threads, target.cores)
-    flops = limits.fma_flops_best * relative_rate(work.dtype, target.isa) * threads
+    flops = limits.fma_flops_best * relative_rate(work.dtype, target) * threads
     return flops, highest_bandwidth(limits, work.nbytes / threads) * threads
 
 
-def relative_rate(dtype: str, isa: tuple[str, ...]) -> float:
-    """Arithmetic rate of a dtype in float32's: lanes of a register, and the dot-product
-    instructions of small dtypes.
-
-    AMX does 512 multiply-adds of bfloat16 a cycle, 1024 of 8-bit integers (Intel's
-    Optimization Reference Manual, ch. 20).
+def relative_rate(dtype: str, target: Target) -> float:
+    """Arithmetic rate of a dtype in float32's: by the elements of a register, or by the
+    target's dot products and matrix units where those do more.
 
     float16 and bfloat16 are summed in float32, so without such instructions they run at
     its rate at best.
     """
-    match dtype:
-        case "float64" | "int64":
-            return 0.5
-        case "bfloat16" if "amx-bf16" in isa:
-            return 16.0
-        case "bfloat16" if "avx512bf16" in isa:
-            return 2.0
-        case "float16" if "avx512fp16" in isa or "fullfp16" in isa:
-            return 2.0
-        case "int8" | "uint8" if "amx-int8" in isa:
-            return 32.0
-        case "int8" | "uint8" if {"avx512vnni", "avxvnni", "dotprod"} & set(isa):
-            return 4.0
-        case "int8" | "uint8":
-            return 2.0
-        case _:
-            return 1.0
+    isa = isa_of(target)
+    instructions: tuple[DotProduct | MatrixUnit, ...] = (*isa.dot_products, *isa.matrix_units)
+    plain = 2.0 if dtype == "float16" and isa.native_float16 else RATES.get(dtype, 1.0)
+    rates = [instruction.rate for instruction in instructions if dtype in instruction.factors]
+    return max([plain, *rates])
 
 
 def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:

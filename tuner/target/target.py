@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-LINE_BYTES = 64  # of a cache
-PAGE_BYTES = 4096  # of memory; addresses a page apart share the sets of a first-level cache
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:

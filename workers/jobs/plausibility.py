@@ -22,7 +22,7 @@ def work_of(problem: Problem) -> Work:
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     nbytes = least_bytes(problem.workload)
     return Work(
-        flops=fewest_flops(problem.workload, problem.target.isa),
+        flops=fewest_flops(problem.workload, problem.target),
         nbytes=nbytes,
         dtype=dtype,
         threads=problem.threads,

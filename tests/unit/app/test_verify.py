@@ -26,8 +26,8 @@ from tuner.export.kernel import Variant
 from tuner.export.library import export_library
 from tuner.export.manifest import verify_hashes
 from tuner.runtime.cuda_module import CudaModule, Launch
-from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
+from tuner.target.architectures.x86_64.cpuid import LEVELS
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtime.features import LEVELS, X86
 from tuner.runtime.link import Function, link, link_static, runtime_sources
 from tuner.runtime.loader import Library
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.toolchain import Toolchain
+from tuner.target.architectures.x86_64.cpuid import CPUID, LEVELS
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
 
@@ -139,4 +139,4 @@ def test_levels_are_features_that_can_be_looked_up() -> None:
     names = list(LEVELS)
     for richer, poorer in pairwise(names):
         assert set(LEVELS[poorer]) < set(LEVELS[richer])
-    assert set(LEVELS[names[0]]) <= set(X86)
+    assert set(LEVELS[names[0]]) <= set(CPUID)

@@ -24,6 +24,7 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.bf16x3 import SUFFIX, bf16x3
 from tuner.spaces.rewrite.stages import plainly_named
+from tuner.target.architectures.table import isa_of
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -137,8 +138,8 @@ def test_a_sum_that_the_unit_cannot_take_is_not_rewritten_in_vain() -> None:
 
 def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
     strict, fast = parse_spec(PRODUCT), parse_spec(f"{PRODUCT},numerics=fast")
-    assert fewest_flops(strict, TARGET.isa) == fewest_flops(fast) == strict.expression.flops
-    assert fewest_flops(fast, TARGET.isa) == strict.expression.flops * 3 // 16
+    assert fewest_flops(strict, TARGET) == fewest_flops(fast) == strict.expression.flops
+    assert fewest_flops(fast, TARGET) == strict.expression.flops * 3 // 16
 
 
 def rewritten_configs(workload: Workload, count: int) -> tuple[TargetSpace[Any], list[Config]]:
@@ -192,7 +193,7 @@ def test_what_two_products_share_is_loaded_once() -> None:
         ):
             text = str(
                 use_tile_registers(
-                    schedule(space.program(config), "kernel").mod, TARGET.isa
+                    schedule(space.program(config), "kernel").mod, isa_of(TARGET)
                 ).script()
             )
             assert text.count("tdpbf16ps") == 12 and text.count("tileloadd64") == 8

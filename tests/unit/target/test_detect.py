@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import UsageError
-from tuner.target.detect import detect_cpu, parse_target, target_key
-from tuner.target.microarchitecture import (
+from tuner.target.architectures.table import architecture_named
+from tuner.target.architectures.x86_64.architecture import X86_64
+from tuner.target.architectures.x86_64.models import (
     AVX2,
     AVX512,
     BF16,
     FEATURES,
     FP16,
     VNNI,
-    fma_units,
-    isa_features,
     llvm_cpu,
-    vector_shape,
 )
+from tuner.target.detect import detect_cpu, parse_target, target_key
 from tuner.target.processor import Processor, cgroup_quota, read_caches, read_processor
 
 
@@ -134,7 +133,7 @@ def test_names_of_known_processors(
 
 
 def test_isa_is_in_llvm_spelling_and_sorted() -> None:
-    isa = isa_features(processor("AuthenticAMD", 26, 2, BF16 | {"sse4_1", "syscall"}))
+    isa = X86_64.isa_features(processor("AuthenticAMD", 26, 2, BF16 | {"sse4_1", "syscall"}))
     assert (
         isa == tuple(sorted(isa))
         and {"avx512bf16", "avx512vnni", "sse4.1"} <= set(isa)
@@ -152,7 +151,8 @@ def test_isa_is_in_llvm_spelling_and_sorted() -> None:
     ],
 )
 def test_vector_shapes(isa: tuple[str, ...], architecture: str, shape: tuple[int, int]) -> None:
-    assert vector_shape(isa, architecture) == shape
+    described = architecture_named(architecture).describe(isa, "")
+    assert (described.vector_bytes, described.vector_registers) == shape
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -165,7 +165,7 @@ def write(root: Path, path: str, text: str) -> None:
     [("znver4", 64, 1), ("znver4", 32, 2), ("znver5", 64, 2), ("haswell", 32, 2)],
 )
 def test_multiply_adds_of_a_cycle(cpu: str, vector_bytes: int, units: int) -> None:
-    assert fma_units(cpu, vector_bytes) == units
+    assert X86_64.describe((), cpu).fma_units_of(vector_bytes) == units
 
 
 def test_reads_an_arm_machine(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tuner.cost_model.arrays import Floats
 from tuner.cost_model.cpu.nests import NestKind, Nests, NestTable
-from tuner.target.target import PAGE_BYTES, Target
+from tuner.target.target import Target
 
 
 def set_conflicts(table: NestTable, nest: Nests, target: Target) -> tuple[Floats, Floats]:
@@ -16,7 +16,8 @@ def set_conflicts(table: NestTable, nest: Nests, target: Target) -> tuple[Floats
     each. Where no accumulators lie between them, what is read and what is written as
     far apart meet in the same sets.
     """
-    ways = max(target.l1d_bytes // PAGE_BYTES, 1)
+    page_bytes = table.isa.page_bytes
+    ways = max(target.l1d_bytes // page_bytes, 1)
     excess = np.zeros((2, nest.span.shape[1]), np.float32)
     pitches = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
     for number, read in enumerate(table.reads):
@@ -25,8 +26,8 @@ def set_conflicts(table: NestTable, nest: Nests, target: Target) -> tuple[Floats
             pitch = int(pitches[number, axis])
             accumulates = nest.kind is NestKind.REDUCTION
             sharing = 1 if accumulates else int((pitches[:, axis] == pitch).sum())
-            lines_held = PAGE_BYTES // int(np.gcd(pitch, PAGE_BYTES)) * ways // sharing
-            if pitch < PAGE_BYTES // 8 or lines_held >= table.axes.extents[axis]:
+            lines_held = page_bytes // int(np.gcd(pitch, page_bytes)) * ways // sharing
+            if pitch < page_bytes // 8 or lines_held >= table.axes.extents[axis]:
                 continue
             elements = nest.span[read.uses].prod(axis=0) * ~nest.packed[number]
             beyond = np.maximum(1.0 - lines_held / nest.span[axis], 0.0)

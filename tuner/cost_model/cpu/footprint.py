@@ -9,7 +9,7 @@ import numpy as np
 from tuner.cost_model.arrays import Floats, Mask
 from tuner.cost_model.cpu.nests import Nests, NestTable
 from tuner.cost_model.cpu.reads import ReadMap
-from tuner.target.target import LINE_BYTES, PAGE_BYTES
+from tuner.target.isa import IsaDescription
 
 _ONE: Floats = np.ones((), np.float32)
 
@@ -53,17 +53,23 @@ def footprints(table: NestTable, spans: Floats, packed: Mask) -> Footprints:
     touched = np.empty((4, len(table.reads), *spans.shape[1:]), np.float32)
     nbytes, room, pages, runs = touched
     for number, read in enumerate(table.reads):
-        nbytes[number], room[number], pages[number], runs[number] = _in_place(read, spans)
+        nbytes[number], room[number], pages[number], runs[number] = _in_place(
+            read, spans, table.isa
+        )
         if packed[number].any():
             copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
             np.copyto(nbytes[number], copied, where=packed[number])
             np.copyto(room[number], copied, where=packed[number])
-            np.copyto(pages[number], np.maximum(copied / PAGE_BYTES, 1.0), where=packed[number])
+            np.copyto(
+                pages[number], np.maximum(copied / table.isa.page_bytes, 1.0), where=packed[number]
+            )
             np.copyto(runs[number], 1.0, where=packed[number])
     return Footprints(nbytes=nbytes, room=room, pages=pages, runs=runs)
 
 
-def _in_place(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _in_place(
+    read: ReadMap, spans: Floats, isa: IsaDescription
+) -> tuple[Floats, Floats, Floats, Floats]:
     """(bytes, room, pages, runs) of one read in place, (levels, n) each.
 
     Lines that lie a part of a page apart fall into the same sets. So a row of a tensor
@@ -73,31 +79,31 @@ def _in_place(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Flo
     last = len(read.shape) - 1
     run = read.size(spans, last) * read.dtype_bytes  # adjacent bytes
     reach = run  # bytes from the first to the last
-    lines = room = _in_lines(run)
+    lines = room = _in_lines(run, isa.line_bytes)
     runs = pages = _ONE
     for dimension in reversed(range(last)):
         if not read.moving[dimension]:
             continue
         pitch, rows = int(read.pitches[dimension]), read.size(spans, dimension)
-        further, sets = rows * pitch - pitch, int(np.gcd(pitch, PAGE_BYTES))
-        if pitch < PAGE_BYTES:
+        further, sets = rows * pitch - pitch, int(np.gcd(pitch, isa.page_bytes))
+        if pitch < isa.page_bytes:
             reach = further + reach
         else:
             pages = pages * rows
-        if sets > LINE_BYTES:
+        if sets > isa.line_bytes:
             room = np.maximum(room, sets * (rows > 1).astype(np.float32))
-        joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        joined = (runs == 1) & (np.maximum(run, isa.line_bytes) >= pitch)
         if joined.any():
             together = joined.astype(np.float32)
             apart = 1 - together
             rows = np.maximum(rows * apart, 1)
             run = run + further * together
-            lines = _in_lines(run)
+            lines = _in_lines(run, isa.line_bytes)
             room = np.maximum(room * apart, lines)
         room, runs = room * rows, runs * rows
-    return runs * lines, room, pages * np.maximum(reach / PAGE_BYTES, 1.0), runs
+    return runs * lines, room, pages * np.maximum(reach / isa.page_bytes, 1.0), runs
 
 
-def _in_lines(size: Floats) -> Floats:
-    lines: Floats = np.ceil(size * (1 / LINE_BYTES)) * LINE_BYTES
+def _in_lines(size: Floats, line_bytes: int) -> Floats:
+    lines: Floats = np.ceil(size * (1 / line_bytes)) * line_bytes
     return lines

@@ -34,6 +34,7 @@ from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.predicates import operations
 from tuner.spaces.rewrite.stages import APPROXIMATED
+from tuner.target.isa import IsaDescription
 from tuner.workload.expression import DTYPE_BYTES, Binary, Stage, Unary, walk
 
 # The order in which features have them.
@@ -80,6 +81,7 @@ class NestTable:
     """Lookup tables of one group's sketch in a space; `decode` is pure NumPy."""
 
     facts: LoopNestFacts
+    isa: IsaDescription
     axes: NestAxes
     choices: ChoiceColumns
     operands: tuple[Access, ...]  # what the nest reads, the largest tensor first
@@ -289,6 +291,7 @@ def nest_table(facts: LoopNestFacts, space: Space, constants: Collection[str] = 
     )
     return NestTable(
         facts=facts,
+        isa=facts.context.isa,
         axes=axes,
         choices=ChoiceColumns(
             columns={knob.name: column for column, knob in enumerate(space.knobs)}

@@ -10,7 +10,6 @@ from tuner.cost_model.arrays import Floats, Mask, either
 from tuner.cost_model.cpu.nests import Nests, NestTable
 from tuner.cost_model.cpu.reads import ReadMap
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
-from tuner.target.target import LINE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ def _of_read(
 ) -> OperandCounts:
     uses = nest.span[read.uses].prod(axis=0)
     if table.facts.loads_whole_rows:  # of matrices, whole rows at a time
-        return _counts(len(uses), loads=uses * (read.dtype_bytes / LINE_BYTES))
+        return _counts(len(uses), loads=uses * (read.dtype_bytes / table.isa.line_bytes))
     distinct = either(packed, uses, np.minimum(uses, read.sizes(nest.span).prod(axis=0)))
     in_one_instruction = nest.span[table.spatial :][~table.axes.stepped].prod(axis=0)
     uses, distinct = uses / in_one_instruction, distinct / in_one_instruction

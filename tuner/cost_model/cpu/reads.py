@@ -13,7 +13,6 @@ from tuner.cost_model.arrays import Floats
 from tuner.cost_model.cpu.axes import Ints, NestAxes
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.rewrite.access import Access, linear
-from tuner.target.target import PAGE_BYTES
 from tuner.workload.expression import DTYPE_BYTES
 
 
@@ -59,13 +58,12 @@ class ReadMap:
         ]
         return np.array(inside, np.int64) * self._steps
 
-    @cached_property
-    def crossing(self) -> float:
+    def crossing(self, page_bytes: int) -> float:
         """Share of the runs of adjacent bytes that begin on another page than the one before."""
         pitches = [
             int(self.pitches[dimension]) for dimension, axes in enumerate(self.moving[:-1]) if axes
         ]
-        return min(min(pitches) / PAGE_BYTES, 1.0) if pitches else 0.0
+        return min(min(pitches) / page_bytes, 1.0) if pitches else 0.0
 
     def size(self, spans: Floats, dimension: int) -> Floats:
         """Elements of a dimension that each level touches, in the shape of the levels."""

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from tuner.cost_model.arrays import Floats, Mask, either, products_before
 from tuner.cost_model.cpu.footprint import Footprints, footprints, level_spans
 from tuner.cost_model.cpu.nests import Nests, NestTable
-from tuner.target.target import LINE_BYTES, Target
+from tuner.target.target import Target
 
 USABLE = 0.75  # of a cache, before a level counts as too large for it
-OUTSTANDING_MISSES = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 # Runs that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4
 # (docs/search.md).
 FOLLOWED_RUNS = 16.0
@@ -71,7 +70,8 @@ def memory_traffic(table: NestTable, nest: Nests, target: Target) -> MemoryTraff
         for conflicting, alone, cache in zip(misses[:3], misses[3:], without, strict=True)
     ]
     (first, first_runs), (second, second_runs), (third, _) = separate
-    crossing = np.array([read.crossing for read in table.reads], np.float32)
+    page_bytes = table.isa.page_bytes
+    crossing = np.array([read.crossing(page_bytes) for read in table.reads], np.float32)
     return MemoryTraffic(
         footprint=touched.nbytes,
         missed=(first, second, third),
@@ -244,9 +244,10 @@ class _Reuse:
         """
         axis, extent = self.nest.axis, self.nest.extent
         inside = (np.arange(len(axis))[:, None] >= kept) & (extent > 1)
+        in_flight_bytes = self.table.isa.line_fill_buffers * self.table.isa.line_bytes
         passes = np.empty((len(self.table.reads), axis.shape[1]), np.float32)
         for number, read in enumerate(self.table.reads):
-            awaited = footprint[number, 1:] > OUTSTANDING_MISSES * LINE_BYTES
+            awaited = footprint[number, 1:] > in_flight_bytes
             again = inside & ~read.uses[axis] & awaited
             passes[number] = np.maximum(extent * again, 1.0).prod(axis=0)
         return passes

@@ -11,7 +11,7 @@ them: outside of all loops, once a kernel or task of its threads.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,10 @@ from tuner.lowering.llvm_functions import (
     with_definitions,
 )
 from tuner.lowering.passes.dots import element
-from tuner.spaces.cpu.amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESTS
+from tuner.target.architectures.x86_64.instructions import AMX as TILES
+from tuner.target.architectures.x86_64.instructions import MATRIX_UNITS
+from tuner.target.isa import IsaDescription
 
 AMX, PARTS = "tuner_amx", "tuner_amx_parts"  # the annotations
 # annotated loops that instructions replace, below the reduction's: rows, vectors,
@@ -53,11 +55,11 @@ _FLATTENING = (
 )
 
 
-def use_tile_registers(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+def use_tile_registers(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
     """The module with annotated sums done in AMX's registers; the same module where
     there are none, or where a target's features, `isa`, lack them: schedules are
     compiled for poorer CPUs too."""
-    if not set(FEATURES.values()) <= set(isa) or not any(
+    if not set(MATRIX_UNITS) <= set(isa.matrix_units) or not any(
         AMX in loop.annotations
         for function in mod.functions.values()
         for loop in _every(tirx.For, function.body)
@@ -119,7 +121,7 @@ class _Sum:
     def rows(self) -> int:
         """Rows of a register, the most of which the rows of sums are a multiple."""
         extent = int(self.inner[0].extent)
-        return next(rows for rows in range(min(extent, ROWS), 0, -1) if extent % rows == 0)
+        return next(rows for rows in range(min(extent, TILES.rows), 0, -1) if extent % rows == 0)
 
     @property
     def tiles(self) -> tuple[int, int]:
@@ -131,12 +133,12 @@ class _Sum:
         """The function that gives the registers their shapes: of sums, of the factor
         that lanes share, of the other one."""
         lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
-        columns, rows = [lanes] * REGISTERS, [self.rows] * REGISTERS
+        columns, rows = [lanes] * TILES.registers, [self.rows] * TILES.registers
         for register in self._narrow:
             columns[register] = words
         for register in self._wide:
             rows[register] = words
-        return amx_configuration([WORD_BYTES * count for count in columns], rows)
+        return amx_configuration([TILES.word_bytes * count for count in columns], rows)
 
     @property
     def _narrow(self) -> range:
@@ -147,7 +149,7 @@ class _Sum:
         return (
             range(first, first + down)
             if down <= across
-            else range(first + across, min(first + across + down, REGISTERS))
+            else range(first + across, min(first + across + down, TILES.registers))
         )
 
     @property
@@ -155,7 +157,7 @@ class _Sum:
         down, across = self.tiles
         first = down * across
         return (
-            range(first + down, min(first + down + across, REGISTERS))
+            range(first + down, min(first + down + across, TILES.registers))
             if down <= across
             else range(first, first + across)
         )

@@ -9,7 +9,6 @@ VNNI; fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +19,8 @@ from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import DOT_BFLOAT16
 from tuner.lowering.scalars import BITS
-from tuner.spaces.cpu.dots import FOUR, OF_BFLOAT16, OF_INTEGERS
+from tuner.spaces.cpu.dots import FOUR
+from tuner.target.isa import IsaDescription
 
 INTERLEAVE, DOT = (
     "tuner_interleave",
@@ -33,17 +33,18 @@ MULTIPLY_ADD = {
 }  # by lanes of the sums
 
 
-def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+def take_dots(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
     """The module with every annotated pair of loops replaced. Sums stay loops where a
-    target's features, `isa`, lack the instruction: schedules are compiled for poorer
-    CPUs too."""
+    target's instructions, `isa`, lack that one: schedules are compiled for poorer CPUs
+    too."""
+    offered = {(dot.accumulator, dot.group, dot.lanes) for dot in isa.dot_products}
 
     def replaced(loop: tirx.For) -> tirx.Stmt:
         if INTERLEAVE in loop.annotations:
             return _interleaved(loop)
         if DOT not in loop.annotations:
             return loop
-        if isinstance(loop.body, tirx.For) and _features(loop) & set(isa):
+        if isinstance(loop.body, tirx.For) and _shape(loop) in offered:
             return _summed(loop)
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
@@ -55,11 +56,10 @@ def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _features(loop: tirx.For) -> frozenset[str]:
-    """CPU features, any one of which gives the instruction for an annotated sum."""
+def _shape(loop: tirx.For) -> tuple[str, int, int]:
+    """(accumulator's dtype, products added to one, accumulators) of an annotated sum."""
     store, _, _ = _innermost(loop)
-    features = OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS
-    return features[int(loop.body.extent), int(loop.extent)]
+    return str(store.buffer.dtype), int(loop.body.extent), int(loop.extent)
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:

@@ -19,7 +19,7 @@ from tuner.lowering.llvm_functions import (
     non_temporal_store,
     with_definitions,
 )
-from tuner.target.target import LINE_BYTES
+from tuner.runtime.loader import ALIGNMENT
 
 STREAM = "tuner_stream"  # the attribute around a block's store
 LEAST_BYTES = 16  # of a vector that an instruction writes so
@@ -76,7 +76,7 @@ class _Streaming:
         ):
             return store
         itemsize, lanes = tvm.DataType(str(store.buffer.dtype)).bits // 8, int(at.lanes)
-        aligned = min(lanes * itemsize, LINE_BYTES)
+        aligned = min(lanes * itemsize, ALIGNMENT)
         known = self._analyzer.modular_set(at.base)
         if (
             lanes * itemsize < LEAST_BYTES

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.target.architectures.table import isa_of
+from tuner.target.isa import IsaDescription
 from tuner.target.target import Target
 from tuner.workload.expression import DType
 
@@ -19,3 +21,8 @@ class SpaceContext:
     dtypes: Mapping[str, DType]  # of every tensor, by name
     exact: frozenset[str]  # tensors that lie in memory in their own dtype, never widened
     rewritten: bool  # by an algorithm of many stages, of which fewer sketches are offered
+
+    @property
+    def isa(self) -> IsaDescription:
+        """What code for the target may use."""
+        return isa_of(self.target)

@@ -11,7 +11,6 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner.spaces.core.context import SpaceContext
@@ -22,20 +21,9 @@ from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.target.architectures.x86_64.instructions import AMX
 from tuner.workload.expression import DTYPE_BYTES, Axis
 
-REGISTERS = 8
-ROWS = 16  # of a register
-WORD_BYTES = 4  # of a row's sixteen
-# bytes of either factor in the time of a multiply-add of float32: 16 cycles for three
-# registers, two vectors a cycle
-RATE = 32.0
-FEATURES: Mapping[frozenset[str], str] = {
-    frozenset({"bfloat16"}): "amx-bf16",
-    frozenset({"int8"}): "amx-int8",
-    frozenset({"uint8"}): "amx-int8",
-    frozenset({"int8", "uint8"}): "amx-int8",
-}
 DEPTHS = (
     8,
     16,
@@ -49,7 +37,7 @@ TILES = tuple(
     (rows, columns)
     for rows in (1, 2, 3, 4, 6)
     for columns in (1, 2, 3, 4, 6)
-    if rows * columns + min(rows, columns) + 1 <= REGISTERS
+    if rows * columns + min(rows, columns) + 1 <= AMX.registers
 )
 
 
@@ -75,19 +63,16 @@ class AmxSketch(TileSketch):
             for axis in self.group.anchor.reduce_axes
             if axis.name == self.instruction_axes[0]
         )
-        return (
-            RATE
-            / DTYPE_BYTES[self.context.dtypes[self.reads[0].read.tensor]]
-            * min(self.rows, words)
-            / ROWS
-        )
+        unit = self.context.isa.matrix_unit({self.context.dtypes[self.reads[0].read.tensor]})
+        assert unit is not None  # the sketch is offered only where there is one
+        return unit.rate * min(self.rows, words) / unit.rows
 
     @property
     def rows(self) -> int:
         """Rows of a register in use: where the axis is no multiple of 16, as many in
         each of as few."""
         extent = self._extent(self.row)
-        return -(-extent // -(-extent // ROWS))
+        return -(-extent // -(-extent // AMX.rows))
 
     @property
     def loads_whole_rows(self) -> bool:
@@ -170,11 +155,10 @@ def amx_sketch(
     shapes, dtypes = context.shapes, context.dtypes
     anchor, reads = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
-    if (
-        operands is None
-        or FEATURES.get(frozenset(dtypes[read.tensor] for read in operands), "none")
-        not in context.target.isa
-    ):
+    if operands is None:
+        return None
+    unit = context.isa.matrix_unit({dtypes[operand.tensor] for operand in operands})
+    if unit is None:
         return None
     if {vector in read.axes for read in reads} != {True, False}:
         return None
@@ -184,9 +168,9 @@ def amx_sketch(
     shared = shared_axes(anchor, reads)
     if not rows or not shared:
         return None
-    row = max(rows, key=lambda axis: (min(axis.extent, 2 * ROWS), anchor.axes.index(axis)))
-    numbers = WORD_BYTES // DTYPE_BYTES[dtypes[operands[0].tensor]]
-    step_elements = ROWS * numbers
+    row = max(rows, key=lambda axis: (min(axis.extent, 2 * unit.rows), anchor.axes.index(axis)))
+    numbers = unit.word_bytes // DTYPE_BYTES[dtypes[operands[0].tensor]]
+    step_elements = unit.rows * numbers
     longest = sorted(
         shared, key=lambda axis: (-min(axis.extent, step_elements), narrow.stride(axis.name) != 1)
     )

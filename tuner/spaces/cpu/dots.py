@@ -17,7 +17,6 @@ might not fit 32 bits are left to pairs: the compiler assumes that none overflow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -34,17 +33,6 @@ PAIR, FOUR = 2, 4
 INTEGERS = frozenset({"int8", "uint8"})
 RANGE = 128  # by which an 8-bit number with a sign becomes one without
 LONGEST = 2**31 // (255 * 128)  # reduction of moved products that surely fits 32 bits
-# Features of which any gives the instruction, by how many numbers it takes and the
-# lanes of its sums.
-OF_INTEGERS: Mapping[tuple[int, int], frozenset[str]] = {
-    (FOUR, 16): frozenset({"avx512vnni"}),
-    (FOUR, 8): frozenset(
-        {"avxvnni", "avx512vnni"}
-    ),  # the latter with AVX512VL, which every such CPU has
-    (PAIR, 16): frozenset({"avx512bw"}),
-    (PAIR, 8): frozenset({"avx2"}),
-}
-OF_BFLOAT16: Mapping[tuple[int, int], frozenset[str]] = {(PAIR, 16): frozenset({"avx512bf16"})}
 
 
 @dataclass(frozen=True)
@@ -91,19 +79,18 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketc
     if operands is None or {vector in operand.axes for operand in reads} != {True, False}:
         return None
     narrow = {dtypes[operand.tensor] for operand in operands}
-    features: Mapping[tuple[int, int], frozenset[str]] = {}
-    if narrow <= INTEGERS and anchor.accumulator == "int32":
-        features = OF_INTEGERS
-    elif narrow == {"bfloat16"} and anchor.accumulator == "float32":
-        features = OF_BFLOAT16
     lanes = TileSketch(group, context, vector).lanes
     moved = len(narrow) == 1 and narrow <= INTEGERS
     most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR
-    offered = [
-        count
-        for (count, wide), any_of in features.items()
-        if wide == lanes and count <= most and any_of & set(context.target.isa)
-    ]
+    offered = {
+        dot.group
+        for dot in context.isa.dot_products
+        if narrow <= dot.factors
+        and (dot.accumulator, dot.lanes) == (anchor.accumulator, lanes)
+        and dot.group <= most
+        # Factors of the same sign are moved to mixed ones below.
+        and dot.signs != "same"
+    }
     ways = [
         (numbers, axis)
         for numbers in sorted(offered)

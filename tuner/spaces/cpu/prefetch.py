@@ -18,7 +18,6 @@ from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
 from tuner.spaces.rewrite.access import Access, accesses, linear
-from tuner.target.target import LINE_BYTES
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,
@@ -158,7 +157,7 @@ def sum_prefetches(
         level = _level(plan, stage, access, levels)
         if level is None:
             continue
-        elements = LINE_BYTES // DTYPE_BYTES[dtypes[access.read.tensor]]
+        elements = plan.line_bytes // DTYPE_BYTES[dtypes[access.read.tensor]]
         starts, sizes = zip(*(_part(plan, axis) for axis in _axes(access.read)), strict=True)
         sizes = (*sizes[:-1], -(-sizes[-1] // elements))
         following = {level.name: at_most(add(Var(level.name), constant(1)), level.extent - 1)}

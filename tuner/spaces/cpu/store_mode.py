@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from math import prod
 
+from tuner.target.architectures.table import isa_of
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Stage
 
@@ -40,6 +41,7 @@ def store_modes(
     size = prod(axis.extent for axis in moving) * DTYPE_BYTES[output.dtype]
     # TVM stores narrow floats as integers, under pointers of another type.
     wide = output.dtype in ("float32", "float64")
-    if in_vectors and wide and size > target.l2_bytes:
+    offered = isa_of(target).non_temporal_stores and in_vectors and wide
+    if offered and size > target.l2_bytes:
         return (StoreMode.CACHED, StoreMode.NON_TEMPORAL)
     return (StoreMode.CACHED,)

@@ -36,7 +36,7 @@ from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.predicates import share
 from tuner.spaces.rewrite.stages import costs_mathematics
-from tuner.target.target import PAGE_BYTES, Target
+from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, Var, walk
 
 # Elements of an axis in a cache block, besides none and the whole extent.
@@ -420,7 +420,10 @@ class TileSketch:
         if self.across is not None or self.lanes == 1 or self.instruction_axes or not self.copying:
             return (0,)
         if stage.reducer is None:
-            streams, far = read_once(stage, self.vector, self.context.shapes), PAGE_BYTES
+            streams, far = (
+                read_once(stage, self.vector, self.context.shapes),
+                self.context.isa.page_bytes,
+            )
             tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
         else:
             tensors, far = (
@@ -557,6 +560,7 @@ class TileSketch:
             },
             math_functions=self.math_functions.of(config),
             threads=self.context.units,
+            line_bytes=self.context.isa.line_bytes,
             prefetch=self.prefetch.of(config),
             non_temporal=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
             instruction_axes=self.instruction_axes,

@@ -66,6 +66,7 @@ class TilePlan:
     copies: Mapping[Read, CopyMode]
     math_functions: MathFunctions
     threads: int
+    line_bytes: int = 64  # of a cache line, by which a sum prefetches
     # How far ahead the nest prefetches: bytes of a map; of a sum, blocks of the reduction
     # and packed parts, one at most.
     prefetch: int = 0

@@ -18,6 +18,7 @@ from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
 from tuner.spaces.rewrite.winograd import SAVING, winograd
 from tuner.target.roofline import relative_rate
+from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
@@ -135,7 +136,7 @@ def simplified(expression: Expression) -> Expression:
     return inlined(hoisted(trimmed(expression)))
 
 
-def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
+def fewest_flops(workload: Workload, target: Target | None = None) -> int:
     """Operations of the workload by the algorithm that needs least time, as many as are
     done in that time without its instructions: what a time is judged by."""
     least = least_flops(workload)
@@ -143,8 +144,12 @@ def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
     if workload.numerics != "fast":
         return least
     saving = SAVING if winograd(workload.expression) is not None else 1.0
-    if not BF16X3.isdisjoint(isa) and bf16x3(workload.expression) is not None:
-        saving = max(saving, relative_rate("bfloat16", tuple(isa)) / PRODUCTS)
+    if (
+        target is not None
+        and not BF16X3.isdisjoint(target.isa)
+        and bf16x3(workload.expression) is not None
+    ):
+        saving = max(saving, relative_rate("bfloat16", target) / PRODUCTS)
     return int(least / saving)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.cost_model.arrays import Floats
-from tuner.cost_model.cpu.terms.counts import LOAD_PORTS, KernelCounts
+from tuner.cost_model.cpu.terms.counts import KernelCounts
 
 # Accumulators for each unit that hide a latency of four cycles: just so, and with some to spare.
 ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0
@@ -26,7 +26,7 @@ def operand_loads(kernel: KernelCounts) -> Floats:
     """
     hidden = kernel.multiply_adds if kernel.in_vectors else 0.0
     cycles: Floats = kernel.work.bodies * np.maximum(
-        kernel.work.operands.total / LOAD_PORTS - hidden / kernel.fma_units, 0
+        kernel.work.operands.total / kernel.table.isa.load_ports - hidden / kernel.fma_units, 0
     )
     return cycles
 
@@ -37,7 +37,7 @@ def port_pressure(kernel: KernelCounts) -> Floats:
         kernel.in_vectors
         * kernel.work.bodies
         * np.maximum(
-            CONTENTION * kernel.work.operands.total / LOAD_PORTS
+            CONTENTION * kernel.work.operands.total / kernel.table.isa.load_ports
             - kernel.multiply_adds / kernel.fma_units,
             0,
         )
@@ -98,7 +98,7 @@ def loads(kernel: KernelCounts) -> Floats:
         else np.float32(table.axes.points / work.lanes)
     )
     prefetches = points * kernel.prefetches
-    cycles: Floats = (work.bodies * work.operands.total + prefetches) / LOAD_PORTS
+    cycles: Floats = (work.bodies * work.operands.total + prefetches) / kernel.table.isa.load_ports
     return cycles
 
 

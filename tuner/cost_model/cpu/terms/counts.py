@@ -10,10 +10,8 @@ import numpy as np
 from tuner.cost_model.arrays import Floats, Mask
 from tuner.cost_model.cpu.nests import Nests, NestTable
 from tuner.cost_model.cpu.work import NestWork
-from tuner.target.microarchitecture import fma_units
 from tuner.target.target import Target
 
-LOAD_PORTS = 2.0  # vectors that a core loads in a cycle
 LIBM_CYCLES = 35.0  # of one call of a transcendental function
 POLYNOMIAL_CYCLES = 10.0  # of one vector of a transcendental function
 
@@ -37,7 +35,7 @@ class KernelCounts:
     def fma_units(self) -> int:
         """Units that multiply and add vectors of this nest's length."""
         vector_bytes = self.work.lanes * self.table.dtype_bytes
-        return fma_units(str(self.target.tvm.get("mcpu")), vector_bytes)
+        return self.table.isa.fma_units_of(vector_bytes)
 
     @cached_property
     def arithmetic(self) -> Floats:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.cost_model.arrays import Floats
-from tuner.cost_model.cpu.reuse import OUTSTANDING_MISSES
 from tuner.cost_model.cpu.terms.counts import KernelCounts
-from tuner.target.microarchitecture import fma_units
-from tuner.target.target import LINE_BYTES, Target
+from tuner.target.architectures.table import isa_of
+from tuner.target.target import Target
 
 # Bytes a cycle that come in from beyond the first, second and third cache, while others do too.
 L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, DRAM_BYTES_PER_CYCLE = 48, 16, 6
@@ -68,7 +67,7 @@ def non_temporal_stores(kernel: KernelCounts) -> Floats:
     tile = (
         nest.span[nest.vector] if nest.vector >= 0 else np.ones(len(kernel.work.bodies), np.float32)
     )
-    parts = np.maximum(LINE_BYTES / kernel.table.dtype_bytes / tile, 1.0)
+    parts = np.maximum(kernel.table.isa.line_bytes / kernel.table.dtype_bytes / tile, 1.0)
     cycles: Floats = kernel.written(0) * kernel.written_past_caches / L3_BYTES_PER_CYCLE * parts
     return cycles
 
@@ -93,13 +92,13 @@ def scattered_store_lines_l1(kernel: KernelCounts) -> Floats:
 
     No prefetcher follows them.
     """
-    lines: Floats = kernel.written(0) / LINE_BYTES * (kernel.work.scattered > 0)
+    lines: Floats = kernel.written(0) / kernel.table.isa.line_bytes * (kernel.work.scattered > 0)
     return lines
 
 
 def scattered_store_lines_l2(kernel: KernelCounts) -> Floats:
     """As `scattered_store_lines_l1`, beyond the second cache."""
-    lines: Floats = kernel.written(1) / LINE_BYTES * (kernel.work.scattered > 0)
+    lines: Floats = kernel.written(1) / kernel.table.isa.line_bytes * (kernel.work.scattered > 0)
     return lines
 
 
@@ -111,7 +110,7 @@ def tlb_misses(kernel: KernelCounts) -> Floats:
 
 def short_store_runs(kernel: KernelCounts) -> Floats:
     """Runs of written lines that are too short for a prefetcher to follow."""
-    followed = kernel.written(0) / LINE_BYTES / FOLLOWED_LINES
+    followed = kernel.written(0) / kernel.table.isa.line_bytes / FOLLOWED_LINES
     runs: Floats = (
         np.maximum(kernel.work.memory.tlb_misses[-1] - followed, 0.0) * ~kernel.nest.non_temporal
     )
@@ -182,7 +181,7 @@ def set_conflicts(kernel: KernelCounts) -> Floats:
 def restart_cycles(target: Target) -> float:
     """Cycles that the first line of a run from beyond the second cache is waited for.
 
-    A stream that only waits for memory has OUTSTANDING_MISSES lines on their way. By
+    A stream that only waits for memory has a line on its way for each fill buffer. By
     Little's law one of them takes that many times as long as passes between two.
     HIDDEN_CYCLES is what that is at 16 bytes a cycle. 0 where nothing was measured.
     """
@@ -198,7 +197,8 @@ def restart_cycles(target: Target) -> float:
     )
     if bytes_per_s is None:
         return 0.0
-    units = fma_units(str(target.tvm.get("mcpu")), target.vector_bytes)
+    isa = isa_of(target)
+    units = isa.fma_units_of(target.vector_bytes)
     float32_lanes = target.vector_bytes / 4
     clock_hz = target.limits.fma_flops_best / (2 * units * float32_lanes)
-    return max(OUTSTANDING_MISSES * LINE_BYTES * clock_hz / bytes_per_s - HIDDEN_CYCLES, 0.0)
+    return max(isa.line_fill_buffers * isa.line_bytes * clock_hz / bytes_per_s - HIDDEN_CYCLES, 0.0)

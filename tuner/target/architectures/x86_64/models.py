@@ -1,5 +1,4 @@
-"""From a processor's facts to the name LLVM knows it by, and the vector features
-generated code may use.
+"""From an x86-64 processor's facts to LLVM's name of it, and its vector features.
 
 The table is LLVM's own host detection by vendor, family and model
 (llvm/lib/TargetParser/Host.cpp), for cores with AVX2 and later. A hypervisor may hide
@@ -12,8 +11,6 @@ vendor's code generation is right, or else which x86-64 level.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import archspec.cpu
 
 from tuner.target.processor import Processor
 
@@ -28,17 +25,14 @@ FEATURES: Mapping[str, str] = {
     "avx512ifma": "avx512ifma",
     "avx512vbmi": "avx512vbmi", "avx512_vbmi2": "avx512vbmi2", "avx_vnni": "avxvnni",
     "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16",
-    "asimd": "neon", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16",
-    "sve": "sve", "sve2": "sve2",
 }  # fmt: skip
 
 AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 VNNI = AVX512 | {"avx512_vnni"}
 BF16 = VNNI | {"avx512_bf16"}
-TELLING = frozenset(
-    {"avx512_fp16", "amx_tile"}
-)  # a model that the table does not say needs these has not got them
+# A model that the table does not say needs these has not got them.
+TELLING = frozenset({"avx512_fp16", "amx_tile"})
 FP16 = BF16 | TELLING
 
 # (vendor, family, first model, last model, LLVM name, features its code generation
@@ -62,14 +56,8 @@ MODELS: tuple[tuple[str, int, int, int, str, frozenset[str]], ...] = (
     ("GenuineIntel", 6, 0x5E, 0x5E, "skylake", AVX2),
     ("GenuineIntel", 6, 0x8E, 0x8E, "skylake", AVX2),
     ("GenuineIntel", 6, 0x9E, 0x9E, "skylake", AVX2),
-    (
-        "GenuineIntel",
-        6,
-        0x55,
-        0x55,
-        "cooperlake",
-        BF16,
-    ),  # three generations share this model: the richest that is there
+    # Three generations share this model: the richest that is there.
+    ("GenuineIntel", 6, 0x55, 0x55, "cooperlake", BF16),
     ("GenuineIntel", 6, 0x55, 0x55, "cascadelake", VNNI),
     ("GenuineIntel", 6, 0x55, 0x55, "skylake-avx512", AVX512),
     ("GenuineIntel", 6, 0x6A, 0x6A, "icelake-server", VNNI),
@@ -98,61 +86,30 @@ GENERATIONS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("AuthenticAMD", "znver4", BF16),
 )
 
+# The architecture's levels by what they add; the richest first.
+LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("x86-64-v4", AVX512),
+    ("x86-64-v3", AVX2),
+    ("x86-64-v2", frozenset({"sse4_2"})),
+)
+
 # Cores that multiply and add one vector of 512 bits a cycle, but two of 256: AMD's Zen
 # 4 takes it in two halves (docs/spaces.md has the rates measured there), Intel's for
 # clients lack the second unit of that width.
 ONE_WIDE_UNIT = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"})
 
 
-def fma_units(cpu: str, vector_bytes: int) -> int:
-    """Vectors of a width that a core multiplies and adds in a cycle, by its LLVM name."""
-    return 1 if vector_bytes > 32 and cpu in ONE_WIDE_UNIT else 2
-
-
 def llvm_cpu(processor: Processor) -> str:
     """LLVM's `-mcpu` name: that of the model where its features are there and tell all
     that is, else of the generation that the features tell, else of the architecture's
-    level; archspec's where this is no x86."""
-    if processor.architecture not in ("x86_64", "AMD64"):
-        return _archspec_name()
+    level."""
     for vendor, family, first, last, name, needs in MODELS:
-        known = (vendor, family) == (
-            processor.vendor,
-            processor.family,
-        ) and first <= processor.model <= last
-        if known and needs <= processor.flags and not (TELLING & processor.flags) - needs:
+        is_model = (vendor, family) == (processor.vendor, processor.family) and (
+            first <= processor.model <= last
+        )
+        if is_model and needs <= processor.flags and not (TELLING & processor.flags) - needs:
             return name
     for vendor, name, needs in GENERATIONS:
         if vendor == processor.vendor and needs <= processor.flags:
             return name
-    for level, needs in (
-        ("x86-64-v4", AVX512),
-        ("x86-64-v3", AVX2),
-        ("x86-64-v2", frozenset({"sse4_2"})),
-    ):
-        if needs <= processor.flags:
-            return level
-    return "x86-64"
-
-
-def isa_features(processor: Processor) -> tuple[str, ...]:
-    """Vector features in LLVM's spelling, sorted."""
-    return tuple(sorted(FEATURES[flag] for flag in processor.flags if flag in FEATURES))
-
-
-def vector_shape(isa: tuple[str, ...], architecture: str) -> tuple[int, int]:
-    """(bytes of a vector register, how many there are): 32 of 64 bytes with AVX-512, 16
-    of 32 with AVX, 32 of 16 on 64-bit Arm (NEON; scalable vectors have no width a
-    schedule could be written for), else 16 of 16 (SSE)."""
-    if "avx512f" in isa:
-        return 64, 32
-    if "avx2" in isa:
-        return 32, 16
-    return (16, 32) if architecture in ("aarch64", "arm64") else (16, 16)
-
-
-def _archspec_name() -> str:
-    """archspec's name of this machine as LLVM spells it; its generic families are
-    LLVM's "generic"."""
-    host = archspec.cpu.host()
-    return "generic" if host.vendor == "generic" else host.name.replace("_", "-")
+    return next((level for level, needs in LEVELS if needs <= processor.flags), "x86-64")

@@ -1,0 +1,1 @@
+"""CPU architectures: a folder for each, and one table (`table.py`) that lists them."""

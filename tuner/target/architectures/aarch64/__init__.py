@@ -1,0 +1,1 @@
+"""64-bit Arm: NEON vectors and the dot products of 8-bit integers."""

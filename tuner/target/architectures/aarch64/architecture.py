@@ -1,0 +1,48 @@
+"""64-bit Arm as generated code sees it: NEON of 32 registers of 16 bytes.
+
+Source: Arm Architecture Reference Manual for A-profile (DDI 0487), A1.4 (registers) and
+C7 (SDOT, UDOT). Scalable vectors have no width a schedule could be written for, so SVE
+is detected and not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tuner.target.architectures import generic
+from tuner.target.architectures.architecture import Architecture
+from tuner.target.isa import DotProduct, IsaDescription
+
+FEATURES: Mapping[str, str] = {
+    "asimd": "neon", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16",
+    "sve": "sve", "sve2": "sve2",
+}  # fmt: skip
+
+DOT_PRODUCTS = tuple(
+    DotProduct(
+        name=name,
+        factors=frozenset({factor}),
+        accumulator="int32",
+        group=4,
+        lanes=4,
+        signs="same",
+        features=frozenset({"dotprod"}),
+    )
+    for name, factor in (("sdot", "int8"), ("udot", "uint8"))
+)
+
+
+def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
+    """Ports, buffers, line and page are not told by the architecture; they are those of
+    `generic`."""
+    return replace(
+        generic.describe(features, mcpu),
+        vector_bytes=16,
+        vector_registers=32,
+        dot_products=tuple(dot for dot in DOT_PRODUCTS if dot.features & set(features)),
+        native_float16="fullfp16" in features,
+    )
+
+
+AARCH64 = Architecture(features=FEATURES, llvm_cpu=generic.archspec_name, describe=describe)

@@ -1,0 +1,43 @@
+"""What a folder of this package declares about its architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tuner.target.isa import IsaDescription
+from tuner.target.processor import Processor
+
+
+@dataclass(frozen=True, slots=True)
+class CpuidFeature:
+    """Where CPUID announces a feature, and what the operating system must save for it."""
+
+    leaf: int
+    subleaf: int
+    reg: int  # 0 eax, 1 ebx, 2 ecx, 3 edx
+    bit: int
+    xcr0: int  # mask of XCR0 bits that have to be set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One CPU architecture: how it is detected, described, and checked at run time."""
+
+    # Feature names, from the kernel's spelling in /proc/cpuinfo to LLVM's.
+    features: Mapping[str, str]
+    # LLVM's `-mcpu` name of a processor.
+    llvm_cpu: Callable[[Processor], str]
+    # From features in LLVM's spelling, and LLVM's name of the CPU.
+    describe: Callable[[tuple[str, ...], str], IsaDescription]
+    # Features that a library looks up before it calls a kernel, in LLVM's spelling.
+    # None: libraries are built for the machine's own baseline and look nothing up.
+    cpuid: Mapping[str, CpuidFeature] | None = None
+    # Levels that portable libraries may be compiled for, with their features; the
+    # richest first.
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def isa_features(self, processor: Processor) -> tuple[str, ...]:
+        """The processor's features in LLVM's spelling, sorted."""
+        names = (self.features[flag] for flag in processor.flags if flag in self.features)
+        return tuple(sorted(names))

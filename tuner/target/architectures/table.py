@@ -1,0 +1,54 @@
+"""The architectures there are, by the name the Linux kernel gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tuner.target.architectures.aarch64.architecture import AARCH64
+from tuner.target.architectures.architecture import Architecture
+from tuner.target.architectures.generic import GENERIC
+from tuner.target.architectures.x86_64.architecture import X86_64
+from tuner.target.isa import IsaDescription
+from tuner.target.target import Target
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": X86_64,
+    "AMD64": X86_64,
+    "aarch64": AARCH64,
+    "arm64": AARCH64,
+}
+# Targets of CPUs that were stored without their architecture are for this one.
+UNSTATED = "x86_64"
+
+
+def architecture_named(name: str) -> Architecture:
+    """The declared architecture; a generic one, without special instructions, for any other."""
+    return ARCHITECTURES.get(name, GENERIC)
+
+
+def architecture_of(target: Target) -> Architecture:
+    if target.kind != "cpu":
+        return GENERIC
+    return architecture_named(str(target.fingerprint.get("architecture", UNSTATED)))
+
+
+def isa_of(target: Target) -> IsaDescription:
+    """What code for the target may use: its architecture's description, with the
+    registers and the cache line that the target states."""
+    described = architecture_of(target).describe(target.isa, str(target.tvm.get("mcpu", "")))
+    return replace(
+        described,
+        vector_bytes=target.vector_bytes,
+        vector_registers=target.vector_registers,
+        line_bytes=int(target.fingerprint.get("line_bytes", 0)) or described.line_bytes,
+    )
+
+
+def detectable_features() -> frozenset[str]:
+    """Features, in LLVM's spelling, of which detection tells whether a machine has them."""
+    return frozenset(
+        feature
+        for architecture in ARCHITECTURES.values()
+        for feature in architecture.features.values()
+    )
