@@ -22,7 +22,7 @@ from tuner.models.executor import Copy, Step, constants_source, executor
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.memory import ALIGNMENT, Place, plan_memory
 from tuner.models.workloads import workload_of
-from tuner.runtime.link import Function, link, runtime_sources, system_toolchain
+from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library
 from tuner.runtime.prepack import Prepack
 from tuner.runtime.toolchain import LinkError, Toolchain, run
@@ -30,7 +30,6 @@ from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 
-_HEADERS = ("tvm_abi.h", "tuner_runtime.h")
 _PACKER = "pack"
 
 
@@ -209,7 +208,7 @@ class _Object:
     def _combined(self, entry: str, text: str, kernels: Sequence[bytes]) -> bytes:
         sources = runtime_sources()
         compiled = self.tools.compile(
-            "model.c", text, {header: sources[header] for header in _HEADERS}
+            "model.c", text, {header: sources[header] for header in HEADERS}
         )
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
             names = []

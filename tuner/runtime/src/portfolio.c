@@ -1,10 +1,14 @@
 /* One function for any number of rows in a range, made of kernels for fixed numbers of them.
  * Blocks of rows follow each other as the plan says. The last block may begin earlier, computing some rows again to the same
  * values; where the whole has fewer rows than it, or rows have no multiple of 64 bytes, it works on copies in the workspace. */
-#include "tuner_runtime.h"
+#include "portfolio.h"
 
 #include <stdint.h>
 #include <string.h>
+
+#include "call.h"
+#include "cpu_features.h"
+#include "workspace.h"
 
 static int refuse_extent(const struct tuner_function *function, int64_t rows) {
   const struct tuner_portfolio *portfolio = function->portfolio;
@@ -33,7 +37,7 @@ static int call_block(const struct tuner_function *function, const struct tuner_
     memcpy(copies[i], source, used);
     memset((char *)copies[i] + used, 0, whole - used);
   }
-  if (status == TUNER_OK) status = tuner_call(kernel, given);
+  if (status == TUNER_OK) status = tuner_call_kernel(kernel, given);
   for (int32_t i = 0; i < function->num_arguments; ++i) {
     if (copies[i] == NULL) continue;
     const struct tuner_argument *argument = &function->arguments[i];
@@ -44,12 +48,12 @@ static int call_block(const struct tuner_function *function, const struct tuner_
   return status;
 }
 
-int tuner_check_rows(const struct tuner_function *function, int64_t rows) {
+static int check_rows(const struct tuner_function *function, int64_t rows) {
   const struct tuner_portfolio *portfolio = function->portfolio;
   return rows < portfolio->low || rows > portfolio->high ? refuse_extent(function, rows) : TUNER_OK;
 }
 
-int tuner_call_rows(const struct tuner_function *function, void *const *buffers, int64_t rows) {
+static int call_rows(const struct tuner_function *function, void *const *buffers, int64_t rows) {
   const struct tuner_portfolio *portfolio = function->portfolio;
   for (int64_t row = 0; row < rows;) {
     int64_t left = rows - row;
@@ -62,4 +66,15 @@ int tuner_call_rows(const struct tuner_function *function, void *const *buffers,
     row += block;
   }
   return TUNER_OK;
+}
+
+int tuner_call_portfolio(const struct tuner_function *function, void *const *buffers) {
+  const struct tuner_portfolio *portfolio = function->portfolio;
+  int64_t rows = (int64_t)(intptr_t)buffers[function->num_arguments];
+  int status = check_rows(function, rows);
+  for (int32_t i = 0; status == TUNER_OK && i < portfolio->num_kernels; ++i) {
+    if (tuner_supported(portfolio->kernels[i]) == NULL) status = TUNER_ERROR_ISA;
+  }
+  if (status == TUNER_OK) status = tuner_check_buffers(function, buffers, rows);
+  return status == TUNER_OK ? call_rows(function, buffers, rows) : status;
 }

@@ -2,15 +2,19 @@
  * Only one call uses the pool at a time; a call that finds it busy (or is itself inside it) runs on its own thread, at once.
  * A forked child starts without workers and makes its own when it first needs them. */
 #define _GNU_SOURCE
-#include "tuner_runtime.h"
+#include "thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tvm_abi.h"
 
 /* How long a thread that waits keeps its core before it sleeps. Longer than the gap between two kernels of a loop that
  * calls them back to back, short enough not to burn a core that somebody else could use. */

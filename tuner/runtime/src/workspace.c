@@ -1,7 +1,7 @@
 /* Memory: the users' aligned allocator, and the kernels' workspace with a small cache in each thread.
  * A kernel asks for the same sizes call after call, so after the first call no workspace request reaches malloc. */
 #define _GNU_SOURCE
-#include "tuner_runtime.h"
+#include "workspace.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,0 +1,14 @@
+/* Threads of the parallel loops of kernels. */
+#ifndef TUNER_THREADS_H
+#define TUNER_THREADS_H
+
+#include "error.h"
+
+enum { TUNER_MAX_THREADS = 256 };
+
+/* Threads for all later calls of this library, 1..TUNER_MAX_THREADS; 0: as many as each kernel was tuned for. */
+TUNER_HIDDEN int tuner_set_num_threads(int count);
+/* Threads a call of a kernel tuned for `tuned` threads may use now; noted for the calling thread's next launches. */
+TUNER_HIDDEN void tuner_begin_call(int tuned);
+
+#endif
