@@ -59,6 +59,7 @@ KIND_CHECKS = frozenset(
         "tuner/app/verify.py",
         "tuner/lowering/cuda/codegen.py",
         "tuner/runtime/cuda_loader.py",
+        "tuner/target/architectures/table.py",
         "tuner/target/capability.py",
         "tuner/target/detect.py",
         "tuner/target/processor.py",
