@@ -21,16 +21,23 @@ from tuner.measure.outcome import Timed
 SAMPLE = 3000  # trials that the analysis looks at
 BLOCK = 50  # of consecutive numbers, so that whole batches are seen
 BATCH = 64  # trials judged together where no round was recorded
+UNTRAINED = 0  # round of the trials that were scored before the model's first training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Timed trials that the cost model had scored, by number."""
+    """Timed trials that the cost model had scored before they were measured, by number."""
 
     numbers: NDArray[np.int64]
-    rounds: NDArray[np.int64]  # -1 where none was recorded
+    rounds: NDArray[np.int64]  # times the model had been trained; -1 where that was not recorded
     scores: NDArray[np.float64]
     medians_s: NDArray[np.float64]
+
+    @property
+    def trained(self) -> NDArray[np.bool_]:
+        """Which scores come from a model trained on this job's trials. The others are an
+        estimate's, on a scale of their own."""
+        return np.asarray(self.rounds != UNTRAINED, np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

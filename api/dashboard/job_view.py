@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 from tuner.api.auth import Caller
 from tuner.api.dashboard import history, labels, limits
@@ -30,6 +31,23 @@ STOPPED = {  # why a search ended before its budget of trials was spent, in the 
     "exhausted": "every config tried",
     "cancelled": "cancelled",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The times a workload's result is shown with.
+
+    A race runs the kernel and the default schedule in turn, in fresh processes; a trial was
+    timed once, in passing. The two differ, so pages say which of them a figure is from.
+    """
+
+    source: Literal["race", "trial"]
+    median_s: float
+    default_s: float | None  # of the default schedule in the same race, or in trial 0
+
+    @property
+    def speedup(self) -> float | None:
+        return self.default_s / self.median_s if self.default_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +78,40 @@ class JobView:
 
     @property
     def best_s(self) -> float | None:
+        """Of the fastest trial."""
         return self.task.best_median_s
 
     @property
-    def speedup(self) -> float | None:
-        return self.default_s / self.best_s if self.default_s and self.best_s else None
+    def best_trial(self) -> Figures | None:
+        if not self.best_s:
+            return None
+        return Figures(source="trial", median_s=self.best_s, default_s=self.default_s)
+
+    @property
+    def race(self) -> Figures | None:
+        """Of the kernel the task ended with."""
+        if self.kernel is None:
+            return None
+        return Figures(
+            source="race",
+            median_s=self.kernel.median_s,
+            default_s=self.kernel.default_median_s,
+        )
+
+    @property
+    def figures(self) -> Figures | None:
+        """Of the race where there was one, else of the best trial."""
+        return self.race or self.best_trial
 
     @property
     def fraction(self) -> float | None:
-        return self.least_s / self.best_s if self.least_s and self.best_s else None
+        """The share of the roofline that `figures` reach."""
+        return self.least_s / self.figures.median_s if self.least_s and self.figures else None
 
     @property
     def gflops(self) -> float | None:
         flops = self.workload.expression.flops if self.workload else 0
-        return flops / self.best_s / 1e9 if flops and self.best_s else None
+        return flops / self.figures.median_s / 1e9 if flops and self.figures else None
 
     @property
     def stopped(self) -> str | None:

@@ -19,6 +19,7 @@ from tuner.api.dashboard.charts import curve as curves
 from tuner.api.dashboard.charts import parallel, plots
 from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load
 from tuner.api.dashboard.pages import make_dashboard
+from tuner.api.dashboard.prediction_plot import prediction_plot
 from tuner.api.dashboard.views.kernel import race
 from tuner.db import jobs, kernels, targets, trials
 from tuner.db.engine import Session
@@ -62,8 +63,6 @@ def report(session: Session, job_id: str) -> str:
 def task_report(session: Session, view: JobView) -> TaskReport:
     drawn, expected = curve_of(session, view)
     found = history.analysis(session, view.job.id, view.position)
-    predicted = found.predictions
-    scored = len(predicted.numbers) >= 2
     axes = [
         parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups])
         for knob in found.knobs[: parallel.MOST_AXES]
@@ -82,9 +81,7 @@ def task_report(session: Session, view: JobView) -> TaskReport:
             for knob in found.knobs[:KNOBS]
         ],
         "parallel_svg": static_parallel(axes, found) if len(axes) > 1 else None,
-        "scatter_svg": plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist())
-        if scored
-        else None,
+        "predictions": prediction_plot(found.predictions),
         "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
         "counts": trials.failure_counts(session, view.job.id, view.position),
         "entries": entries,

@@ -40,6 +40,9 @@ HOSTILE = (
     "onerror=\"document.title='owned'\">'\"&{{7*7}}"
 )
 SPEC = "matmul:M=512,N=512,K=512"
+# A long label, and figures of many digits: what a table needs most room for.
+WIDE = "conv2d:N=1,H=28,W=28,CI=256,CO=256,KH=3,KW=3,stride=2,pad=1,bias=true,act=relu"
+LONG_AGO = datetime.now(UTC) - timedelta(days=123)
 NOTATION = """kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
   # </textarea></pre><script>document.title='owned'</script>
   T[i, j] += A[i, k] * B[k, j]
@@ -98,13 +101,7 @@ def machine(name: str = "AMD EPYC 9645 (znver5, 2 cores)") -> Target:
 def fill(database: Database, store: ArtifactStore) -> Samples:
     with database.write() as session:
         target = targets.remember(session, machine())
-        specs = [
-            SPEC,
-            "softmax:M=1024,N=1024",
-            "conv2d:N=1,H=56,W=56,C=64,F=64,R=3,S=3",
-            "layer_norm:M=512,N=768",
-        ]
-        keys = [remember(session, parsed(spec)) for spec in specs[:2]]
+        keys = [remember(session, parsed(spec)) for spec in (SPEC, "softmax:M=1024,N=1024", WIDE)]
         mlp = remember(session, workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}))
         made = [
             new_job(session, [keys[0], keys[1]], target, trials=320),
@@ -113,8 +110,9 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
             new_job(session, [mlp], target, trials=64),
             new_job(session, [keys[0]], target, strategy="evolutionary", trials=400),
             new_job(session, [keys[0]], target, trials=128),
+            new_job(session, [keys[2], keys[0]], target, trials=100_000),
         ]
-    first, failed, cancelled, notation, running, queued = made
+    first, failed, cancelled, notation, running, queued, wide = made
     workload = parsed(SPEC)
     finish(database, first, workload, 320, seed=1, store=store)
     finish(database, cancelled, workload, 120, seed=2, end=jobs.CANCELLED)
@@ -134,6 +132,7 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
         40,
         seed=4,
     )
+    finish(database, wide, parsed(WIDE), 40, seed=6)
     lease = claim(database, running)
     record(database, lease, workload, 0, 90, seed=5)
     with database.write() as session:
@@ -148,6 +147,9 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
             .where(TaskRow.job_id == first, TaskRow.position == 0)
             .values(kernel_id=best)
         )
+        old = promote(session, store, parsed(WIDE), wide, median_s=3.1e-3, previous=None, trial=20)
+        session.execute(update(JobRow).where(JobRow.id == wide).values(created_at=LONG_AGO))
+        session.execute(update(KernelRow).where(KernelRow.id == old).values(created_at=LONG_AGO))
         fleet(session)
     return Samples(
         succeeded=first,
@@ -204,7 +206,9 @@ def record(
                 if isinstance(trial.outcome, Timed)
                 else float(rng.normal(5, 1))
             )
-            add(session, lease, trial, predicted=score if trial.number >= 32 else None)
+            # Before the first training the estimate scores alone, on a scale of its own.
+            estimate = score / 50 - 167.5 if trial.number else None
+            add(session, lease, trial, predicted=score if trial.number >= 32 else estimate)
 
 
 def add(session: Session, lease: Lease, trial: Trial, *, predicted: float | None = None) -> None:

@@ -9,8 +9,12 @@ FLOAT = ("float32", "float64", "float16", "bfloat16")
 ARITHMETIC = (*FLOAT, "int8", "int32")
 
 
-def extents(**about: str) -> tuple[Param, ...]:
-    return tuple(Param(name=name, kind="extent", about=text) for name, text in about.items())
+def extents(**axes: tuple[str, int]) -> tuple[Param, ...]:
+    """A parameter for each axis, from its description and the extent a form suggests for it."""
+    return tuple(
+        Param(name=name, kind="extent", about=about, usual=usual)
+        for name, (about, usual) in axes.items()
+    )
 
 
 def dtype(*choices: str) -> Param:
@@ -67,7 +71,7 @@ MATMUL = Operator(
     result="C",
     dtypes=ARITHMETIC,
     params=(
-        *extents(M="rows of C", N="columns of C", K="length of the sums"),
+        *extents(M=("rows of C", 512), N=("columns of C", 512), K=("length of the sums", 512)),
         flag("transpose_a", "A is K×M"),
         flag("transpose_b", "B is N×K"),
         dtype(*ARITHMETIC),
@@ -83,7 +87,12 @@ BATCH_MATMUL = Operator(
     result="C",
     dtypes=ARITHMETIC,
     params=(
-        *extents(B="batch", M="rows of C", N="columns of C", K="length of the sums"),
+        *extents(
+            B=("batch", 1),
+            M=("rows of C", 512),
+            N=("columns of C", 512),
+            K=("length of the sums", 512),
+        ),
         flag("transpose_a", "A is B×K×M"),
         flag("transpose_b", "B is B×N×K"),
         dtype(*ARITHMETIC),
@@ -98,7 +107,12 @@ DENSE = Operator(
     about="Y = act(X Wᵀ + bias)",
     channel="j",
     dtypes=ARITHMETIC,
-    params=(*extents(M="rows of X", N="units", K="features"), BIAS, ACT, dtype(*ARITHMETIC)),
+    params=(
+        *extents(M=("rows of X", 512), N=("units", 512), K=("features", 512)),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
     pieces={"at": "i, j"},
     program="""
 kernel dense(X: @{dtype}[M, K], W: @{dtype}[N, K]@{bias|, bias: @{sum}[N]|}) -> (Y: @{sum}[M, N]) {
@@ -113,7 +127,11 @@ CONV1D = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"
+            N=("batch", 1),
+            W=("width", 56),
+            CI=("input channels", 64),
+            CO=("output channels", 64),
+            KW=("kernel width", 3),
         ),
         *WINDOW,
         layout("NWC", "NCW"),
@@ -139,13 +157,13 @@ CONV2D = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch",
-            H="height",
-            W="width",
-            CI="input channels",
-            CO="output channels",
-            KH="kernel height",
-            KW="kernel width",
+            N=("batch", 1),
+            H=("height", 56),
+            W=("width", 56),
+            CI=("input channels", 64),
+            CO=("output channels", 64),
+            KH=("kernel height", 3),
+            KW=("kernel width", 3),
         ),
         *WINDOW,
         layout("NHWC", "NCHW"),
@@ -172,15 +190,15 @@ CONV3D = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch",
-            D="depth",
-            H="height",
-            W="width",
-            CI="input channels",
-            CO="output channels",
-            KD="kernel depth",
-            KH="kernel height",
-            KW="kernel width",
+            N=("batch", 1),
+            D=("depth", 16),
+            H=("height", 56),
+            W=("width", 56),
+            CI=("input channels", 64),
+            CO=("output channels", 64),
+            KD=("kernel depth", 3),
+            KH=("kernel height", 3),
+            KW=("kernel width", 3),
         ),
         *WINDOW,
         layout("NDHWC", "NCDHW"),
@@ -208,13 +226,13 @@ CONV2D_TRANSPOSE = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch",
-            H="height",
-            W="width",
-            CI="input channels",
-            CO="output channels",
-            KH="kernel height",
-            KW="kernel width",
+            N=("batch", 1),
+            H=("height", 56),
+            W=("width", 56),
+            CI=("input channels", 64),
+            CO=("output channels", 64),
+            KH=("kernel height", 3),
+            KW=("kernel width", 3),
         ),
         STRIDE,
         Param(
@@ -255,7 +273,12 @@ DEPTHWISE_CONV2D = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"
+            N=("batch", 1),
+            H=("height", 56),
+            W=("width", 56),
+            C=("channels", 64),
+            KH=("kernel height", 3),
+            KW=("kernel width", 3),
         ),
         STRIDE,
         PAD,
@@ -281,7 +304,7 @@ ATTENTION = Operator(
     result="O",
     dtypes=FLOAT,
     params=(
-        *extents(B="batch", H="heads", S="sequence length", D="head size"),
+        *extents(B=("batch", 1), H=("heads", 8), S=("sequence length", 128), D=("head size", 64)),
         flag("causal", "a position sees itself and earlier ones"),
         dtype(*FLOAT),
     ),

@@ -56,6 +56,7 @@ class Param:
     choices: tuple[Value, ...] = ()  # of kind choice
     least: int = 0  # of kind int
     most: int = 4096  # of kind int
+    usual: int | None = None  # of kind extent: what a form suggests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

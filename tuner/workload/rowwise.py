@@ -19,15 +19,15 @@ from tuner.workload.operator import FUNCTIONS, Operator, Param
 
 EPS = Param(name="eps", kind="float", about="added to the variance", default=1e-5)
 AXIS = Param(name="axis", kind="choice", about="reduced away", default=1, choices=(1, 0))
-IMAGE = extents(N="batch", H="height", W="width", C="channels")
+IMAGE = extents(N=("batch", 1), H=("height", 56), W=("width", 56), C=("channels", 64))
 POOLED = (
     *IMAGE,
-    *extents(KH="window height", KW="window width"),
+    *extents(KH=("window height", 3), KW=("window width", 3)),
     STRIDE,
     PAD,
     layout("NHWC", "NCHW"),
 )
-MATRIX = extents(M="rows", N="columns")
+MATRIX = extents(M=("rows", 512), N=("columns", 512))
 POOL_PIECES = {
     **{name: SIZES[name].replace("dilation*", "") for name in ("OH", "OW")},
     "y": "stride*h + r - pad",
@@ -210,7 +210,7 @@ EMBEDDING = Operator(
     about="rows of a table by index; indices outside are clamped into it",
     dtypes=(*FLOAT, "int8", "int32"),
     params=(
-        *extents(N="indices", V="rows of the table", D="row length"),
+        *extents(N=("indices", 512), V=("rows of the table", 1024), D=("row length", 64)),
         dtype(*FLOAT, "int8", "int32"),
     ),
     program="""

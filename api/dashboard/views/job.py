@@ -15,6 +15,7 @@ from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load, unread
 from tuner.api.dashboard.knob_view import knob_rows, parallel
 from tuner.api.dashboard.pages import PageRoute, redirect, render
+from tuner.api.dashboard.prediction_plot import prediction_plot
 from tuner.api.dashboard.sessions import Form, Submitter, Viewer
 from tuner.api.dashboard.trial_table import FilterQuery, Selection, selection, table
 from tuner.api.problems import Problem
@@ -138,16 +139,12 @@ def analysis(
     session: Session, view: JobView, request: Request, chosen: Selection
 ) -> Mapping[str, Any]:
     found = history.analysis(session, view.job.id, view.position)
-    predicted = found.predictions
-    scatter = None
-    if len(predicted.numbers) >= 2:
-        scatter = plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist())
     return {
         "analysis": found,
         "groups": trials.failure_groups(session, view.job.id, limit=FAILURE_GROUPS),
         "counts": trials.failure_counts(session, view.job.id, view.position),
         "knobs": knob_rows(found, request.query_params, chosen),
         "parallel_svg": parallel(found, request.query_params, chosen),
-        "scatter_svg": scatter,
+        "predictions": prediction_plot(found.predictions),
         "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
     }

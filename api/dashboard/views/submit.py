@@ -38,21 +38,6 @@ kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
   C[i, j] = max(T[i, j] + bias[j], 0)
 }
 """
-USUAL = {
-    "M": 512,
-    "N": 512,
-    "K": 512,
-    "B": 8,
-    "H": 56,
-    "W": 56,
-    "C": 64,
-    "CI": 64,
-    "CO": 64,
-    "KH": 3,
-    "KW": 3,
-    "S": 128,
-    "D": 64,
-}
 BUDGET = {
     "trials": "256",
     "seconds": "",
@@ -161,7 +146,7 @@ def show(
         "operators": [one.name for one in CATALOGUE],
         "operator": found,
         "values": {
-            param.name: fields.get(f"p_{param.name}", beginning(param)) for param in found.params
+            param.name: fields.get(f"p_{param.name}", suggested(param)) for param in found.params
         },
         "targets": known,
         "strategies": tuple(STRATEGIES),
@@ -175,12 +160,13 @@ def show(
     return render(request, "submit.html", context, status=422 if refusal else 200, caller=caller)
 
 
-def beginning(param: Param) -> str:
+def suggested(param: Param) -> str:
+    """What the form has in a parameter's field before anybody wrote there."""
     if param.default is not None:
         return str(param.default).lower() if isinstance(param.default, bool) else str(param.default)
-    if param.about == "batch":
-        return "1"
-    return str(param.choices[0]) if param.choices else str(USUAL.get(param.name, 32))
+    if param.choices:
+        return str(param.choices[0])
+    return "" if param.usual is None else str(param.usual)
 
 
 def refused(error: WorkloadError) -> Refusal:
