@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables
 
-.PHONY: tables demo test test-slow test-long test-cuda check lint types imports clean
+.PHONY: tables demo docs test test-slow test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -27,6 +27,15 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.python
 $(VENV)/.installed-cuda: pyproject.toml constraints.txt | $(VENV)/.python
 	$(INSTALL) -e '.[dev,cuda]'
 	touch $@ $(VENV)/.installed-dev $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.python
+	$(INSTALL) -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
+# The documentation as pages in site/. A link or an anchor that leads nowhere is an error.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "$(BIN)/python -m http.server -d site shows it"
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
@@ -80,4 +89,4 @@ tables: $(VENV)/.installed
 	  transpose:M=768,N=1536 transpose:M=1500,N=1000 transpose:M=512,N=640
 
 clean:
-	rm -rf $(VENV) build dist demo-output *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site demo-output *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -63,7 +63,8 @@ def test_every_other_file_is_package_data(project: Any) -> None:
 
 
 def test_direct_dependencies_and_constraints_agree(project: Any) -> None:
-    listed = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    extras = project["project"]["optional-dependencies"]
+    listed = project["project"]["dependencies"] + extras["dev"] + extras["docs"]
     wanted = dict(re.sub(r"\[\w+\]", "", line).split("==") for line in listed)
     tested = dict(
         line.split("==")
