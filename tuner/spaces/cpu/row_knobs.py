@@ -202,7 +202,7 @@ class RowSketch:
         wide = reads and all(
             self.context.dtypes[read.tensor] in ("float32", "float64") for read in reads
         )
-        return PREFETCH_DISTANCES if wide else (0,)
+        return PREFETCH_DISTANCES if wide and self.context.isa.prefetch else (0,)
 
     def _block_values(self, axis: Axis) -> list[int]:
         return (

@@ -417,6 +417,8 @@ class TileSketch:
         cache: bytes along the vectors of a map, blocks of a reduction, parts that are
         packed."""
         stage = self.group.anchor
+        if not self.context.isa.prefetch:
+            return (0,)
         if self.across is not None or self.lanes == 1 or self.instruction_axes or not self.copying:
             return (0,)
         if stage.reducer is None:
