@@ -20,13 +20,19 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Mark
 from tuner.spaces.program.program import (
+    Bind,
     Block,
     ComputeAt,
     DecomposeReduction,
     Fuse,
+    Pipeline,
     Program,
     Reorder,
     ReverseComputeAt,
+    SplitLoop,
+    StageInRegisters,
+    StorageAlign,
+    Tensorize,
 )
 from tuner.target.target import Target
 from tuner.workload.expression import Binary, Cast, Const, Read, Reducer, Scalar, Select, Unary, Var
@@ -162,11 +168,19 @@ def nest_lines(program: Program) -> list[str]:
                 nests[block].start = (loop.axis, _start(blocks[block]))
             case Fuse(loops=loops, into=into):
                 _fuse(nests, loops[0].block, [loop.axis for loop in loops], into.axis)
+            case SplitLoop(loop=loop, factors=factors, into=into):
+                _split(nests, loop, factors, [part.axis for part in into])
             case Mark(label=label, loops=loops):
                 for loop in loops:
-                    nest = nests[loop.block]
-                    marks = nest.start_marks if loop.initial else nest.marks
-                    marks[loop.axis] = label
+                    _mark(nests, loop, label)
+            case Bind(loop=loop, axis=axis):
+                _mark(nests, loop, axis)
+            case Tensorize(loop=loop, instruction=instruction):
+                _mark(nests, loop, instruction)
+            case Pipeline(loop=loop, stages=stages):
+                _mark(nests, loop, f"pipeline of {stages} stages")
+            case StageInRegisters() | StorageAlign():
+                pass  # where a copy is kept, not how often it runs
     lines: list[str] = []
     for name, nest in nests.items():
         if nest.under is None:
@@ -212,6 +226,28 @@ def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: st
     for other in nests.values():
         if other.under is not None and other.under.block == block and other.under.axis in names:
             other.under = LoopId(block, into)
+
+
+def _split(
+    nests: Mapping[str, _Nest], loop: LoopId, factors: Sequence[int], parts: Sequence[str]
+) -> None:
+    """Several loops for one, outermost first; what was moved below it is below the innermost."""
+    nest = nests[loop.block]
+    outermost = -(-dict(nest.loops)[loop.axis] // prod(factors))
+    position = next(n for n, (axis, _) in enumerate(nest.loops) if axis == loop.axis)
+    split = zip(parts, (outermost, *factors), strict=True)
+    nest.loops[position : position + 1] = split
+    nest.fused[parts[-1]] = frozenset({loop.axis}) | nest.fused.get(loop.axis, frozenset())
+    for other in nests.values():
+        if other.under == loop:
+            other.under = LoopId(loop.block, parts[-1])
+
+
+def _mark(nests: Mapping[str, _Nest], loop: LoopId, label: str) -> None:
+    """Adds a mark to those a loop has."""
+    nest = nests[loop.block]
+    marks = nest.start_marks if loop.initial else nest.marks
+    marks[loop.axis] = f"{marks[loop.axis]}, {label}" if loop.axis in marks else label
 
 
 def _write(

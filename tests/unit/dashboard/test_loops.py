@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.support.database_samples import sample_target
+from tests.support.targets import SM_80, SM_90
 from tuner.api.dashboard import loops
 from tuner.spaces.by_target import space_of
+from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -36,7 +38,7 @@ def iterations(lines: list[str]) -> dict[str, int]:
     for line in lines:
         depth = (len(line) - len(line.lstrip())) // 2
         stack = [one for one in stack if one[0] < depth]
-        loop = re.match(r"\s*for \w+ in (\d+):", line)
+        loop = re.match(r"\s*for [\w.]+ in (\d+):", line)
         if loop:
             stack.append((depth, int(loop[1])))
         else:
@@ -60,6 +62,22 @@ def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> N
         points = prod(axis.extent for axis in (*block.axes, *block.reduce_axes))
         assert found[block.buffer] >= points, (block.name, config)
     assert len(lines) < 120
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("target", [SM_80, SM_90], ids=lambda target: target.name)
+@pytest.mark.parametrize("spec", ["matmul:M=512,N=512,K=512,dtype=float16", "softmax:M=128,N=200"])
+def test_after_runs_every_block_of_a_gpus_program(spec: str, target: Target, seed: int) -> None:
+    space = space_of(parse_spec(spec), target, 1)
+    program = space.program(
+        space.space.config(space.space.sample(np.random.default_rng(seed), 1)[0])
+    )
+    lines = loops.nest_lines(program)
+    runs = iterations(lines)
+    for block in program.blocks:
+        points = prod(axis.extent for axis in (*block.axes, *block.reduce_axes))
+        assert runs[block.buffer] >= points, block.name
+    assert any("# blockIdx.x" in line for line in lines)
 
 
 def test_a_trace_is_shown_whatever_its_form() -> None:
