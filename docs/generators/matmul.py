@@ -315,7 +315,7 @@ nothing is stored in the loop.
 
 The object code is linked with the [runtime](runtime.md) into a library. A runner loads, checks and
 times it: [measurement](measurement.md). The search learns from the time and chooses the next
-config: [how search works](../search.md).
+config: [how search works](search.md).
 """
 
 

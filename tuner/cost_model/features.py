@@ -47,7 +47,7 @@ def featurizer(space: TargetSpace[LoopNestFacts]) -> Callable[[Points], NDArray[
     Each of the first WIDTH columns is the difference to its mean over random configs of
     the space. What is typical of a workload says nothing about the order of its
     configs, and a model of few workloads would only learn to tell them apart by it
-    (docs/search.md).
+    (docs/explanation/search.md).
     """
     keep_freed()
     plain = _plain_featurizer(space)

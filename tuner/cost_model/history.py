@@ -10,7 +10,7 @@ numbers that mean the same for every operator carry further than trees, which le
 workloads by heart. On top of it trees learn what it missed of the workloads of the
 operator that is to be ranked, where there are several. Beside the features they see the
 share that each term has in the estimate, which means the same for every shape
-(docs/search.md has trees of either alone).
+(docs/design-notes/0006 has trees of either alone).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 # workloads of an operator from which trees learn: of one they learn what is its own
-# (docs/search.md)
+# (docs/design-notes/0007)
 _AGREEING = 3
 # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly
 # three to one

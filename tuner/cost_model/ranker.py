@@ -18,7 +18,7 @@ from tuner.errors import UsageError
 class RankerOptions:
     """Few trees that learn slowly, each split chosen among some of the features: rows
     are tens to hundreds, features hundreds, and more or eager trees learn by heart what
-    the next batch refutes (docs/search.md has the table)."""
+    the next batch refutes (docs/design-notes/0002 has the table)."""
 
     rounds: int = 60
     parallel: int = 1  # trees of a round, of which it takes the mean

@@ -25,7 +25,7 @@ class AnnealingOptions:
     """Temperatures are in standard deviations of the scores of random points.
 
     AutoTVM runs 128 chains for 500 steps, one candidate at a time. As many predictions
-    are cheaper in wider batches and find as much (docs/search.md has the table).
+    are cheaper in wider batches and find as much (docs/design-notes/0001 has the table).
     """
 
     chains: int = 2048

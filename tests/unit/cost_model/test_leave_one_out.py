@@ -42,15 +42,15 @@ def figures() -> dict[str, tuple[float, float]]:
 
 
 def test_workloads_left_out_are_ordered() -> None:
-    """docs/search.md has 0.892 in the mean and 0.79 at worst."""
+    """docs/design-notes/0006 has 0.892 in the mean and 0.79 at worst."""
     pairs = {name: pairs for name, (pairs, _) in figures().items()}
     assert len(pairs) == 8
     assert np.mean(list(pairs.values())) >= 0.88 and min(pairs.values()) >= 0.76, pairs
 
 
 def test_the_fastest_are_found() -> None:
-    """docs/search.md has 0.64, 0.62 in the mean of seeds, and what a measurement itself
-    would find."""
+    """docs/design-notes/0005 has 0.64, 0.62 in the mean of seeds, and what a measurement
+    itself would find."""
     recalls = {name: recall for name, (_, recall) in figures().items()}
     assert np.mean(list(recalls.values())) >= 0.6, recalls
 

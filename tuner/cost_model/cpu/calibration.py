@@ -2,7 +2,7 @@
 
 The costs are learned from what was measured there on any workloads. A sum of terms with
 one cost each has few numbers to learn, and they mean the same for every operator. So a
-few workloads teach an order of the configs of another (docs/search.md has how well).
+few workloads teach an order of the configs of another (docs/design-notes/0005 has how well).
 """
 
 from __future__ import annotations

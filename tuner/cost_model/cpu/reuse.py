@@ -19,7 +19,7 @@ from tuner.target.target import Target
 
 USABLE = 0.75  # of a cache, before a level counts as too large for it
 # Runs that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4
-# (docs/search.md).
+# (docs/design-notes/0003).
 FOLLOWED_RUNS = 16.0
 # Pages whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5
 # and Intel's Golden Cove.

@@ -2,9 +2,9 @@
 measured: costs of single values, which add up.
 
 A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three
-workloads measured on an NVIDIA H200; how well it orders them is in docs/cuda.md. Only the
-rates by which algorithms are compared are the target's own. The estimate knows a sketch's
-facts and no operator.
+workloads measured on an NVIDIA H200; how well it orders them is in
+docs/design-notes/0019. Only the rates by which algorithms are compared are the target's
+own. The estimate knows a sketch's facts and no operator.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Floats = NDArray[np.float64]
 # both; warpgroups' is the mean of a product's (-0.8) and a convolution's (-1.8).
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -1.3
 # Share that is believed of the doublings that multiplications, bytes and launches put
-# between two algorithms: few measurements are to overturn them (docs/cuda.md has the
-# first).
+# between two algorithms: few measurements are to overturn them (docs/design-notes/0019 has
+# the first).
 TRUST = 0.5
 SAMPLED = 4096  # random points among which another algorithm's best are looked for
 _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one

@@ -86,9 +86,9 @@ ARCHITECTURES: Mapping[int, Architecture] = {
     ),
 }
 MEASURED, MEASURED_MULTIPROCESSORS = ARCHITECTURES[90], 132
-# Of one NVIDIA H200 (docs/cuda.md): float32 products of 2048 each way in 480 us, float16
-# products of 4096 each way in 272 us, softmax over 512 MiB in 129 us. The launch was
-# chosen by hand.
+# Of one NVIDIA H200 (docs/design-notes/0020): float32 products of 2048 each way in 480 us,
+# float16 products of 4096 each way in 272 us, softmax over 512 MiB in 129 us. The launch
+# was chosen by hand.
 MEASURED_RATES = GpuRates(
     multiply_adds_per_s=18e12,
     tensor_multiply_adds_per_s=250e12,

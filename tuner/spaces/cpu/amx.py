@@ -57,7 +57,7 @@ class AmxSketch(TileSketch):
     @property
     def rate(self) -> float:
         """An instruction takes the time of its rows or of a step's words, whichever are
-        more (docs/spaces.md)."""
+        more (docs/design-notes/0012)."""
         words = next(
             axis.extent
             for axis in self.group.anchor.reduce_axes

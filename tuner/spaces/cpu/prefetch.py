@@ -3,7 +3,7 @@
 They ask for the lines that a map streams, the next block of an operand that a sum walks
 along, and the next part of one that it packs. A CPU prefetches by itself what follows
 in a page. At the page's end it stops, and of rows a page apart it knows nothing. While
-a nest computes, memory then idles (docs/spaces.md has the probes).
+a nest computes, memory then idles (docs/design-notes/0014 has the probes).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tuner.workload.expression import (
 MOST_AT_ONCE = 4
 # Uses of an element by a sum beyond which computing takes far longer than fetching:
 # read in place, and packed, where the copy waits for all of a part at once
-# (docs/spaces.md has the probes).
+# (docs/design-notes/0014 has the probes).
 MOST_USES, MOST_USES_PACKED = 64, 256
 
 

@@ -2,7 +2,7 @@
 
 A line that is written through them is fetched first, and evicts another. Where the
 output is longer than they hold until somebody reads it, both are wasted, and
-non-temporal stores are faster (docs/spaces.md has the probes).
+non-temporal stores are faster (docs/design-notes/0013 has the probes).
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class TileSketch:
         element that lanes share. AVX-512 broadcasts that from memory for free where one
         vector takes it; for several the compiler keeps it, and where accumulators leave
         no register for it, stores and loads some of them in every step
-        (docs/spaces.md)."""
+        (docs/design-notes/0010)."""
         shared = any(self.vector not in read.axes for read in self.reads)
         free = self.context.target.vector_bytes >= 64 and (vectors == 1 or not shared)
         return vectors if free else vectors + 1

@@ -193,7 +193,7 @@ def accumulator_spills_at_border(kernel: KernelCounts) -> Floats:
     """Accumulators stored and loaded around a comparison with a border.
 
     As compiled for a depthwise tile of 8 by 3: with more than half of the registers in
-    use (docs/search.md).
+    use (docs/design-notes/0004).
     """
     excess = np.maximum(kernel.work.accumulators - kernel.target.vector_registers / 2, 0)
     spills: Floats = kernel.work.bodies * kernel.work.border_checks * excess

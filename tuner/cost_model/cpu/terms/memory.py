@@ -19,7 +19,7 @@ L2_STREAM_BYTES_PER_CYCLE = 32  # of one stream of lines
 FOLLOWED_LINES = 4.0  # one after the other, from which a prefetcher follows
 HIDDEN_CYCLES = 64.0  # of a wait that other work fills
 # Cycles that a core waits for a run on another page than the one before it, which no
-# prefetcher asks for (docs/search.md).
+# prefetcher asks for (docs/design-notes/0004).
 PAGE_CROSSING_CYCLES = 3.6
 
 

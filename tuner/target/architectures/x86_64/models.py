@@ -94,8 +94,8 @@ LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 # Cores that multiply and add one vector of 512 bits a cycle, but two of 256: AMD's Zen
-# 4 takes it in two halves (docs/spaces.md has the rates measured there), Intel's for
-# clients lack the second unit of that width.
+# 4 takes it in two halves (docs/design-notes/0011 has the rates measured there), Intel's
+# for clients lack the second unit of that width.
 ONE_WIDE_UNIT = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"})
 
 
