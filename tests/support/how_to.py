@@ -27,14 +27,15 @@ def carry_out(page: str, folder: Path) -> tuple[Path, list[str]]:
     for name in SOURCE:
         ignored = shutil.ignore_patterns("__pycache__", "tables")
         shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
-    for name in ("conftest.py", "pyproject.toml", "docs/reference/openapi.json"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "docs/reference", root / "docs/reference")
+    for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, root / name)
     edited = []
     for language, path, text in blocks((ROOT / "docs/how-to" / page).read_text()):
         edited.append(path)
         if language == "python":
             assert not (root / path).exists(), f"{path} is there already"
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)
         else:
             (root / path).write_text(changed((root / path).read_text(), text, path))
