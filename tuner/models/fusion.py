@@ -14,8 +14,8 @@ from math import prod
 from tuner.models.assembly import reads_below, without_unused
 from tuner.models.graph import Graph
 from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
+from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
-from tuner.workload.limits import LIMITS
 
 
 def fuse(graph: Graph) -> Graph:
@@ -177,10 +177,10 @@ def _joint(first: Expression, second: Expression) -> Expression | None:
         stages=stages,
         outputs=second.outputs,
     )
-    if len(joint.inputs) + len(joint.stages) > LIMITS.tensors:
+    if len(joint.inputs) + len(joint.stages) > BUDGETS.tensors:
         joint = inlined(joint)
         joint = replace(joint, inputs=_inputs_of(joint.stages, joint.inputs))
-    return joint if len(joint.inputs) + len(joint.stages) <= LIMITS.tensors else None
+    return joint if len(joint.inputs) + len(joint.stages) <= BUDGETS.tensors else None
 
 
 def _joined(graph: Graph) -> Graph:

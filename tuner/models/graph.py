@@ -15,8 +15,8 @@ import numpy as np
 
 from tuner.models.errors import ModelRefused
 from tuner.workload.bounds import check_bounds
+from tuner.workload.budgets import check_budgets
 from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
-from tuner.workload.limits import check_limits
 from tuner.workload.structure import check_structure
 from tuner.workload.tree import expression_document, expression_from
 
@@ -129,7 +129,7 @@ def check_graph(graph: Graph) -> None:
     for node in graph.nodes:
         check_structure(node)
         check_bounds(node)
-        check_limits(node)
+        check_budgets(node)
         for tensor in node.inputs:
             if known.get(tensor.name) != tensor:
                 raise ModelRefused(

@@ -1,1 +1,1 @@
-
+"""Tensor programs: notation, catalogue, analysis, and the reference for checking kernels."""

@@ -59,7 +59,7 @@ def linear(node: Scalar) -> tuple[dict[Scalar, int], int]:
 
 def _plain(node: Scalar) -> bool:
     """Only iterators and constants in 64 bits: nothing that could wrap before a cast."""
-    return all(isinstance(found, Var | Const | Binary) for found in walk(node))
+    return all(isinstance(part, Var | Const | Binary) for part in walk(node))
 
 
 def _scaled(
@@ -128,7 +128,7 @@ def _atom(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType])
 def infer(
     unknown: Iterable[str],
     fixed: Mapping[str, int],
-    found: Iterable[Read],
+    all_reads: Iterable[Read],
     tensors: Mapping[str, Tensor],
 ) -> tuple[dict[str, int], tuple[str, Read, Read] | None]:
     """Extents of iterators from the tensors they index.
@@ -138,13 +138,13 @@ def infer(
     Any other runs as far as the unpadded affine indices it stands in allow. Padded
     reads say something only about iterators that no unpadded read knows.
     """
-    extents, wanted, everything = dict(fixed), list(unknown), list(found)
+    extents, iterators, everything = dict(fixed), list(unknown), list(all_reads)
     unpadded = [read for read in everything if read.pad is None]
     for group in (unpadded, [read for read in everything if read.pad is not None]):
-        known, first = set(extents), dict[str, Read]()
+        settled, first = set(extents), dict[str, Read]()
         for read in group:
             for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True):
-                if not isinstance(index, Var) or index.name in known:
+                if not isinstance(index, Var) or index.name in settled:
                     continue
                 if extents.setdefault(index.name, extent) != extent:
                     return extents, (index.name, first[index.name], read)
@@ -158,7 +158,7 @@ def infer(
     while True:
         bound = {
             name: room
-            for name in wanted
+            for name in iterators
             if name not in extents
             if (room := _room(name, extents, affine)) is not None
         }
@@ -239,21 +239,21 @@ def without_idle_pads(
     """The same scalar with the padding dropped from reads that can never leave their tensor."""
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
-    def change(found: Scalar) -> Scalar | None:
-        if not isinstance(found, Read) or found.pad is None:
+    def change(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read) or node.pad is None:
             return None
         inside = all(
             low >= 0 and high < extent
             for (low, high), extent in zip(
-                (interval(index, extents, dtypes) for index in found.indices),
-                tensors[found.tensor].shape,
+                (interval(index, extents, dtypes) for index in node.indices),
+                tensors[node.tensor].shape,
                 strict=True,
             )
         )
         return Read(
-            found.tensor,
-            tuple(rewrite(index, change) for index in found.indices),
-            None if inside else found.pad,
+            node.tensor,
+            tuple(rewrite(index, change) for index in node.indices),
+            None if inside else node.pad,
         )
 
     return rewrite(node, change)
@@ -283,10 +283,10 @@ def wrapping(body: Scalar, extents: Mapping[str, int]) -> str | None:
 def _counts(node: Scalar) -> bool:
     """Whether it is integer arithmetic on iterators and numbers alone."""
     inside = list(walk(node))
-    return any(isinstance(found, Var) for found in inside) and all(
-        isinstance(found, Var | Binary | Unary)
-        or (isinstance(found, Const | Cast) and found.dtype in _INTEGER)
-        for found in inside
+    return any(isinstance(part, Var) for part in inside) and all(
+        isinstance(part, Var | Binary | Unary)
+        or (isinstance(part, Const | Cast) and part.dtype in _INTEGER)
+        for part in inside
     )
 
 

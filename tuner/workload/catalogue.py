@@ -1,5 +1,7 @@
-"""The catalogue: one literal table of the operators the product knows by name, each a
-program in the notation."""
+"""The catalogue: the operators that users call by name, in one table.
+
+Each operator is a program in the notation.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,14 @@ OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CAT
 
 
 def operator(name: str) -> Operator:
-    """The operator of that name. Raises `WorkloadError` (parameter "op") with what it
-    may have meant."""
+    """The operator of that name.
+
+    Raises `WorkloadError` (parameter "op") with the closest name for an unknown one.
+    """
     if name not in OPERATORS:
-        known = list(OPERATORS)
+        names = list(OPERATORS)
         message = (
-            f"unknown operator {name[:60]!r}{suggestion(name, known)}; known are {', '.join(known)}"
+            f"unknown operator {name[:60]!r}{suggestion(name, names)}; known are {', '.join(names)}"
         )
         raise WorkloadError(message, parameter="op")
     return OPERATORS[name]

@@ -1,11 +1,13 @@
-"""What no way of computing an expression can do without, as far as its form tells: too
-little at times, never too much.
+"""Lower bounds on the operations and the memory traffic of any kernel for a workload.
 
-An expression of the catalogue needs each of its operations, and all of its inputs but
-what its strides pass over and the rows of a table that no index names. One that
-somebody wrote may read a corner of a large tensor, compute what nobody reads, repeat
-itself along an axis, or select away most of its work, and a kernel may leave all of
-that out.
+The bounds are derived from the form of the expression. They may be too low, never too
+high.
+
+- An operator of the catalogue needs each of its operations and all of its inputs,
+  except elements that strides skip and table rows that no index names.
+- A program in the notation may read a corner of a large tensor, compute values that no
+  output depends on, repeat itself along an axis, or mask most of its work. A kernel may
+  leave all of that out, so none of it counts.
 """
 
 from __future__ import annotations
@@ -30,35 +32,34 @@ from tuner.workload.expression import (
 )
 from tuner.workload.workload import Workload
 
-MOST_POINTS = 1 << 16  # of one index that are looked at one by one
+MAX_ENUMERATED_POINTS = 1 << 16  # iteration points over which one index is enumerated
 
 
 def least_flops(workload: Workload) -> int:
-    """Arithmetic operations, a multiply-add as 2."""
+    """Arithmetic operations that every kernel does; a multiply-add counts as 2."""
     expression = workload.expression
     if workload.op is not None:
         return expression.flops
-    return sum(_flops(stage, expression) for stage in _needed(expression))
+    return sum(_flops(stage, expression) for stage in _whole_stages(expression))
 
 
 def least_bytes(workload: Workload) -> int:
-    """Bytes of all outputs and of the elements of inputs that are read, each counted once."""
+    """Bytes of all outputs and of the input elements that are read, each counted once."""
     expression, catalogue = workload.expression, workload.op is not None
-    stages = expression.stages if catalogue else _needed(expression)
+    stages = expression.stages if catalogue else _whole_stages(expression)
     inputs = {tensor.name: tensor for tensor in expression.inputs}
     count = dict.fromkeys(inputs, 0)
     for stage in stages:
-        for read in reads(stage.body) if catalogue else _certain(stage):
+        for read in reads(stage.body) if catalogue else _unconditional_reads(stage):
             if read.tensor in inputs:
-                met = _met(read, stage, inputs[read.tensor].shape, hidden=catalogue)
-                count[read.tensor] = max(count[read.tensor], met)
+                elements = _elements_read(read, stage, inputs[read.tensor].shape, hidden=catalogue)
+                count[read.tensor] = max(count[read.tensor], elements)
     read_bytes = sum(count[name] * DTYPE_BYTES[tensor.dtype] for name, tensor in inputs.items())
     return read_bytes + sum(expression.tensor(name).nbytes for name in expression.outputs)
 
 
-def _needed(expression: Expression) -> list[Stage]:
-    """The stages of which every point is needed: those of outputs, and those that such
-    stages read whole."""
+def _whole_stages(expression: Expression) -> list[Stage]:
+    """Stages of which every point is needed: outputs, and what such stages read whole."""
     whole, stages = set(expression.outputs), []
     for stage in reversed(expression.stages):
         if stage.name in whole:
@@ -68,8 +69,10 @@ def _needed(expression: Expression) -> list[Stage]:
 
 
 def _flops(stage: Stage, expression: Expression) -> int:
-    """Operations at the points that differ: along axes that an index of a read moves
-    with by itself, where nothing is padding."""
+    """Operations at the points that differ from each other and read no padding.
+
+    Points differ along the axes that occur linearly in an index of a read.
+    """
     padded = [read for read in reads(stage.body) if _may_leave(read, stage, expression)]
     if len(padded) > 1 or any(isinstance(node, Select) for node in walk(stage.body)):
         return 0
@@ -78,7 +81,7 @@ def _flops(stage: Stage, expression: Expression) -> int:
     points = prod(extents[name] for name in moving)
     for read in padded:
         everywhere = prod(extents[name] for index in read.indices for name in _axes(index))
-        points = points * _inside(read, stage, expression) // everywhere
+        points = points * _points_inside(read, stage, expression) // everywhere
     return points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
 
 
@@ -86,27 +89,32 @@ def _axes(index: Scalar) -> set[str]:
     return {atom.name for atom in linear(index)[0] if isinstance(atom, Var)}
 
 
-def _inside(read: Read, stage: Stage, expression: Expression) -> int:
-    """At how many points of the axes in its indices a read stays inside; 0 where that
-    is not plain to see."""
+def _points_inside(read: Read, stage: Stage, expression: Expression) -> int:
+    """Number of points of its own axes at which a read stays inside its tensor.
+
+    0 where the indices are too complex to tell.
+    """
     seen, count = set[str](), 1
     for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
-        places, names = _places(index, extent, stage), _axes(index)
-        if places is None or names & seen:
+        positions, names = _positions(index, extent, stage), _axes(index)
+        if positions is None or names & seen:
             return 0
         seen |= names
-        count *= len(places)
+        count *= len(positions)
     return count
 
 
-def _met(read: Read, stage: Stage, shape: Sequence[int], *, hidden: bool) -> int:
-    """Elements of a tensor that a read meets. Of a dimension whose index does not show
-    it, all count if `hidden`, else one place; of one whose index is data, as many as
-    evenly drawn ones name, as those of inputs are drawn."""
+def _elements_read(read: Read, stage: Stage, shape: Sequence[int], *, hidden: bool) -> int:
+    """Number of distinct elements of a tensor that one read touches.
+
+    A dimension whose index is too complex counts whole if `hidden`, else as one
+    element. One whose index is data counts the expected number of distinct values of
+    uniformly drawn indices, as test inputs are drawn.
+    """
     seen, count = set[str](), 1.0
     for index, extent in zip(read.indices, shape, strict=True):
-        places, names = (
-            _places(index, extent, stage),
+        positions, names = (
+            _positions(index, extent, stage),
             {node.name for node in walk(index) if isinstance(node, Var)},
         )
         if any(True for _ in reads(index)):
@@ -114,17 +122,19 @@ def _met(read: Read, stage: Stage, shape: Sequence[int], *, hidden: bool) -> int
             count *= extent * -expm1(drawn * log1p(-1 / extent)) if extent > 1 else 1
         elif names & seen:
             continue
-        elif places is not None:
-            count *= len(places if isinstance(places, range) else set(places))
+        elif positions is not None:
+            count *= len(positions if isinstance(positions, range) else set(positions))
         elif hidden:
             count *= extent
         seen |= names
     return int(count)
 
 
-def _places(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None:
-    """The places in a dimension where an index stands, as often as it does; None where
-    it is not one of iterators alone, or those have too many points."""
+def _positions(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None:
+    """The positions in a dimension that an index takes, with repetitions.
+
+    None where the index is not affine in iterators, or has too many points to enumerate.
+    """
     terms, constant = linear(index)
     steps = [
         (coefficient, stage.extents[atom.name])
@@ -135,21 +145,21 @@ def _places(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None:
         return None
     if len(steps) == 1:
         ((coefficient, length),) = steps
-        places = range(constant, constant + coefficient * length, coefficient)[
+        positions = range(constant, constant + coefficient * length, coefficient)[
             :: 1 if coefficient > 0 else -1
         ]
-        return places[bisect_left(places, 0) : bisect_left(places, extent)]
-    if prod(length for _, length in steps) > MOST_POINTS:
+        return positions[bisect_left(positions, 0) : bisect_left(positions, extent)]
+    if prod(length for _, length in steps) > MAX_ENUMERATED_POINTS:
         return None
     sums = map(
         sum,
         product(*(range(0, coefficient * length, coefficient) for coefficient, length in steps)),
     )
-    return [constant + moved for moved in sums if 0 <= constant + moved < extent]
+    return [constant + offset for offset in sums if 0 <= constant + offset < extent]
 
 
-def _certain(stage: Stage) -> Iterator[Read]:
-    """What a stage reads at each of its points, whatever the data is."""
+def _unconditional_reads(stage: Stage) -> Iterator[Read]:
+    """Reads that a stage does at each of its points, whatever the data."""
     choices = [
         branch
         for node in walk(stage.body)
@@ -161,9 +171,9 @@ def _certain(stage: Stage) -> Iterator[Read]:
 
 
 def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
-    """Tensors each of whose elements a stage reads at some point, whatever the data is."""
+    """Tensors of which a stage reads every element, whatever the data."""
     extents = stage.extents
-    for read in _certain(stage):
+    for read in _unconditional_reads(stage):
         shape = expression.tensor(read.tensor).shape
         names = [index.name for index in read.indices if isinstance(index, Var)]
         alone = len(set(names)) == len(read.indices)
@@ -174,6 +184,7 @@ def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
 
 
 def _may_leave(read: Read, stage: Stage, expression: Expression) -> bool:
+    """Whether a padded read may fall outside its tensor."""
     if read.pad is None:
         return False
     dtypes = {name: tensor.dtype for name, tensor in expression.tensors.items()}

@@ -1,5 +1,7 @@
-"""Operators that multiply and add: matrix products, convolutions, attention. Each
-reduction is one stage with a plain product."""
+"""Catalogue operators that multiply and add: matrix products, convolutions, attention.
+
+Each reduction is one stage whose body is a plain product.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One stage evaluated on float64 and int64 arrays, optionally with the magnitude of
-each element beside its value.
+"""Evaluation of one stage on float64 and int64 arrays.
 
+Optionally each element's magnitude is tracked beside its value.
 The magnitude m of a value v is a first-order condition number: rounding every operation
 relatively by u moves v by about u * m at most. It equals the same expression on
 absolute values for sums and products (Higham, Accuracy and Stability, ch. 3).
@@ -41,8 +41,7 @@ _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 def _nearest_bfloat16(x: Array) -> Array:
-    """The multiple of its last place that is nearest to each float32, to even where two
-    are; of 8 significant bits."""
+    """Each float32 rounded to the nearest number of 8 significant bits, ties to even."""
     fraction, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8))
 
@@ -83,8 +82,10 @@ _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Dual:
-    """Values with their magnitudes; None where magnitudes are not tracked, or are the
-    absolute values."""
+    """Values, and their magnitudes where those are tracked.
+
+    A magnitude of None stands for the absolute values.
+    """
 
     value: Array
     magnitude: Array | None = None
@@ -98,13 +99,16 @@ Tensors = Mapping[str, Dual]
 
 
 def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = True) -> Dual:
-    """The tensor a stage defines. `wrap` brings integers into the stage's dtype (modulo
-    2 to the number of its bits)."""
+    """The tensor that a stage defines, of the shape of its axes.
+
+    `track` computes magnitudes too. `wrap` reduces integers modulo 2 to the number of
+    bits of the stage's dtype.
+    """
     shape = tuple(axis.extent for axis in stage.axes)
     with np.errstate(all="ignore"):
-        divided = split(stage)
+        divided = with_split_iterators(stage)
         result = (
-            _contract(divided, tensors, track=track) or _Blocks(divided, tensors, track).result()
+            _contraction(divided, tensors, track=track) or _Blocks(divided, tensors, track).result()
         )
     value = result.value.reshape(shape)
     if "int" in stage.dtype:
@@ -115,34 +119,36 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
     return Dual(value, None if result.magnitude is None else result.magnitude.reshape(shape))
 
 
-def split(stage: Stage) -> Stage:
-    """The stage with iterators in i // c or i % c, where c divides their extent, split
-    in two: its indices become affine."""
-    found: dict[str, int] = {}
+def with_split_iterators(stage: Stage) -> Stage:
+    """The stage with iterators split in two, so that more of its indices are affine.
+
+    An iterator i is split where `i // c` or `i % c` occurs and c divides its extent.
+    """
+    divisors: dict[str, int] = {}
     extents = stage.extents
     for node in walk(stage.body):
         match node:
             case Binary(
                 op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)
             ) if extents[name] % int(divisor) == 0:
-                found.setdefault(name, int(divisor))
-    if not found:
+                divisors.setdefault(name, int(divisor))
+    if not divisors:
         return stage
 
     def change(node: Scalar) -> Scalar | None:
         match node:
             case Binary(op="floordiv", lhs=Var(name=name), rhs=Const(value=divisor)) if (
-                found.get(name) == divisor
+                divisors.get(name) == divisor
             ):
                 return Var(f"{name} outer")
             case Binary(op="floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
-                found.get(name) == divisor
+                divisors.get(name) == divisor
             ):
                 return Var(f"{name} inner")
-            case Var(name=name) if name in found:
+            case Var(name=name) if name in divisors:
                 return Binary(
                     "add",
-                    Binary("mul", Var(f"{name} outer"), Const(found[name], "int64")),
+                    Binary("mul", Var(f"{name} outer"), Const(divisors[name], "int64")),
                     Var(f"{name} inner"),
                 )
         return None
@@ -150,7 +156,7 @@ def split(stage: Stage) -> Stage:
     def axes(given: tuple[Any, ...]) -> tuple[Any, ...]:
         parts = []
         for axis in given:
-            size = found.get(axis.name)
+            size = divisors.get(axis.name)
             parts += (
                 [axis]
                 if size is None
@@ -172,9 +178,12 @@ def split(stage: Stage) -> Stage:
     )
 
 
-def _stripped(node: Scalar) -> Scalar:
-    """Without casts that keep every value: between floats (the reference does not
-    round), or to wider integers."""
+def _without_widening_casts(node: Scalar) -> Scalar:
+    """The node below casts that change no value.
+
+    Those are casts between floats, which the reference does not round, and to wider
+    integers.
+    """
     while (
         isinstance(node, Cast)
         and ("float" in node.dtype or node.dtype in ("int32", "int64"))
@@ -184,11 +193,11 @@ def _stripped(node: Scalar) -> Scalar:
     return node
 
 
-def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
-    """A sum of products of two affine reads, through BLAS; None for anything else."""
+def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
+    """A sum of products of two affine reads, computed by BLAS; None for anything else."""
     if stage.reducer != "sum" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
         return None
-    factors = [_stripped(stage.body.lhs), _stripped(stage.body.rhs)]
+    factors = [_without_widening_casts(stage.body.lhs), _without_widening_casts(stage.body.rhs)]
     extents = stage.extents
     kept, reduced = (
         tuple(axis.name for axis in stage.axes),
@@ -225,7 +234,7 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
     )
     weighted = [which for which in (0, 1) if duals[which].magnitude is not None]
     parts = [
-        contracted(sizes, [duals[at].size if at == which else bare[at] for at in (0, 1)])
+        contracted(sizes, [duals[side].size if side == which else bare[side] for side in (0, 1)])
         for which in weighted
     ]
     total = parts[0] if len(parts) == 1 else contracted(sizes, bare)
@@ -240,8 +249,10 @@ def _product(
     length: int,
     contracted: Callable[[list[Read], list[Array]], Array | None],
 ) -> Array | None:
-    """The sum of products; integers go through float64, whose BLAS is far quicker,
-    where it holds every sum exactly."""
+    """The sum of products of two reads.
+
+    Integers go through float64 where it holds every sum exactly: its BLAS is far faster.
+    """
     if any(array.dtype.kind == "f" for array in arrays):
         return contracted(pair, [array.astype(np.float64, copy=False) for array in arrays])
     greatest = [
@@ -255,8 +266,10 @@ def _product(
 
 
 def _size_of(read: Read) -> Read:
-    """The same read of a tensor of magnitudes: padded with the size of the constant,
-    infinities counting nothing."""
+    """The same read of a tensor of magnitudes.
+
+    Its padding is the absolute value of the constant, or 0 where that is infinite.
+    """
     if read.pad is None:
         return read
     size = abs(float(read.pad.value))
@@ -264,14 +277,18 @@ def _size_of(read: Read) -> Read:
 
 
 def _finite_size(value: Array) -> Array:
-    size: Array = np.asarray(np.abs(value), np.float64)  # new in any case, so it can be changed
+    """Absolute values as float64, with 0 for infinities."""
+    size: Array = np.asarray(np.abs(value), np.float64)  # always a copy
     size[np.isinf(size)] = 0.0
     return size
 
 
-def _whole(array: Array, shape: tuple[int, ...]) -> Array:
-    """The array in this shape and memory of its own. First touched memory is what large
-    tensors take most time for."""
+def _materialized(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array broadcast to a shape, in memory of its own.
+
+    An array that owns such memory is not copied: for large tensors, touching new memory
+    takes most of the time.
+    """
     return (
         array
         if array.shape == shape and array.flags.owndata
@@ -280,7 +297,7 @@ def _whole(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 class _Blocks:
-    """A stage in blocks of its iteration space: whatever is not a plain contraction."""
+    """Evaluates any stage in blocks of its iteration space, so that memory stays bounded."""
 
     def __init__(self, stage: Stage, tensors: Tensors, track: bool) -> None:
         self.stage, self.tensors, self.track = stage, tensors, track
@@ -294,20 +311,20 @@ class _Blocks:
         self.ranges: Ranges = {}
 
     def result(self) -> Dual:
-        return self._over({name: (0, extent) for name, extent in self.extents.items()})
+        return self._range({name: (0, extent) for name, extent in self.extents.items()})
 
-    def _over(self, ranges: dict[str, tuple[int, int]]) -> Dual:
+    def _range(self, ranges: dict[str, tuple[int, int]]) -> Dual:
         sizes = {name: stop - start for name, (start, stop) in ranges.items()}
         if prod(sizes.values()) <= BLOCK // 4:
             return self._block(ranges)
         name = next((name for name in self.kept if sizes[name] > 1), None) or max(
-            self.reduced, key=lambda found: sizes[found]
+            self.reduced, key=lambda name: sizes[name]
         )
         start, stop = ranges[name]
         middle = (start + stop) // 2
         first, second = (
-            self._over({**ranges, name: (start, middle)}),
-            self._over({**ranges, name: (middle, stop)}),
+            self._range({**ranges, name: (start, middle)}),
+            self._range({**ranges, name: (middle, stop)}),
         )
         if name in self.kept:
             axis = self.kept.index(name)
@@ -332,15 +349,18 @@ class _Blocks:
     def _block(self, ranges: Ranges) -> Dual:
         self.ranges = ranges
         full = tuple(ranges[name][1] - ranges[name][0] for name in self.order)
-        found = self._eval(self.stage.body)
+        body = self._eval(self.stage.body)
         if not self.reduced:
-            return Dual(_whole(found.value, full), _whole(found.size, full) if self.track else None)
+            return Dual(
+                _materialized(body.value, full),
+                _materialized(body.size, full) if self.track else None,
+            )
         axes = tuple(range(len(self.kept), len(self.order)))
         value = _REDUCE[self.stage.reducer or "sum"].reduce(
-            np.broadcast_to(found.value, full), axis=axes
+            np.broadcast_to(body.value, full), axis=axes
         )
         size = (
-            self._magnitude_reducer().reduce(np.broadcast_to(found.size, full), axis=axes)
+            self._magnitude_reducer().reduce(np.broadcast_to(body.size, full), axis=axes)
             if self.track
             else None
         )
@@ -435,8 +455,7 @@ def _cast(inner: Dual, dtype: str) -> Dual:
 
 
 def _unary_magnitude(op: str, inner: Dual, value: Array) -> Array:
-    """|v| plus the relative weight with which an error of the argument arrives: |f'(x)|
-    times its magnitude."""
+    """|v| plus |f'(x)| times the magnitude of the argument x."""
     x, m = inner.value, inner.size
     match op:
         case "exp":
@@ -451,10 +470,11 @@ def _unary_magnitude(op: str, inner: Dual, value: Array) -> Array:
             size = np.abs(value) + 2 / math.sqrt(math.pi) * np.exp(-(x.astype(np.float64) ** 2)) * m
         case _:
             size = m
-    return _sound(size, value)
+    return _at_least_value(size, value)
 
 
 def _binary_magnitude(op: str, left: Dual, right: Dual, value: Array) -> Array:
+    """First-order error of v = f(a, b), where a and b have the magnitudes m and n."""
     a, b, m, n = np.abs(left.value), np.abs(right.value), left.size, right.size
     match op:
         case "add" | "sub":
@@ -469,10 +489,10 @@ def _binary_magnitude(op: str, left: Dual, right: Dual, value: Array) -> Array:
             size = np.maximum(m, n)
         case _:
             size = np.abs(value)
-    return _sound(size, value)
+    return _at_least_value(size, value)
 
 
-def _sound(size: Array, value: Array) -> Array:
-    """Where infinities leave no number, the value's own size."""
+def _at_least_value(size: Array, value: Array) -> Array:
+    """Magnitudes that are at least the absolute value, which also stands in for NaN."""
     own = np.abs(value).astype(np.float64)
     return np.where(np.isnan(size), own, np.maximum(size, np.where(np.isfinite(own), own, 0)))

@@ -58,14 +58,19 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """A literal."""
+
     value: int | float | bool
     dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One element of a tensor. `pad` is the value read outside the tensor's bounds;
-    None means the read never leaves them."""
+    """One element of a tensor.
+
+    `pad` is the value of a read outside the tensor. None means that the read never
+    leaves it.
+    """
 
     tensor: str
     indices: tuple[Scalar, ...]
@@ -74,12 +79,16 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """An operator applied to one operand."""
+
     op: UnaryOp
     arg: Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
+    """An operator applied to two operands of the same dtype."""
+
     op: BinaryOp
     lhs: Scalar
     rhs: Scalar
@@ -96,6 +105,8 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """A conversion to another dtype; floats are truncated towards zero to integers."""
+
     dtype: DType
     arg: Scalar
 
@@ -105,12 +116,16 @@ Scalar = Var | Const | Read | Unary | Binary | Select | Cast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
+    """An iterator and its extent."""
+
     name: str  # unique within its stage
     extent: int  # iterates 0 <= name < extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
+    """A dense row-major array."""
+
     name: str
     shape: tuple[int, ...]
     dtype: DType
@@ -122,8 +137,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Defines one tensor: `name[axes] reducer= body`, reduced over `reduce_axes` (plain
-    assignment when there are none)."""
+    """Definition of one tensor: `name[axes] reducer= body`, reduced over `reduce_axes`.
+
+    Without reduction axes it is a plain assignment.
+    """
 
     name: str  # the tensor it defines
     axes: tuple[Axis, ...]  # in the order of the tensor's dimensions; extents are its shape
@@ -131,9 +148,8 @@ class Stage:
     dtype: DType  # of the stored tensor; the body is cast to it once, after the reduction
     reduce_axes: tuple[Axis, ...] = ()
     reducer: Reducer | None = None
-    accumulator: DType = (
-        "float32"  # dtype in which the reduction is carried; ignored without a reducer
-    )
+    # dtype in which the reduction is carried; ignored without a reducer
+    accumulator: DType = "float32"
 
     @property
     def tensor(self) -> Tensor:
@@ -143,19 +159,21 @@ class Stage:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Of all axes by name, those of the reduction last."""
+        """Extent of each axis by name, reduction axes last."""
         return {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
 
     @property
     def points(self) -> int:
-        """At which the body has a value, those of the reduction included."""
+        """Number of points of the iteration space, reduction axes included."""
         return prod(self.extents.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """A tensor program: inputs, stages in an order in which each reads only inputs and
-    earlier stages, and the outputs' names."""
+    """A tensor program: inputs, stages, and the names of the outputs.
+
+    Each stage reads only inputs and earlier stages.
+    """
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -173,19 +191,24 @@ class Expression:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Inputs and stages' results by name, in the order in which they come to be."""
+        """Inputs and results of stages by name, in order of definition."""
         stages = (stage.tensor for stage in self.stages)
         return {tensor.name: tensor for tensor in (*self.inputs, *stages)}
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of inputs and results of stages by name, in order of definition."""
+        return {name: tensor.shape for name, tensor in self.tensors.items()}
+
     def consumers(self, name: str) -> tuple[Stage, ...]:
+        """The stages that read a tensor."""
         return tuple(
             stage for stage in self.stages if any(read.tensor == name for read in reads(stage.body))
         )
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations on floating or accumulated values, a multiply-add as 2,
-        transcendental functions as 1."""
+        """Arithmetic operations: a multiply-add counts as 2, a function as 1."""
         total = 0
         for stage in self.stages:
             total += stage.points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
@@ -193,13 +216,14 @@ class Expression:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all inputs and outputs, each counted once: the least that has to move."""
+        """Bytes of all inputs and outputs, each counted once."""
         return sum(tensor.nbytes for tensor in self.inputs) + sum(
             self.tensor(name).nbytes for name in self.outputs
         )
 
 
 def children(node: Scalar) -> tuple[Scalar, ...]:
+    """The operands of a node, or the indices of a read."""
     match node:
         case Read(indices=indices):
             return indices
@@ -214,18 +238,19 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
 
 
 def walk(node: Scalar) -> Iterator[Scalar]:
-    """The node and all below it, parents first."""
+    """The node and all its descendants, parents first."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def reads(node: Scalar) -> Iterator[Read]:
-    return (found for found in walk(node) if isinstance(found, Read))
+    """The reads in a tree, those in indices of reads included."""
+    return (part for part in walk(node) if isinstance(part, Read))
 
 
 def arithmetic(node: Scalar) -> int:
-    """Operations one evaluation of the node costs; index arithmetic is free."""
+    """Number of operations of one evaluation of the node; index arithmetic is free."""
     match node:
         case Read():
             return 0
@@ -236,8 +261,10 @@ def arithmetic(node: Scalar) -> int:
 
 
 def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """The tree with each node for which `change` gives a replacement replaced;
-    replacements are not visited again."""
+    """The tree with each node replaced for which `change` gives a replacement.
+
+    Replacements are not visited again.
+    """
     changed = change(node)
     if changed is not None:
         return changed
@@ -258,4 +285,4 @@ def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
 
 def substitute(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     """The tree with iterators replaced by expressions of other iterators."""
-    return rewrite(node, lambda found: values.get(found.name) if isinstance(found, Var) else None)
+    return rewrite(node, lambda part: values.get(part.name) if isinstance(part, Var) else None)

@@ -1,7 +1,7 @@
-"""The grammar of the notation and the step from text to a parse tree with positions.
+"""The grammar of the notation, and parsing of a text to a tree with positions.
 
-Limits are checked before anything grows with the text: length first, then nesting, so
-that hostile text is refused at once.
+The length of a text is checked first, then its nesting, before anything is built whose
+size grows with the text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedEOF, Unexpec
 from tuner.errors import WorkloadError
 
 MAX_TEXT_BYTES = 16 * 1024
-MAX_TOKENS = 2000  # words, numbers and signs; what is read and checked well within 100 ms
+MAX_TOKENS = 2000  # words, numbers and signs; so many are read and checked within 100 ms
 MAX_DEPTH = 32  # nesting of brackets, calls, conditionals and signs; a chain a + b + c is one level
 MAX_TERMS = 128  # operands of one chain of operators
 # operations from a leaf to the root of one right-hand side; trees are walked
@@ -101,21 +101,25 @@ def position(node: Node) -> tuple[int, int]:
 
 
 def fail(message: str, node: Node) -> WorkloadError:
+    """The error to raise for a node of the parse tree."""
     line, column = position(node)
     return WorkloadError(message, line=line, column=column)
 
 
 @cache
 def _parser() -> Lark:
-    """Made for the first text, in some 40 ms: most processes of a fleet read none."""
+    """The parser, built for the first text in about 40 ms; most processes read none."""
     return Lark(
         GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False
     )
 
 
 def parse_tree(text: str) -> Tree[Token]:
-    """The parse tree of a text. Raises `WorkloadError` with line and column: too long,
-    too deep or not in the grammar."""
+    """The parse tree of a text.
+
+    Raises `WorkloadError` with line and column if it is too long, too deep or not in
+    the grammar.
+    """
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
         message = (
@@ -127,9 +131,9 @@ def parse_tree(text: str) -> Tree[Token]:
     try:
         tree = _parser().parse(text)
     except UnexpectedCharacters as error:
-        found = text[error.pos_in_stream or 0 :][:20].split("\n", maxsplit=1)[0]
+        rest = text[error.pos_in_stream or 0 :][:20].split("\n", maxsplit=1)[0]
         raise WorkloadError(
-            f"cannot read {found!r} here", line=error.line, column=error.column
+            f"cannot read {rest!r} here", line=error.line, column=error.column
         ) from None
     except UnexpectedToken as error:
         raise _unexpected(text, error) from None
@@ -140,8 +144,7 @@ def parse_tree(text: str) -> Tree[Token]:
 
 
 def _check_pieces(text: str) -> None:
-    """Refuses too many tokens and too deep brackets in one cheap pass, before the
-    parser sees them."""
+    """Refuse too many tokens and too deep brackets in one cheap pass before parsing."""
     depth, count, line, line_start = 0, 0, 1, 0
     for match in _PIECES.finditer(text):
         first = match.group()[0]
@@ -159,7 +162,7 @@ def _check_pieces(text: str) -> None:
 
 
 def _check_depth(tree: Tree[Token]) -> None:
-    """Bounds nesting, chains, and the height of the scalar tree to come, without recursion."""
+    """Refuse deep nesting, long chains and high scalar trees, without recursion."""
     pending: list[tuple[Tree[Token], int]] = [(tree, 0)]
     order: list[Tree[Token]] = []
     while pending:
@@ -197,11 +200,11 @@ def _unexpected(text: str, error: UnexpectedToken) -> WorkloadError:
     expected = sorted(
         {_SHOWN.get(name, f"'{name.lower()}'") for name in error.accepts or error.expected}
     )
-    wanted = "" if len(expected) > 8 else "; expected " + " or ".join(expected)
+    hint = "" if len(expected) > 8 else "; expected " + " or ".join(expected)
     if error.token.type == "$END":
-        return _at_end(text, "the text ends too early" + wanted)
+        return _at_end(text, "the text ends too early" + hint)
     return WorkloadError(
-        f"unexpected {str(error.token)[:40]!r}{wanted}", line=error.line, column=error.column
+        f"unexpected {str(error.token)[:40]!r}{hint}", line=error.line, column=error.column
     )
 
 

@@ -1,7 +1,7 @@
-"""The catalogue as a page for people, docs/reference/operators.md.
+"""Generator of docs/reference/operators.md from the catalogue.
 
-Written by `python -m tuner.workload.handbook`. A test holds the page to the
-catalogue, so that neither changes alone.
+`python -m tuner.workload.handbook` prints the page. A test compares the page with the
+catalogue.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def page() -> str:
 
 
 def example(operator: Operator) -> dict[str, Value]:
-    """Parameters with which to show an operator: a bias where there is one, defaults,
-    and 8 for extents."""
+    """Parameters of an example of an operator: extents of 8, defaults, and a bias."""
     given: dict[str, Value] = {param.name: 8 for param in operator.params if param.kind == "extent"}
     shown: dict[str, Value] = {name: 3 for name in given if name.startswith("K") and len(name) == 2}
     shown |= {
@@ -70,6 +69,7 @@ def example(operator: Operator) -> dict[str, Value]:
 
 
 def inputs(operator: Operator) -> list[str]:
+    """Names of an operator's inputs in their order, as the table shows them."""
     head = operator.text(example(operator)).partition("->")[0].partition("(")[2]
     names = [part.split()[-1].strip("(, ") for part in head.split(":")[:-1]]
     return [

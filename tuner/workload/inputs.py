@@ -1,5 +1,7 @@
-"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices
-of gathers in and around their range."""
+"""Random inputs for checking kernels: normal values, large values of both signs, zeros.
+
+Indices of gathers lie in their range, and around it among large values.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,22 @@ _HEADROOM = 0.25  # share of the dtype's range that values of any stage may take
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype of that name; bfloat16 is that of ml_dtypes."""
     return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
 
 
 def make_inputs(
     expression: Expression, seed: int, kind: Kind = "normal"
 ) -> dict[str, NDArray[Any]]:
-    """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same
-    for the same seed and kind.
+    """One contiguous array per input in its dtype, determined by seed and kind.
 
-    `normal`: standard normal floats, integers small enough not to overflow; `large`:
-    the largest sizes of both signs with which no stage overflows, and gather indices
-    also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are
-    positive.
+    - `normal`: standard normal floats; integers small enough not to overflow.
+    - `large`: values of both signs, as large as possible without overflow in any stage;
+      indices of gathers also outside their tensor.
+    - `zeros`.
+
+    Inputs of which a logarithm or root is computed are positive.
+    Raises `UsageError` for an unknown kind.
     """
     if kind not in get_args(Kind):
         raise UsageError(
@@ -113,22 +118,21 @@ def _integers(
 
 
 def index_ranges(expression: Expression) -> Mapping[str, int]:
-    """Integer inputs used to index tensors, with the least extent of a dimension they index."""
+    """Integer inputs that index tensors, with the smallest extent that each indexes."""
     shapes = {tensor.name: tensor.shape for tensor in expression.inputs}
-    names, found = set(shapes), dict[str, int]()
+    names, extents = set(shapes), dict[str, int]()
     for stage in expression.stages:
         for read in reads(stage.body):
             for index, extent in zip(read.indices, shapes[read.tensor], strict=True):
                 for inner in reads(index):
                     if inner.tensor in names:
-                        found[inner.tensor] = min(found.get(inner.tensor, extent), extent)
+                        extents[inner.tensor] = min(extents.get(inner.tensor, extent), extent)
         shapes[stage.name] = stage.tensor.shape
-    return found
+    return extents
 
 
 def _positive(expression: Expression) -> set[str]:
-    """Inputs that stand directly under a logarithm, root or power, perhaps with a
-    constant added."""
+    """Inputs that are the operand of a logarithm, root or power, perhaps plus a constant."""
     names = set[str]()
     for stage in expression.stages:
         for node in walk(stage.body):

@@ -1,8 +1,7 @@
-"""The key of a workload: SHA-256 of the canonical JSON of its alpha-renamed tree with
-constants and numerics.
+"""The key of a workload: SHA-256 of the canonical JSON of its alpha-renamed tree.
 
-Names of the kernel, of tensors, stages and iterators do not matter; shapes, dtypes,
-structure, order of inputs and outputs do.
+Names of the kernel, of tensors, stages and iterators do not matter. Shapes, dtypes,
+structure, order of inputs and outputs, declared constants and numerics do.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ KEY_SCHEMA = 1
 def workload_key(
     expression: Expression, constants: Iterable[str] = (), numerics: str = "strict"
 ) -> str:
-    """Hex digest, 64 characters."""
+    """The key, 64 hexadecimal digits."""
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(expression.inputs)}
     stages: list[Json] = []
     for number, stage in enumerate(expression.stages):

@@ -1,7 +1,6 @@
-"""The notation: from a text of assignments over indexed tensors to an expression, or an
-error with line and column.
+"""The notation: from a text of assignments over indexed tensors to an expression.
 
-The language is described in docs/reference/notation.md. Nothing of the text is ever
+The language is described in docs/reference/notation.md. No part of the text is ever
 evaluated as Python.
 """
 
@@ -15,6 +14,7 @@ from lark import Token, Tree
 
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import complaint, infer, without_idle_pads, wrapping
+from tuner.workload.budgets import BUDGETS, check_budgets
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -31,7 +31,6 @@ from tuner.workload.expression import (
     substitute,
 )
 from tuner.workload.grammar import Node, fail, parse_tree
-from tuner.workload.limits import LIMITS, check_limits
 from tuner.workload.terms import (
     DTYPE_NAMES,
     FLOATS,
@@ -40,8 +39,8 @@ from tuner.workload.terms import (
     LITERAL_INT,
     LITERAL_REAL,
     TermBuilder,
-    common,
-    settle,
+    coerce,
+    common_type,
     suggestion,
 )
 
@@ -55,17 +54,17 @@ class _Declared:
 
 
 def parse(text: str, shapes: Mapping[str, int]) -> Expression:
-    """The expression of a notation text, with `shapes` giving each shape symbol its extent.
+    """The expression of a text; `shapes` gives each shape symbol its extent.
 
-    Raises `WorkloadError` with line and column of whatever is wrong, within 100 ms
-    whatever the text.
+    Raises `WorkloadError` with line and column of the first mistake. Takes less than
+    100 ms for any text.
     """
     _check_shapes(shapes)
     tree = parse_tree(text)
     kernel = _Kernel(tree, shapes)
     expression = kernel.expression()
     try:
-        check_limits(expression)
+        check_budgets(expression)
     except WorkloadError as error:
         raise fail(str(error), tree) from None
     return expression
@@ -75,14 +74,14 @@ def _check_shapes(shapes: Mapping[str, int]) -> None:
     for name, extent in shapes.items():
         if isinstance(extent, bool) or not isinstance(extent, int):
             raise WorkloadError(f"shape {name}={extent!r} is not an integer", parameter=name)
-        if not 0 <= extent <= LIMITS.extent:
+        if not 0 <= extent <= BUDGETS.extent:
             raise WorkloadError(
-                f"shape {name}={extent} is outside 0 to {LIMITS.extent}", parameter=name
+                f"shape {name}={extent} is outside 0 to {BUDGETS.extent}", parameter=name
             )
 
 
 class _Kernel:
-    """One parse tree on its way to an expression."""
+    """Analyses the parse tree of one kernel."""
 
     def __init__(self, tree: Tree[Token], shapes: Mapping[str, int]) -> None:
         self.tree, self.shapes, self.used_symbols = tree, shapes, set[str]()
@@ -113,17 +112,17 @@ class _Kernel:
             )
         builder = TermBuilder({}, frozenset(), self.shapes, self.used_symbols)
         shape = tuple(_extent(builder.constant(node), name, node) for node in param.children[2:])
-        if len(shape) > LIMITS.dimensions:
+        if len(shape) > BUDGETS.dimensions:
             raise fail(
-                f"{name} has {len(shape)} dimensions, the limit is {LIMITS.dimensions}", param
+                f"{name} has {len(shape)} dimensions, the limit is {BUDGETS.dimensions}", param
             )
         into[name] = _Declared(Tensor(name=name, shape=shape, dtype=DTYPE_NAMES[type_name]), param)
 
     def expression(self) -> Expression:
-        if len(self.inputs) + len(self.stages) > LIMITS.tensors:
+        if len(self.inputs) + len(self.stages) > BUDGETS.tensors:
             count = len(self.inputs) + len(self.stages)
             raise fail(
-                f"{count} tensors, the limit is {LIMITS.tensors}; split the kernel into several",
+                f"{count} tensors, the limit is {BUDGETS.tensors}; split the kernel into several",
                 self.tree,
             )
         names = self._stage_names()
@@ -185,14 +184,14 @@ class _Kernel:
                 raise fail(f"input {name!r} is never used; read it or remove it", declared.node)
         for symbol in self.shapes:
             if symbol not in self.used_symbols:
-                known = ", ".join(sorted(self.used_symbols)) or "none"
+                used = ", ".join(sorted(self.used_symbols)) or "none"
                 raise WorkloadError(
-                    f"unknown shape symbol {symbol!r}; the text uses {known}", parameter=symbol
+                    f"unknown shape symbol {symbol!r}; the text uses {used}", parameter=symbol
                 )
 
 
 def _outputs_start(tree: Tree[Token]) -> int:
-    """How many of the tree's params are inputs: those before the arrow."""
+    """Number of parameters before the arrow, which are the inputs."""
     for number, child in enumerate(tree.children[1:]):
         if isinstance(child, Token) and child.type == "ARROW":
             return number
@@ -200,13 +199,13 @@ def _outputs_start(tree: Tree[Token]) -> int:
 
 
 def _extent(value: int, name: str, node: Node) -> int:
-    if not 1 <= value <= LIMITS.extent:
-        raise fail(f"{name} has an extent of {value}; extents are 1 to {LIMITS.extent}", node)
+    if not 1 <= value <= BUDGETS.extent:
+        raise fail(f"{name} has an extent of {value}; extents are 1 to {BUDGETS.extent}", node)
     return value
 
 
 class _StageReader:
-    """Reads one assignment: its right-hand side, the ranges of its iterators, its dtypes."""
+    """Analyses one assignment: its right-hand side, iterator ranges and dtypes."""
 
     def __init__(
         self,
@@ -248,7 +247,7 @@ class _StageReader:
         self._check_reads(extents, shifted)
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
-        value = substitute(settle(term, body, self.right), shifted)
+        value = substitute(coerce(term, body, self.right), shifted)
         if why := wrapping(value, extents):
             raise fail(why, self.right)
         return Stage(
@@ -298,7 +297,7 @@ class _StageReader:
                 raise fail(f"{name!r} is not an iterator of this stage", node)
             if name in extents:
                 raise fail(f"the range of {name!r} is stated twice", node)
-            if last <= first or last - first > LIMITS.extent:
+            if last <= first or last - first > BUDGETS.extent:
                 raise fail(
                     f"the range {first}:{last} of {name!r} is empty or too long; it holds "
                     f"{first} and ends before {last}",
@@ -324,13 +323,13 @@ class _StageReader:
                         f"{extent} there",
                         token,
                     )
-        found = [read for read, _ in self.builder.reads]
-        self._check_whole(fixed, stated, found)
+        all_reads = [read for read, _ in self.builder.reads]
+        self._check_whole(fixed, stated)
         names = [*(str(token) for token in self.written), *self.builder.iterators]
-        extents, clash = infer(names, fixed, found, self.tensors)
+        extents, clash = infer(names, fixed, all_reads, self.tensors)
         if clash:
             iterator, first, second = clash
-            node = next(at for read, at in self.builder.reads if read is second)
+            node = next(node for read, node in self.builder.reads if read is second)
             raise fail(
                 f"iterator {iterator!r} runs over {first.tensor} "
                 f"({_along(first, iterator, self.tensors)}) and {second.tensor} "
@@ -340,29 +339,29 @@ class _StageReader:
                 node,
             )
         for iterator in names:
-            at = self.builder.iterators.get(iterator) or next(
+            node = self.builder.iterators.get(iterator) or next(
                 token for token in self.written if str(token) == iterator
             )
             if iterator not in extents:
                 raise fail(
                     f"the range of iterator {iterator!r} is not known; state it, e.g. for "
                     f"{iterator} in 0:3",
-                    at,
+                    node,
                 )
             if extents[iterator] < 1:
                 raise fail(
                     f"iterator {iterator!r} has no value that keeps its indices inside; its "
                     f"range would be {extents[iterator]}",
-                    at,
+                    node,
                 )
         return extents
 
-    def _check_whole(
-        self, fixed: Mapping[str, int], stated: Mapping[str, int], found: list[Read]
-    ) -> None:
-        """An iterator fixed by the written tensor must run over the whole of what it
-        reads, unless its range is stated."""
-        for read, at in self.builder.reads:
+    def _check_whole(self, fixed: Mapping[str, int], stated: Mapping[str, int]) -> None:
+        """Refuse an iterator that reads only a part of a dimension without a stated range.
+
+        The range of such an iterator follows from the tensor that the stage writes.
+        """
+        for read, node in self.builder.reads:
             for index, extent in zip(read.indices, self.tensors[read.tensor].shape, strict=True):
                 if (
                     isinstance(index, Var)
@@ -376,15 +375,15 @@ class _StageReader:
                         f"{self.name!s} "
                         f"but {read.tensor} has extent {extent} there; make them equal, or state "
                         f"the range: for {index.name} in 0:{fixed[index.name]}",
-                        at,
+                        node,
                     )
 
     def _check_reads(self, extents: Mapping[str, int], shifted: Mapping[str, Scalar]) -> None:
-        for read, at in self.builder.reads:
+        for read, node in self.builder.reads:
             moved = substitute(read, shifted)
             why = complaint(cast(Read, moved), extents, self.tensors)
             if why:
-                raise fail(why, at)
+                raise fail(why, node)
 
     def _check_reduction(self, reducer: Reducer | None, reduced: list[str]) -> None:
         if reducer is None and reduced:
@@ -398,18 +397,18 @@ class _StageReader:
             raise fail(
                 f"'{self.assign!s}' reduces over nothing; write '='", cast(Token, self.assign)
             )
-        if len(reduced) > LIMITS.dimensions:
+        if len(reduced) > BUDGETS.dimensions:
             raise fail(
-                f"reduces over {len(reduced)} iterators, the limit is {LIMITS.dimensions}",
+                f"reduces over {len(reduced)} iterators, the limit is {BUDGETS.dimensions}",
                 self.node,
             )
 
-    def _typed(self, found: str, declared: DType | None) -> tuple[DType, DType, DType]:
-        """(dtype stored, dtype of the body, dtype of the accumulator)."""
-        if found in (LITERAL_INT, LITERAL_REAL):
-            body: DType = declared or ("int32" if found == LITERAL_INT else "float32")
+    def _typed(self, term_type: str, declared: DType | None) -> tuple[DType, DType, DType]:
+        """The dtypes of the stored tensor, of the body and of the accumulator."""
+        if term_type in (LITERAL_INT, LITERAL_REAL):
+            body: DType = declared or ("int32" if term_type == LITERAL_INT else "float32")
         else:
-            body = cast(DType, found)
+            body = cast(DType, term_type)
         stored = declared or body
         if not any(body in kind and stored in kind for kind in (FLOATS, INTEGERS, ("bool",))):
             raise fail(
@@ -419,7 +418,7 @@ class _StageReader:
             )
         if body == "bool" and str(self.assign) in _REDUCERS:
             raise fail("a condition cannot be reduced; write where(condition, 1, 0)", self.right)
-        wide = cast(DType, common(body, stored, self.right))
+        wide = cast(DType, common_type(body, stored, self.right))
         accumulator: DType = (
             "float32"
             if wide in ("float16", "bfloat16")

@@ -1,5 +1,4 @@
-"""An operator of the catalogue: typed parameters and a program in the notation, and how
-one becomes the other.
+"""An operator of the catalogue: typed parameters and a template of a program.
 
 A program is a template: `@{name}` is a parameter or a piece of text,
 `@{flag|then|else}` and `@{name=value|then|else}` choose. Integer parameters stay shape
@@ -49,6 +48,8 @@ LOWEST = {"int8": "-128", "int32": "-2147483648"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
+    """A parameter of a catalogue operator."""
+
     name: str
     kind: Literal["extent", "int", "float", "bool", "choice"]
     about: str = ""
@@ -90,16 +91,19 @@ class Operator:
         for param in self.params:
             if param.name == name:
                 return param
-        known = [param.name for param in self.params]
+        names = [param.name for param in self.params]
         raise WorkloadError(
-            f"{self.name} has no parameter {name!r}{suggestion(name, known)}; it takes "
-            f"{', '.join(known)}",
+            f"{self.name} has no parameter {name!r}{suggestion(name, names)}; it takes "
+            f"{', '.join(names)}",
             parameter=name,
         )
 
     def filled(self, given: Mapping[str, object]) -> dict[str, Value]:
-        """All parameters in their declared order, checked, defaults filled in. Values
-        may be text, as on a command line."""
+        """All parameters in their declared order, checked, with defaults filled in.
+
+        Values may be text, as on a command line. Raises `WorkloadError` naming the
+        parameter for one that is unknown, missing or out of its range.
+        """
         for name in given:
             self.param(name)
         values: dict[str, Value] = {}
@@ -180,7 +184,7 @@ class Operator:
         return expand(text, {**self.pieces, **fields}, values)
 
     def symbols(self, values: Mapping[str, Value], text: str) -> dict[str, int]:
-        """The integer parameters the text uses, as shape symbols."""
+        """The integer parameters that occur in the text, as shape symbols."""
         words = set(re.findall(r"[A-Za-z_]\w*", text))
         return {
             param.name: int(values[param.name])
@@ -214,8 +218,8 @@ def expand(text: str, fields: Mapping[str, str], values: Mapping[str, Value]) ->
         name, then, other = match.groups()
         if then is None:
             return fields[name]
-        flag, _, wanted = name.partition("=")
-        holds = _written(values[flag]) == wanted if wanted else values[flag] is True
+        flag, _, choice = name.partition("=")
+        holds = _written(values[flag]) == choice if choice else values[flag] is True
         return then if holds else other
 
     while _FIELD.search(text):
@@ -224,15 +228,17 @@ def expand(text: str, fields: Mapping[str, str], values: Mapping[str, Value]) ->
 
 
 def checked(param: Param, raw: object) -> Value:
-    """The value in the parameter's type. Raises `WorkloadError` naming parameter, value
-    and what it takes."""
+    """The value in the parameter's type.
+
+    Raises `WorkloadError` naming the parameter, the value and the values it takes.
+    """
     match param.kind:
         case "extent":
             return _integer(param.name, raw, 1, MAX_EXTENT)
         case "int":
             return _integer(param.name, raw, param.least, param.most)
         case "bool":
-            known: dict[object, bool] = {
+            spellings: dict[object, bool] = {
                 True: True,
                 False: False,
                 "true": True,
@@ -241,11 +247,11 @@ def checked(param: Param, raw: object) -> Value:
                 "0": False,
             }
             key = raw.lower() if isinstance(raw, str) else raw
-            if not isinstance(key, bool | str) or key not in known:
+            if not isinstance(key, bool | str) or key not in spellings:
                 raise WorkloadError(
                     f"{param.name}={raw} is not true or false", parameter=param.name
                 )
-            return known[key]
+            return spellings[key]
         case "float":
             return _real(param.name, raw)
         case "choice":

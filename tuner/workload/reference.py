@@ -1,5 +1,4 @@
-"""The float64 reference every kernel is checked against, how an error is measured, and
-how much of it is allowed.
+"""The float64 reference that kernels are checked against, and the error they may have.
 
 Floats are evaluated in float64 without rounding in between, integers in int64 and
 wrapped into a stage's dtype when it is stored.
@@ -47,29 +46,28 @@ _FLOATS: Mapping[str, tuple[float, float]] = {
     "bfloat16": (3.3895313892515355e38, 2.0**-126),
 }
 _TRANSCENDENTAL = ("exp", "log", "tanh", "erf", "pow", "rsqrt", "sqrt")
-# what a vectorised function may be off, in units of the last place; one ulp is two unit
-# roundoffs
+# Allowed error of a vectorised function in units of the last place (two unit roundoffs).
 FUNCTION_ULP = 4
-# c of c * u * sqrt(K): rounding errors of a sum walk randomly, 4 standard deviations
-# are allowed
+# The factor c of c * u * sqrt(K). Rounding errors of a sum are a random walk, of which
+# 4 standard deviations are allowed.
 SUM_FACTOR = 4.0
 FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 
 
 def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
-    """The outputs by name, float64 or int64 (bool for bool), from inputs of the
-    declared shapes and any numeric dtype.
+    """The outputs by name, as float64, int64 or bool.
 
-    Takes 8 bytes for each element of the tensors alive at one stage; temporaries are
-    cut into blocks of at most 128 MiB. Raises `UsageError` for an input that is
-    missing, unknown or of another shape.
+    Inputs have the declared shapes and any numeric dtype. Takes 8 bytes for each
+    element of the tensors alive at one stage; temporaries are cut into blocks of at
+    most 128 MiB. Raises `UsageError` for an input that is missing, unknown or of
+    another shape.
     """
-    found = _run(expression, inputs, track=False, wrap=True)
-    return {name: found[name].value for name in expression.outputs}
+    tensors = _run(expression, inputs, track=False, wrap=True)
+    return {name: tensors[name].value for name in expression.outputs}
 
 
 def magnitude(expression: Expression, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
-    """For each output element the size its rounding errors are relative to.
+    """For each output element the size that its rounding errors are relative to.
 
     Sums and products: the same on absolute values. A function f adds |f'(x)| times the
     magnitude of its argument, a quotient the relative magnitude of its divisor, max and
@@ -84,21 +82,23 @@ def evaluate_with_magnitude(
     expression: Expression, inputs: Arrays
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
     """`evaluate` and `magnitude` in one pass."""
-    found = _run(expression, inputs, track=True, wrap=True)
-    return {name: found[name].value for name in expression.outputs}, {
-        name: found[name].size for name in expression.outputs
+    tensors = _run(expression, inputs, track=True, wrap=True)
+    return {name: tensors[name].value for name in expression.outputs}, {
+        name: tensors[name].size for name in expression.outputs
     }
 
 
 def largest_value(expression: Expression, inputs: Arrays) -> float:
-    """The greatest size of any element of any stage as a share of what its dtype holds;
-    above 1 it overflows (also nan, inf)."""
-    found = _run(expression, inputs, track=False, wrap=False)
+    """The largest absolute value of any stage, as a share of its dtype's range.
+
+    Above 1, or infinite, where a stage overflows.
+    """
+    tensors = _run(expression, inputs, track=False, wrap=False)
     shares = [0.0]
     for stage in expression.stages:
         if stage.dtype == "bool":
             continue
-        top = float(np.abs(found[stage.name].value.astype(np.float64)).max(initial=0))
+        top = float(np.abs(tensors[stage.name].value.astype(np.float64)).max(initial=0))
         shares.append(top / greatest(stage.dtype) if math.isfinite(top) else math.inf)
     return max(shares)
 
@@ -146,21 +146,20 @@ def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> 
         tensors[stage.name] = evaluate_stage(stage, tensors, track=track, wrap=wrap)
         for name in [
             name
-            for name, at in last.items()
-            if at == number and name not in expression.outputs and wrap
+            for name, last_use in last.items()
+            if last_use == number and name not in expression.outputs and wrap
         ]:
             del tensors[name]
     return tensors
 
 
 def error_bound(expression: Expression, numerics: str = "strict") -> float:
-    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u
-    * sqrt(K) plus other roundings.
+    """The largest error of a correct kernel, relative to `magnitude`.
 
-    K adds up the reductions along the longest path to an output, u is the unit roundoff
-    of the accumulators; each operation adds u, each function what `FUNCTION_ULP`
-    allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer
-    programs.
+    It is c * u * sqrt(K) plus other roundings. K adds up the reductions along the
+    longest path to an output, u is the unit roundoff of the accumulators. Each
+    operation adds u, each function what `FUNCTION_ULP` allows, each tensor stored in
+    float16 or bfloat16 its own roundoff. 0 for integer programs.
     """
     if not any(
         "float" in stage.dtype or ("float" in stage.accumulator and stage.reducer)
@@ -207,8 +206,7 @@ def _rounding(stage: Stage) -> float:
 
 
 def _operations(node: Scalar) -> float:
-    """Roundings on the longest path from a read to the root, functions counted with the
-    error they may have."""
+    """Unit roundoffs on the longest path from a read to the root."""
     if isinstance(node, Read):
         return 0.0
     below = max((_operations(child) for child in children(node)), default=0.0)
@@ -220,13 +218,12 @@ def _operations(node: Scalar) -> float:
 
 
 def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: Arrays) -> float:
-    """The greatest |got - want| / magnitude over all outputs; inf where an infinity or
-    nan stands on one side only.
+    """The largest |got - want| / magnitude over all outputs.
 
-    Below the smallest normal number over the unit roundoff (subnormals for float16)
-    differences count as absolute, because values there may be flushed to zero. A value
-    too large for the dtype may be infinite. Integers after a float-to-int conversion
-    may differ by one.
+    inf where only one side is infinite or NaN. Below the smallest normal number over
+    the unit roundoff (subnormals for float16) differences count as absolute, because
+    values there may be flushed to zero. A value too large for the dtype may be
+    infinite. Integers after a float-to-int conversion may differ by one.
     """
     worst = 0.0
     converted = any(

@@ -1,9 +1,9 @@
-"""Whether an extent counts rows that are computed apart: then any number of rows is
-made of kernels for fixed numbers of them.
+"""Independent rows: whether a portfolio can split a ranged extent among kernels.
 
-Rows are the first dimension of every tensor the extent occurs in; a row of each stage
-comes from the same row of what it reads, and from tensors without rows. Decided by
-comparing two members of a family, never by the operator's name.
+An extent counts independent rows if it is the first dimension of every tensor in which
+it occurs, and if a row of each stage depends on the same row of what it reads and on
+tensors without rows. Then any number of rows is computed by kernels for fixed numbers
+of rows. Two members of the family are compared; the operator's name does not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tuner.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The ranged extent of a portfolio, and which of its arguments have a row for each."""
+    """The ranged extent of a portfolio, and the arguments that have such rows."""
 
     name: str  # of the extent, e.g. "M"
     low: int
@@ -27,7 +27,10 @@ class Rows:
 
 
 def rows_of(portfolio: Portfolio) -> Rows:
-    """Raises WorkloadError, naming the extent, for a portfolio that is not of this kind."""
+    """The ranged extent of a portfolio.
+
+    Raises `WorkloadError` naming the extent if it does not count independent rows.
+    """
     if len(portfolio.ranges) != 1:
         names = " and ".join(portfolio.ranges)
         raise WorkloadError(
@@ -52,30 +55,30 @@ def rows_of(portfolio: Portfolio) -> Rows:
 
 
 def member(portfolio: Portfolio, extent: int) -> Workload:
-    """The workload with so many rows."""
+    """The workload of a portfolio for a number of rows."""
     return portfolio.workload({next(iter(portfolio.ranges)): extent})
 
 
 def _ranged(small: Expression, large: Expression, low: int, high: int, name: str) -> set[str]:
-    """Names of the tensors whose shape changes with the extent."""
+    """Names of the tensors whose shape depends on the extent."""
     if len(small.stages) != len(large.stages):
         raise _refused(name, "it decides which stages there are")
     before = (*small.inputs, *(stage.tensor for stage in small.stages))
     after = (*large.inputs, *(stage.tensor for stage in large.stages))
-    found = set()
-    for one, other in zip(before, after, strict=True):
-        if one == other:
+    ranged = set()
+    for short, long in zip(before, after, strict=True):
+        if short == long:
             continue
         if (
-            not one.shape
-            or (one.shape[0], other.shape[0]) != (low, high)
-            or one.shape[1:] != other.shape[1:]
+            not short.shape
+            or (short.shape[0], long.shape[0]) != (low, high)
+            or short.shape[1:] != long.shape[1:]
         ):
             raise _refused(
-                name, f"{other.name} changes with it in another way than by its first dimension"
+                name, f"{long.name} changes with it in another way than by its first dimension"
             )
-        found.add(other.name)
-    return found
+        ranged.add(long.name)
+    return ranged
 
 
 def _check_stage(

@@ -1,5 +1,7 @@
-"""Operators without a product at their heart: pooling, softmax, normalisation,
-reductions, elementwise work, gathers."""
+"""Catalogue operators other than contractions.
+
+Pooling, softmax, normalisation, reductions, elementwise maps and gathers.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Workloads from what people write: `op:NAME=VALUE,…`, parameters of an operator, a
-notation text, an expression.
+"""Construction of workloads from specs, operator parameters, notation and expressions.
 
-Also workloads as JSON documents, whose expression is kept whole, so that lifted
-programs outlive the process.
+A spec is `op:NAME=VALUE,…`. Workloads are also written as JSON documents, which keep
+the whole expression, so that lifted programs can be stored.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import cast
 
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import check_bounds
+from tuner.workload.budgets import check_budgets
 from tuner.workload.catalogue import operator
 from tuner.workload.expression import Expression
 from tuner.workload.keys import workload_key
-from tuner.workload.limits import check_limits
 from tuner.workload.notation import parse
 from tuner.workload.operator import Param, Value, checked
 from tuner.workload.structure import check_structure
@@ -38,9 +37,8 @@ class Portfolio:
     ranges: Mapping[str, tuple[int, int]]  # extent parameter -> (least, greatest)
     constants: tuple[str, ...] = ()
     numerics: Numerics = "strict"
-    traffic: Mapping[int, float] | None = (
-        None  # how often which extent is called for; None: all alike
-    )
+    # weight of each extent by how often it is called; None: all are called equally often
+    traffic: Mapping[int, float] | None = None
 
     def workload(self, extents: Mapping[str, int]) -> Workload:
         """The member with these extents, one for each ranged parameter."""
@@ -127,14 +125,14 @@ def _split(text: str) -> _Parts:
 
 
 def _range(param: Param, value: str) -> tuple[int, int]:
-    found = _RANGE.fullmatch(value)
-    if param.kind != "extent" or not found:
+    match = _RANGE.fullmatch(value)
+    if param.kind != "extent" or not match:
         message = (
             f"{param.name}={value[:40]} is not a range of an extent; extents are ranged "
             f"as LEAST..GREATEST, e.g. M=1..512"
         )
         raise WorkloadError(message, parameter=param.name)
-    low, high = (int(checked(param, end)) for end in found.groups())
+    low, high = (int(checked(param, end)) for end in match.groups())
     if low >= high:
         raise WorkloadError(
             f"{param.name}={value} is empty; the first end is the smaller", parameter=param.name
@@ -149,31 +147,35 @@ def workload_from_params(
     constants: Iterable[str] = (),
     numerics: str = "strict",
 ) -> Workload:
-    """The workload of a catalogue operator; parameters may be typed or text, `const`
-    and `numerics` among them."""
+    """The workload of a catalogue operator.
+
+    Parameters are typed values or text, and may include `const` and `numerics`.
+    """
     given = dict(params)
     constants = tuple(constants) or tuple(
         part for part in str(given.pop("const", "") or "").split("+") if part
     )
     given.pop("const", None)
     numerics = str(given.pop("numerics", numerics))
-    found = operator(op)
-    values = found.filled(given)
-    text = found.text(values)
+    catalogued = operator(op)
+    values = catalogued.filled(given)
+    text = catalogued.text(values)
     try:
-        expression = parse(text, found.symbols(values, text))
+        expression = parse(text, catalogued.symbols(values, text))
     except WorkloadError as error:
         message = (
             str(error).removeprefix(f"line {error.line}, column {error.column}: ")
             if error.line
             else str(error)
         )
-        raise WorkloadError(f"{op}: {message}", parameter=_culprit(found.params, values)) from None
+        raise WorkloadError(
+            f"{op}: {message}", parameter=_culprit(catalogued.params, values)
+        ) from None
     return _workload(expression, constants, numerics, op=op, params=values)
 
 
 def _culprit(params: tuple[Param, ...], values: Mapping[str, Value]) -> str:
-    """The largest extent: what to lower where the whole is too large."""
+    """The largest extent, which is the one to lower where the whole is too large."""
     return max(
         (param.name for param in params if param.kind == "extent"),
         key=lambda name: int(values[name]),
@@ -189,11 +191,13 @@ def workload_from_notation(
 def workload_from_expression(
     expression: Expression, constants: Iterable[str] = (), numerics: str = "strict"
 ) -> Workload:
-    """A workload around a tree from elsewhere (a lifted program), held to the same
-    structure, bounds and budgets as a text."""
+    """A workload around a given expression, for instance a lifted program.
+
+    Raises `WorkloadError` if its structure, bounds or budgets would be refused of a text.
+    """
     check_structure(expression)
     check_bounds(expression)
-    check_limits(expression)
+    check_budgets(expression)
     return _workload(expression, constants, numerics)
 
 
@@ -214,18 +218,18 @@ def _workload(
     shapes: Mapping[str, int] | None = None,
 ) -> Workload:
     names = [tensor.name for tensor in expression.inputs]
-    known = tuple(dict.fromkeys(constants))
-    for name in known:
+    declared = tuple(dict.fromkeys(constants))
+    for name in declared:
         if name not in names:
             raise WorkloadError(
                 f"const={name[:60]} is not an input; the inputs are {', '.join(names)}",
                 parameter="const",
             )
-    if len(known) == len(names):
+    if len(declared) == len(names):
         raise WorkloadError(
             "every input is declared constant; at least one must vary", parameter="const"
         )
-    ordered, chosen = tuple(name for name in names if name in known), _numerics(numerics)
+    ordered, chosen = tuple(name for name in names if name in declared), _numerics(numerics)
     return Workload(
         expression=expression,
         key=workload_key(expression, ordered, chosen),
@@ -254,8 +258,10 @@ def to_document(workload: Workload) -> dict[str, Json]:
 
 
 def from_document(document: Mapping[str, object]) -> Workload:
-    """The workload of a document. Raises `WorkloadError` for an unknown schema, an
-    unsound tree, a wrong key."""
+    """The workload of a document.
+
+    Raises `WorkloadError` for an unknown schema, a malformed tree or a wrong key.
+    """
     if document.get("schema") != DOCUMENT_SCHEMA:
         raise WorkloadError(
             f"workload document of schema {document.get('schema')!r}; this version reads "
@@ -264,7 +270,7 @@ def from_document(document: Mapping[str, object]) -> Workload:
     expression = expression_from(document.get("expression"))
     check_structure(expression)
     check_bounds(expression)
-    check_limits(expression)
+    check_budgets(expression)
     op, notation = document.get("op"), document.get("notation")
     workload = _workload(
         expression,

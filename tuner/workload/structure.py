@@ -1,5 +1,4 @@
-"""Whether an expression from elsewhere (a document, a lifted program) is well formed:
-names, ranks, order of stages."""
+"""Well-formedness of expressions that come from documents or lifted programs."""
 
 from __future__ import annotations
 
@@ -8,7 +7,10 @@ from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, walk
 
 
 def check_structure(expression: Expression) -> None:
-    """Raises `WorkloadError` naming the stage at fault."""
+    """Check names, ranks and the order of stages.
+
+    Raises `WorkloadError` naming the stage at fault.
+    """
     tensors: dict[str, Tensor] = {}
     for tensor in expression.inputs:
         if tensor.name in tensors:

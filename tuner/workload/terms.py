@@ -1,7 +1,7 @@
-"""From the parse tree of one right-hand side to a scalar tree: names, types, constants.
+"""Semantic analysis of right-hand sides: from a parse tree to a typed scalar tree.
 
-float16 and bfloat16 reads become float32, int8 and uint8 reads int32; literals take the
-type of what they meet and fold.
+Reads of float16 and bfloat16 are converted to float32, those of int8 and uint8 to
+int32. Literals take the type of the other operand, and constant arithmetic is folded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import cast
 
 from lark import Token, Tree
 
-from tuner.errors import WorkloadError
 from tuner.workload.expression import (
     INTEGER_RANGES,
     Binary,
@@ -89,8 +88,10 @@ _COMPARISONS: Mapping[str, BinaryOp] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    node: Scalar
-    type: str  # a DType it is computed in, or one of the two literal types, whose node is a Const
+    """A typed scalar tree."""
+
+    node: Scalar  # a Const if the type is a literal's
+    type: str  # the DType in which it is computed, or one of the two literal types
 
     @property
     def value(self) -> int | float:
@@ -102,9 +103,9 @@ class Term:
         return self.type in (LITERAL_INT, LITERAL_REAL)
 
 
-def integer(value: int, at: Node) -> Term:
+def integer(value: int, node: Node) -> Term:
     if not -(2**63) <= value < 2**63:
-        raise fail("the integer does not fit 64 bits", at)
+        raise fail("the integer does not fit 64 bits", node)
     return Term(Const(value, "int64"), LITERAL_INT)
 
 
@@ -112,9 +113,12 @@ def real(value: float) -> Term:
     return Term(Const(value, "float64"), LITERAL_REAL)
 
 
-def settle(term: Term, dtype: DType, at: Node) -> Scalar:
-    """The term's node in `dtype`, which it must be able to take without losing its kind
-    (float or integer)."""
+def coerce(term: Term, dtype: DType, node: Node) -> Scalar:
+    """The term's node converted to `dtype`.
+
+    Raises `WorkloadError` for a conversion between floats and integers, and for a
+    literal that does not fit.
+    """
     if term.type == dtype:
         return term.node
     if term.literal and dtype in FLOATS:
@@ -122,19 +126,22 @@ def settle(term: Term, dtype: DType, at: Node) -> Scalar:
     if term.type == LITERAL_INT and dtype in INTEGERS:
         low, high = INTEGER_RANGES[dtype]
         if not low <= term.value <= high:
-            raise fail(f"{term.value} does not fit {dtype}, which holds {low} to {high}", at)
+            raise fail(f"{term.value} does not fit {dtype}, which holds {low} to {high}", node)
         return Const(int(term.value), dtype)
     for kind in (FLOATS, INTEGERS):
         if term.type in kind and dtype in kind:
             return Cast(dtype, term.node)
     raise fail(
         f"a value of type {term.type} where {dtype} is needed; convert it, e.g. f32(…) or i32(…)",
-        at,
+        node,
     )
 
 
-def common(left: str, right: str, at: Node) -> str:
-    """The type two operands meet in."""
+def common_type(left: str, right: str, node: Node) -> str:
+    """The type to which both operands of an operator are converted.
+
+    Raises `WorkloadError` for types that do not mix.
+    """
     if left == right:
         return left
     for first, second in ((left, right), (right, left)):
@@ -147,17 +154,17 @@ def common(left: str, right: str, at: Node) -> str:
     for kind in (FLOATS, INTEGERS):
         if left in kind and right in kind:
             return max(left, right, key=kind.index)
-    raise fail(f"{left} and {right} do not mix; convert one of them, e.g. f32(…) or i32(…)", at)
+    raise fail(f"{left} and {right} do not mix; convert one of them, e.g. f32(…) or i32(…)", node)
 
 
-def suggestion(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, 1)
+def suggestion(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass
 class TermBuilder:
-    """Builds the scalar trees of one stage, remembering what it read and which iterators it met."""
+    """Builds the scalar trees of one stage, and records their reads and iterators."""
 
     tensors: Mapping[str, Tensor]  # inputs and stages defined so far
     later: frozenset[str]  # tensors defined further down, for a better message
@@ -243,7 +250,7 @@ class TermBuilder:
             raise fail(
                 f"an index is an integer, this is a {term.type}; convert it, e.g. i32(…)", node
             )
-        index = settle(term, "int64", node)
+        index = coerce(term, "int64", node)
         check_index(index, node)
         return index
 
@@ -256,7 +263,7 @@ class TermBuilder:
             )
         if dtype == "bool":
             raise fail("a read of bool cannot be padded; compare a padded integer instead", node)
-        settled = settle(term, dtype, node)
+        settled = coerce(term, dtype, node)
         assert isinstance(settled, Const)
         return settled
 
@@ -299,10 +306,10 @@ class TermBuilder:
             raise fail(
                 "both sides of the comparison are constants; write the branch that holds", node
             )
-        dtype = cast(DType, common(first.type, second.type, node))
+        dtype = cast(DType, common_type(first.type, second.type, node))
         return Term(
             Binary(
-                _COMPARISONS[str(symbol)], settle(first, dtype, left), settle(second, dtype, right)
+                _COMPARISONS[str(symbol)], coerce(first, dtype, left), coerce(second, dtype, right)
             ),
             "bool",
         )
@@ -319,48 +326,48 @@ class TermBuilder:
             term = self._arithmetic(str(symbol), term, self.build(child), child)
         return term
 
-    def _arithmetic(self, symbol: str, left: Term, right: Term, at: Node) -> Term:
+    def _arithmetic(self, symbol: str, left: Term, right: Term, node: Node) -> Term:
         op = _ARITHMETIC[symbol]
-        dtype = common(left.type, right.type, at)
+        dtype = common_type(left.type, right.type, node)
         if op in ("floordiv", "floormod") and (right.type != LITERAL_INT or right.value <= 0):
-            raise fail(f"{symbol!r} needs a positive constant integer on its right", at)
+            raise fail(f"{symbol!r} needs a positive constant integer on its right", node)
         if left.literal and right.literal:
-            return fold(op, left, right, at)
+            return fold_literals(op, left, right, node)
         if op == "div" and right.literal and right.value == 0:
-            raise fail("division by zero", at)
+            raise fail("division by zero", node)
         if op == "div" and dtype not in FLOATS:
             raise fail(
                 f"'/' divides floating-point values, not {dtype}; use '//' or convert, e.g. f32(…)",
-                at,
+                node,
             )
         if op in ("floordiv", "floormod") and dtype not in INTEGERS:
-            raise fail(f"{symbol!r} divides integers, not {dtype}", at)
+            raise fail(f"{symbol!r} divides integers, not {dtype}", node)
         if dtype in INTEGERS:
-            kept = _neutral(op, left, right)
+            kept = _identity_operand(op, left, right)
             if kept is not None:
-                return Term(settle(kept, cast(DType, dtype), at), dtype)
-        return self._binary(op, left, right, at)
+                return Term(coerce(kept, cast(DType, dtype), node), dtype)
+        return self._binary(op, left, right, node)
 
-    def _binary(self, op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
-        dtype = cast(DType, common(left.type, right.type, at))
-        self._numeric(Term(left.node, dtype), at)
-        return Term(Binary(op, settle(left, dtype, at), settle(right, dtype, at)), dtype)
+    def _binary(self, op: BinaryOp, left: Term, right: Term, node: Node) -> Term:
+        dtype = cast(DType, common_type(left.type, right.type, node))
+        self._numeric(Term(left.node, dtype), node)
+        return Term(Binary(op, coerce(left, dtype, node), coerce(right, dtype, node)), dtype)
 
-    def _numeric(self, term: Term, at: Node) -> None:
+    def _numeric(self, term: Term, node: Node) -> None:
         if term.type == "bool":
-            raise fail("arithmetic on a condition; write where(condition, 1, 0)", at)
+            raise fail("arithmetic on a condition; write where(condition, 1, 0)", node)
 
     def _select(self, node: Tree[Token]) -> Term:
         return self._choose(node.children, node)
 
     def _choose(self, parts: list[Node], node: Node) -> Term:
         cond, then, other = self._truth(parts[0]), self.build(parts[1]), self.build(parts[2])
-        kind = common(then.type, other.type, node)
+        kind = common_type(then.type, other.type, node)
         if then.literal and other.literal:
             kind = "float32" if kind == LITERAL_REAL else "int32"
         dtype = cast(DType, kind)
         return Term(
-            Select(cond, settle(then, dtype, parts[1]), settle(other, dtype, parts[2])), dtype
+            Select(cond, coerce(then, dtype, parts[1]), coerce(other, dtype, parts[2])), dtype
         )
 
     def _call(self, node: Tree[Token]) -> Term:
@@ -393,7 +400,7 @@ class TermBuilder:
             least = self._extreme("min", terms[0], terms[2], node)
             return self._extreme("max", least, terms[1], node)
         if name == "pow":
-            kind = common(terms[0].type, terms[1].type, node)
+            kind = common_type(terms[0].type, terms[1].type, node)
             if kind not in FLOATS:
                 raise fail("pow takes floating-point values of a tensor", node)
             return self._binary("pow", terms[0], terms[1], node)
@@ -439,7 +446,7 @@ class TermBuilder:
         if term.type == LITERAL_REAL and dtype in INTEGERS:
             raise fail(f"{term.value} is not an integer", node)
         converted = (
-            settle(term, dtype, node)
+            coerce(term, dtype, node)
             if term.literal
             else term.node
             if term.type == dtype
@@ -449,9 +456,11 @@ class TermBuilder:
         return Term(converted if computed == dtype else Cast(computed, converted), computed)
 
 
-def _neutral(op: BinaryOp, left: Term, right: Term) -> Term | None:
-    """The operand that an integer operation leaves as it is (x + 0, x * 1, x // 1), so
-    that stride=1 and pad=0 leave no trace."""
+def _identity_operand(op: BinaryOp, left: Term, right: Term) -> Term | None:
+    """The other operand of an integer operation with an identity (x + 0, x * 1, x // 1).
+
+    Thanks to it `stride=1` and `pad=0` make no difference to the tree.
+    """
     if right.type == LITERAL_INT and (op, right.value) in (
         ("add", 0),
         ("sub", 0),
@@ -480,10 +489,10 @@ def number(token: Token) -> Term:
     return real(value)
 
 
-def fold(op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
+def fold_literals(op: BinaryOp, left: Term, right: Term, node: Node) -> Term:
     a, b = left.value, right.value
     if op == "div" and b == 0:
-        raise fail("division by zero", at)
+        raise fail("division by zero", node)
     if op == "div":
         return real(a / b)
     results: Mapping[str, Callable[[], int | float]] = {
@@ -495,52 +504,39 @@ def fold(op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
     }
     value = results[op]()
     if left.type == right.type == LITERAL_INT:
-        return integer(int(value), at)
+        return integer(int(value), node)
     if math.isnan(value):
-        raise fail("the constant is not a number", at)
+        raise fail("the constant is not a number", node)
     return real(float(value))
 
 
-def check_index(index: Scalar, at: Node) -> None:
-    """Indices are affine in iterators and integer tensors, with floor division and
-    modulo by constants, min and max."""
+def check_index(index: Scalar, node: Node) -> None:
+    """Refuse an index that is not quasi-affine.
+
+    Indices are affine in iterators and integer tensors, with floor division and modulo
+    by constants, min and max. Raises `WorkloadError` for anything else.
+    """
     match index:
         case Var() | Const():
             return
         case Read():
             return  # its own indices were checked when it was built
         case Cast(dtype=dtype, arg=arg) if dtype in INTEGERS:
-            check_index(arg, at)
+            check_index(arg, node)
         case Unary(op="neg", arg=arg):
-            check_index(arg, at)
+            check_index(arg, node)
         case Binary(op="mul", lhs=lhs, rhs=rhs) if not (
             isinstance(lhs, Const) or isinstance(rhs, Const)
         ):
-            raise fail("an index multiplies only by constants (it is affine)", at)
+            raise fail("an index multiplies only by constants (it is affine)", node)
         case Binary(
             op="add" | "sub" | "mul" | "floordiv" | "floormod" | "min" | "max", lhs=lhs, rhs=rhs
         ):
-            check_index(lhs, at)
-            check_index(rhs, at)
+            check_index(lhs, node)
+            check_index(rhs, node)
         case _:
             raise fail(
                 "an index is made of iterators, constants, integer tensors, + - * // % min "
                 "max clamp",
-                at,
+                node,
             )
-
-
-__all__ = [
-    "COMPUTED_IN",
-    "DTYPE_NAMES",
-    "FLOATS",
-    "INTEGERS",
-    "LITERAL_INT",
-    "LITERAL_REAL",
-    "Term",
-    "TermBuilder",
-    "WorkloadError",
-    "common",
-    "settle",
-    "suggestion",
-]

@@ -1,5 +1,4 @@
-"""How often which number of rows is called for: lines `ROWS WEIGHT`, for portfolios
-that serve that traffic best."""
+"""Traffic of a portfolio: how often each number of rows is called."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ LARGEST_BYTES = 1 << 20
 
 
 def read_traffic(path: Path) -> Mapping[int, float]:
-    """Weights by number of rows. A line is `ROWS`, or `ROWS WEIGHT`, by default 1;
-    equal rows add up, `#` begins a comment.
+    """Weights by number of rows, from a file of lines `ROWS` or `ROWS WEIGHT`.
 
-    Raises UsageError naming the line at fault.
+    The weight is 1 by default, weights of equal rows add up, `#` begins a comment.
+    Raises `UsageError` naming the line at fault.
     """
     try:
         if path.stat().st_size > LARGEST_BYTES:
@@ -29,7 +28,7 @@ def read_traffic(path: Path) -> Mapping[int, float]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the traffic in {path} cannot be read: {error}") from error
-    found: dict[int, float] = {}
+    weights: dict[int, float] = {}
     for number, line in enumerate(lines, 1):
         parts = line.partition("#")[0].replace(",", " ").split()
         if not parts:
@@ -40,15 +39,17 @@ def read_traffic(path: Path) -> Mapping[int, float]:
                 f"{path}, line {number}: {line.strip()[:60]!r} is no ROWS and a weight above 0, "
                 f"e.g. 128 0.5"
             )
-        found[rows] = found.get(rows, 0.0) + weight
-    if not found:
+        weights[rows] = weights.get(rows, 0.0) + weight
+    if not weights:
         raise UsageError(f"{path} names no number of rows; write lines such as 128 0.5")
-    return found
+    return weights
 
 
 def with_traffic(portfolio: Portfolio, traffic: Mapping[int, float]) -> Portfolio:
-    """The family, to be served best where this traffic is. Raises WorkloadError for
-    rows outside its range."""
+    """The portfolio, weighted by this traffic.
+
+    Raises `WorkloadError` for rows outside its range.
+    """
     for name, (low, high) in portfolio.ranges.items():
         outside = sorted(rows for rows in traffic if not low <= rows <= high)
         if outside:
@@ -60,7 +61,7 @@ def with_traffic(portfolio: Portfolio, traffic: Mapping[int, float]) -> Portfoli
 
 
 def _parsed(parts: list[str]) -> tuple[int, float]:
-    """(0, 0) for what is neither."""
+    """Rows and weight of a line; (0, 0), which is refused, where it has neither."""
     try:
         return (
             (int(parts[0]), float(parts[1]) if len(parts) > 1 else 1.0)

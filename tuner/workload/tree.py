@@ -1,5 +1,7 @@
-"""Expressions as JSON and back: lists for scalar nodes, objects for stages and tensors;
-what the database and REST store."""
+"""Expressions as JSON and back, as the database and REST store them.
+
+Scalar nodes are lists, stages and tensors are objects.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,11 @@ def scalar_document(node: Scalar, names: Mapping[str, str]) -> list[Json]:
         case Const(value=value, dtype=dtype):
             return ["const", dtype, _number(value, dtype)]
         case Read(tensor=tensor, indices=indices, pad=pad):
-            found: list[Json] = [scalar_document(index, names) for index in indices]
+            index_documents: list[Json] = [scalar_document(index, names) for index in indices]
             return [
                 "read",
                 names.get(tensor, tensor),
-                found,
+                index_documents,
                 None if pad is None else scalar_document(pad, names),
             ]
         case Unary(op=op, arg=arg):
@@ -90,8 +92,10 @@ def _axes(axes: tuple[Axis, ...]) -> list[Json]:
 
 
 def expression_from(document: object) -> Expression:
-    """The expression of a document. Raises `WorkloadError` for anything else; bounds
-    and budgets are for the caller."""
+    """The expression of a document. Its bounds and budgets are not checked here.
+
+    Raises `WorkloadError` for anything that is no such document.
+    """
     try:
         parts = cast("dict[str, list[dict[str, object]]]", document)
         inputs = tuple(
@@ -128,17 +132,17 @@ def _stage(part: dict[str, object]) -> Stage:
     )
 
 
-def _axes_from(found: object) -> tuple[Axis, ...]:
+def _axes_from(document: object) -> tuple[Axis, ...]:
     return tuple(
         Axis(name=_text(_items(axis)[0]), extent=_integer(_items(axis)[1]))
-        for axis in _items(found)
+        for axis in _items(document)
     )
 
 
-def scalar_from(found: object, height: int = 0) -> Scalar:
+def scalar_from(document: object, height: int = 0) -> Scalar:
     if height > MAX_HEIGHT:
         raise ValueError(f"a tree higher than {MAX_HEIGHT}")
-    kind, *rest = _items(found)
+    kind, *rest = _items(document)
     match kind, rest:
         case "var", [name]:
             return Var(_text(name))
@@ -182,25 +186,25 @@ def _constant(dtype: DType, value: object) -> Const:
     return Const(number, dtype)
 
 
-def _items(found: object) -> list[object]:
-    if not isinstance(found, list):
-        raise ValueError(f"a list is needed, not {type(found).__name__}")
-    return found
+def _items(document: object) -> list[object]:
+    if not isinstance(document, list):
+        raise ValueError(f"a list is needed, not {type(document).__name__}")
+    return document
 
 
-def _text(found: object) -> str:
-    if not isinstance(found, str):
-        raise ValueError(f"text is needed, not {type(found).__name__}")
-    return found
+def _text(document: object) -> str:
+    if not isinstance(document, str):
+        raise ValueError(f"text is needed, not {type(document).__name__}")
+    return document
 
 
-def _integer(found: object) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise ValueError(f"an integer is needed, not {type(found).__name__}")
-    return found
+def _integer(document: object) -> int:
+    if isinstance(document, bool) or not isinstance(document, int):
+        raise ValueError(f"an integer is needed, not {type(document).__name__}")
+    return document
 
 
-def _dtype(found: object) -> DType:
-    if found not in get_args(DType):
-        raise ValueError(f"dtype {str(found)[:40]!r}")
-    return cast(DType, found)
+def _dtype(document: object) -> DType:
+    if document not in get_args(DType):
+        raise ValueError(f"dtype {str(document)[:40]!r}")
+    return cast(DType, document)

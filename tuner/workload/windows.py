@@ -1,6 +1,6 @@
-"""Reads of a tensor as strided views over iterators, and products of two such views through BLAS.
+"""Reads as strided views over iterators, and products of two such views by BLAS.
 
-A convolution's input becomes a window view without a copy; contractions are cut into
+The input of a convolution is seen as windows without a copy. Contractions are cut into
 blocks so that memory stays bounded.
 """
 
@@ -24,8 +24,7 @@ BLOCK = 1 << 24  # elements of one temporary
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor seen over iterators: one axis each, in the given order, size 1 where the
-    read does not depend on it."""
+    """A tensor with one axis per iterator, of size 1 where the read does not use it."""
 
     array: Array
     depends: frozenset[str]
@@ -38,10 +37,12 @@ class View:
 def window(
     read: Read, array: Array, order: tuple[str, ...], extents: Mapping[str, int]
 ) -> View | None:
-    """The view of an affine read, padded where it leaves the tensor; None where an
-    index is not affine or padding is huge."""
+    """The view of an affine read, padded where it leaves the tensor.
+
+    None where an index is not affine, or where padding would take too much memory.
+    """
     terms = [linear(index) for index in read.indices]
-    if any(not isinstance(atom, Var) for found, _ in terms for atom in found):
+    if any(not isinstance(atom, Var) for form, _ in terms for atom in form):
         return None
     ends = [interval(index, extents, {}) for index in read.indices]
     pads = [
@@ -57,9 +58,9 @@ def window(
         array = np.pad(array, pads, constant_values=0 if read.pad is None else read.pad.value)
     array = np.ascontiguousarray(array)
     offset, strides = 0, dict.fromkeys(order, 0)
-    for (found, constant), (before, _), stride in zip(terms, pads, array.strides, strict=True):
+    for (form, constant), (before, _), stride in zip(terms, pads, array.strides, strict=True):
         offset += (constant + before) * stride
-        for atom, coefficient in found.items():
+        for atom, coefficient in form.items():
             assert isinstance(atom, Var)
             strides[atom.name] += coefficient * stride
     depends = frozenset(name for name in order if strides[name])
@@ -95,7 +96,7 @@ class Contraction:
         sizes = {name: stop - start for name, (start, stop) in ranges.items()}
         for view in (self.left, self.right):
             if prod(sizes[name] for name in view.depends) > BLOCK:
-                name = max(view.depends, key=lambda found: sizes[found])
+                name = max(view.depends, key=lambda name: sizes[name])
                 start, stop = ranges[name]
                 middle = (start + stop) // 2
                 self._add(out, {**ranges, name: (start, middle)})
@@ -115,8 +116,10 @@ class Contraction:
 
 
 def _multiply(left: Array, right: Array, kept: int) -> Array:
-    """Sum over axes from `kept` on of left times right; axes of size 1 broadcast. The
-    result has `kept` axes."""
+    """Sum of left times right over the axes from `kept` on; the result has `kept` axes.
+
+    Axes of size 1 broadcast.
+    """
     left, right = _summed(left, right.shape, kept), _summed(right, left.shape, kept)
     axes = range(left.ndim)
     inner = [axis for axis in axes if axis >= kept]
@@ -142,7 +145,7 @@ def _multiply(left: Array, right: Array, kept: int) -> Array:
 
 
 def _summed(array: Array, other: tuple[int, ...], kept: int) -> Array:
-    """`array` with the reduced axes that the other factor does not have already summed."""
+    """`array` summed over the reduced axes along which the other factor has size 1."""
     lone = tuple(
         axis for axis in range(kept, array.ndim) if other[axis] == 1 and array.shape[axis] > 1
     )

@@ -1,5 +1,4 @@
-"""A workload: an expression with its origin, declared constants and numerics, and the
-key it is known by everywhere."""
+"""A workload: an expression with its source, declared constants, numerics and key."""
 
 from __future__ import annotations
 
@@ -14,12 +13,13 @@ Numerics = Literal["strict", "fast"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
+    """What is tuned: a tensor program with everything that may change its kernel."""
+
     expression: Expression  # concrete shapes and dtypes
     key: str  # SHA-256 of the canonical, alpha-renamed tree with constants and numerics, hex
     op: str | None = None  # catalogue operator, None for notation and lifted programs
-    params: Mapping[str, int | float | str | bool] = field(
-        default_factory=dict
-    )  # of the operator, defaults filled in
+    # of the operator, defaults filled in
+    params: Mapping[str, int | float | str | bool] = field(default_factory=dict)
     notation: str | None = None  # the text, where the workload came as one
     shapes: Mapping[str, int] = field(default_factory=dict)  # symbol -> extent, for the notation
     constants: tuple[str, ...] = ()  # inputs known ahead of time, may be prepacked
@@ -27,8 +27,10 @@ class Workload:
 
     @property
     def spec(self) -> str:
-        """How the workload is written on the command line (`parse_spec` reads it back),
-        or the notation's kernel name."""
+        """The spec of a catalogue workload, else the name of the kernel.
+
+        `parse_spec` reads a spec back.
+        """
         if self.op is None:
             return self.expression.name
         parts = [

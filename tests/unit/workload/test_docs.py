@@ -10,9 +10,9 @@ import pytest
 
 import tuner
 from tuner.errors import WorkloadError
+from tuner.workload.budgets import BUDGETS
 from tuner.workload.grammar import MAX_DEPTH, MAX_TERMS, MAX_TEXT_BYTES, MAX_TOKENS
 from tuner.workload.handbook import page
-from tuner.workload.limits import LIMITS
 from tuner.workload.notation import parse
 from tuner.workload.terms import DTYPE_NAMES, FUNCTIONS
 
@@ -52,9 +52,9 @@ def test_functions_and_limits_are_named() -> None:
         f"{MAX_TOKENS:,}",
         MAX_DEPTH,
         MAX_TERMS,
-        LIMITS.tensors,
-        LIMITS.nbytes >> 30,
-        LIMITS.dimensions,
+        BUDGETS.tensors,
+        BUDGETS.nbytes >> 30,
+        BUDGETS.dimensions,
     ):
         assert str(number) in NOTATION
 

@@ -23,6 +23,7 @@ from tuner.lowering.importers.lift_scalars import LiftError, ScalarLifter, Typed
 from tuner.lowering.scalars import identity
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.bounds import check_bounds, without_idle_pads
+from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import (
     Axis,
     Cast,
@@ -37,7 +38,6 @@ from tuner.workload.expression import (
     Var,
     walk,
 )
-from tuner.workload.limits import LIMITS
 from tuner.workload.reference import greatest
 from tuner.workload.structure import check_structure
 from tuner.workload.terms import COMPUTED_IN, FLOATS
@@ -119,7 +119,7 @@ def lift(function: tirx.PrimFunc, name: str) -> Expression:
     for found in _blocks(function.body, ()):
         reader.add(found)
     expression = fused(reader.expression(_identifier(name)))
-    if len(expression.inputs) + len(expression.stages) > LIMITS.tensors:
+    if len(expression.inputs) + len(expression.stages) > BUDGETS.tensors:
         expression = inlined(expression)  # models write a stage for every scalar operation
     try:
         check_structure(expression)

@@ -1,4 +1,4 @@
-"""Budgets every workload keeps, checked on shapes alone before anything large is made."""
+"""Upper bounds on the size of a workload, checked on shapes before anything is allocated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tuner.workload.expression import Expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Budgets:
+    """The largest workload that is accepted."""
+
     tensors: int = 16  # inputs, intermediates and outputs together
     nbytes: int = 8 << 30  # of all of them together
     flops: int = 10**14
@@ -17,42 +19,45 @@ class Limits:
     extent: int = 2**31 - 1  # of one iterator
 
 
-LIMITS = Limits()
+BUDGETS = Budgets()
 
 
-def check_limits(expression: Expression, limits: Limits = LIMITS) -> None:
-    """Raises `WorkloadError` naming the figure and its limit."""
+def check_budgets(expression: Expression, budgets: Budgets = BUDGETS) -> None:
+    """Refuse an expression that exceeds a budget.
+
+    Raises `WorkloadError` naming the figure and its limit.
+    """
     tensors = [*expression.inputs, *(stage.tensor for stage in expression.stages)]
-    if len(tensors) > limits.tensors:
+    if len(tensors) > budgets.tensors:
         raise WorkloadError(
-            f"{len(tensors)} tensors, the limit is {limits.tensors}; split the kernel into several"
+            f"{len(tensors)} tensors, the limit is {budgets.tensors}; split the kernel into several"
         )
     for tensor in tensors:
-        if len(tensor.shape) > limits.dimensions:
+        if len(tensor.shape) > budgets.dimensions:
             raise WorkloadError(
                 f"{tensor.name} has {len(tensor.shape)} dimensions, the limit is "
-                f"{limits.dimensions}"
+                f"{budgets.dimensions}"
             )
     for stage in expression.stages:
         for axis in (*stage.axes, *stage.reduce_axes):
-            if not 0 < axis.extent <= limits.extent:
+            if not 0 < axis.extent <= budgets.extent:
                 raise WorkloadError(
                     f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents "
-                    f"are 1 to {limits.extent}"
+                    f"are 1 to {budgets.extent}"
                 )
-        if len(stage.reduce_axes) > limits.dimensions:
+        if len(stage.reduce_axes) > budgets.dimensions:
             raise WorkloadError(
                 f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit "
-                f"is {limits.dimensions}"
+                f"is {budgets.dimensions}"
             )
     nbytes = sum(tensor.nbytes for tensor in tensors)
-    if nbytes > limits.nbytes:
+    if nbytes > budgets.nbytes:
         raise WorkloadError(
             f"its tensors, intermediates included, take {nbytes / 2**30:.1f} GiB, "
-            f"the limit is {limits.nbytes / 2**30:.0f} GiB; use smaller extents"
+            f"the limit is {budgets.nbytes / 2**30:.0f} GiB; use smaller extents"
         )
-    if expression.flops > limits.flops:
+    if expression.flops > budgets.flops:
         raise WorkloadError(
-            f"it takes {expression.flops:.3g} operations, the limit is {limits.flops:.0e}; use "
+            f"it takes {expression.flops:.3g} operations, the limit is {budgets.flops:.0e}; use "
             f"smaller extents"
         )
