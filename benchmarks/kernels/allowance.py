@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, prod
 
+from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.dot_products import factors
-from tuner.spaces.rewrite.liveness import needed, needed_flops
-from tuner.spaces.rewrite.polyphase import phased
-from tuner.spaces.rewrite.predicates import counted, share
+from tuner.spaces.rewrite.liveness import live_conditions, live_flops
+from tuner.spaces.rewrite.predicates import live_fraction, term_predicates
 from tuner.spaces.rewrite.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
@@ -79,10 +79,10 @@ def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
     peak = limits.fma_flops * relative_rate(dtype, target) * count
     lanes = target.vector_bytes // 4
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
-    least = phased(inlined(expression))
+    least = polyphase.decompose(inlined(expression))
     instructions, products = _instructions(least, target)
     return Allowance(
-        flops_s=min(expression.flops, needed_flops(least)) / peak,
+        flops_s=min(expression.flops, live_flops(least)) / peak,
         instructions_s=instructions / per_second,
         products_s=products / per_second,
         bytes_s=_bytes_s(workload, limits, count),
@@ -125,7 +125,7 @@ def _instructions(expression: Expression, target: Target) -> tuple[float, float]
     instruction for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target) if expression.inputs else 1.0
-    matters = needed(expression)
+    matters = live_conditions(expression)
     found = [
         _stage_instructions(stage, target, rate, matters.get(stage.name, ()))
         for stage in expression.stages
@@ -137,8 +137,8 @@ def _stage_instructions(
     stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]
 ) -> tuple[float, float]:
     axes = (*stage.axes, *stage.reduce_axes)
-    points = prod(axis.extent for axis in axes) * share(stage, matters)
-    _, term = counted(stage)
+    points = prod(axis.extent for axis in axes) * live_fraction(stage, matters)
+    _, term = term_predicates(stage)
     per_point: float = _weight(term, axes[-1].name if axes else "")
     products = 0.0
     if stage.reducer is not None:

@@ -14,7 +14,7 @@ from tuner.lowering import math_functions as mathematics
 from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
-from tuner.spaces.rewrite.access import in_bounds
+from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -146,7 +146,7 @@ def _blended(node: Select, scope: Scope) -> bool:
 
 def _stays_inside(read: Read, scope: Scope) -> bool:
     shape = tuple(int(extent) for extent in scope.buffers[read.tensor].shape)
-    return in_bounds(read.indices, shape, scope.extents) is None
+    return in_bounds_condition(read.indices, shape, scope.extents) is None
 
 
 def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:

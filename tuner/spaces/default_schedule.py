@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.spaces.program.program import Block, Buffer, Program
-from tuner.spaces.rewrite.access import unpadded
-from tuner.spaces.rewrite.groups import shapes_of
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.stages import inlined, plainly_named
 from tuner.workload.expression import Read, Stage, Var
 from tuner.workload.workload import Workload
@@ -17,7 +16,7 @@ def default_program(workload: Workload) -> Program:
     expression = inlined(plainly_named(workload.expression))
     blocks: list[Block] = []
     buffers: list[Buffer] = []
-    shapes = shapes_of(expression)
+    shapes = expression.shapes
     for stage in expression.stages:
         made, held = plain_blocks(stage, shapes)
         blocks += made
@@ -37,7 +36,7 @@ def plain_blocks(
 ) -> tuple[list[Block], list[Buffer]]:
     """The stage as it stands: one block, or two where its accumulator, which is a
     buffer then, has another dtype than what is stored. `shapes`: of what it reads."""
-    body = unpadded(stage.body, shapes, stage.extents)
+    body = with_explicit_padding(stage.body, shapes, stage.extents)
     indices = tuple(Var(axis.name) for axis in stage.axes)
     if stage.reducer is None or stage.accumulator == stage.dtype:
         block = Block(

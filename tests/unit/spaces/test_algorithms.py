@@ -11,7 +11,7 @@ from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Program
-from tuner.spaces.rewrite.algorithm import ALONE_SUFFIX
+from tuner.spaces.rewrite.algorithm import SERIAL_SUFFIX
 from tuner.workload.spec import parse_spec
 
 LITTLE = "softmax:M=16,N=64"
@@ -19,7 +19,7 @@ LITTLE = "softmax:M=16,N=64"
 
 def offered(spec: str, threads: int) -> list[str]:
     space = space_of(parse_spec(spec), ZEN5, threads).space
-    return [sketch.name for sketch in space.combinations if ALONE_SUFFIX in sketch.name]
+    return [sketch.name for sketch in space.combinations if SERIAL_SUFFIX in sketch.name]
 
 
 def is_shared(program: Program) -> bool:
@@ -42,7 +42,7 @@ def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
     space = space_of(parse_spec(spec), ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(7), 60)
     configs = [space.space.config(point) for point in points]
-    alone = [space.program(config) for config in configs if ALONE_SUFFIX in str(config["sketch"])]
+    alone = [space.program(config) for config in configs if SERIAL_SUFFIX in str(config["sketch"])]
     assert alone and not any(map(is_shared, alone))
     assert any(is_shared(space.program(config)) for config in configs)
     check_programs(parse_spec(spec), alone[:3])
@@ -51,7 +51,9 @@ def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
 def test_an_estimate_knows_who_works_alone() -> None:
     space = space_of(parse_spec(LITTLE), ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(1), 200)
-    alone = np.array([ALONE_SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
+    alone = np.array(
+        [SERIAL_SUFFIX in str(space.space.config(point)["sketch"]) for point in points]
+    )
     found = featurizer(space)(points)
     assert (
         len(np.unique(found[alone, ESTIMATE - 1]))

@@ -12,8 +12,8 @@ from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_kernels
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
-from tuner.spaces.rewrite.liveness import needed_flops
-from tuner.spaces.rewrite.predicates import guarded, operations, share
+from tuner.spaces.rewrite.liveness import live_flops
+from tuner.spaces.rewrite.predicates import live_fraction, split_predicates, term_operations
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Binary, Const, Select, Stage, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -54,9 +54,9 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
     workload = product(condition)
     stage = stage_of(workload)
     wanted = sum(counts(i, k) for i in range(6) for k in range(9))
-    assert share(stage) == pytest.approx(wanted / 54) and 0 < wanted < 54
-    assert operations(stage) == 2
-    assert needed_flops(inlined(workload.expression)) == wanted * 20 * 2
+    assert live_fraction(stage) == pytest.approx(wanted / 54) and 0 < wanted < 54
+    assert term_operations(stage) == 2
+    assert live_flops(inlined(workload.expression)) == wanted * 20 * 2
     check(workload, configs=3)
 
 
@@ -72,8 +72,8 @@ def test_of_many_points_some_are_drawn() -> None:
         "i, A[i, k] * B[k, j], 0) }"
     )
     stage = stage_of(workload_from_notation(text, {"M": 5000, "K": 5000, "N": 20}))
-    assert share(stage) == pytest.approx(0.5, abs=0.002)
-    assert share(stage) == share(stage)
+    assert live_fraction(stage) == pytest.approx(0.5, abs=0.002)
+    assert live_fraction(stage) == live_fraction(stage)
 
 
 def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> None:
@@ -82,14 +82,14 @@ def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> N
 
     zero, term = Const(0.0, "float32"), Binary("mul", Var("x"), Var("y"))
     body = Select(Binary("and", below("i"), below("l")), Select(below("k"), term, zero), zero)
-    assert guarded(body, "sum", "float32") == ((below("i"), below("l"), below("k")), term)
-    assert guarded(body, "sum", "float32", {"l"}) == (
+    assert split_predicates(body, "sum", "float32") == ((below("i"), below("l"), below("k")), term)
+    assert split_predicates(body, "sum", "float32", {"l"}) == (
         (below("i"), below("k")),
         Select(below("l"), term, zero),
     )
-    assert guarded(body, "max", "float32") == ((), body)
+    assert split_predicates(body, "max", "float32") == ((), body)
     read = stage_of(product("A[i, k] > 0"))
-    assert guarded(read.body, "sum", "float32") == ((), read.body)
+    assert split_predicates(read.body, "sum", "float32") == ((), read.body)
 
 
 @pytest.mark.parametrize(

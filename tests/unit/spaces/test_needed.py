@@ -13,7 +13,7 @@ from tests.support.programs import check
 from tests.unit.spaces.kernels import check_kernels
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.algorithm import fewest_flops
-from tuner.spaces.rewrite.liveness import in_tile, needed
+from tuner.spaces.rewrite.liveness import live_conditions, tile_condition
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Axis, Binary, BinaryOp, Scalar, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -37,16 +37,16 @@ def attention(
 
 
 def stages(workload: Workload) -> set[str]:
-    return set(needed(inlined(workload.expression)))
+    return set(live_conditions(inlined(workload.expression)))
 
 
 def test_causal_attention_needs_half_of_its_products() -> None:
     causal = parse_spec("attention:B=1,H=2,S=64,D=16,causal=true")
-    matters = needed(inlined(causal.expression))
+    matters = live_conditions(inlined(causal.expression))
     assert set(matters) == {"G", "R", "E", "Z", "P", "O"}
     assert matters["G"] == matters["O"] == (Binary("le", Var("j"), Var("i")),)
     assert 0.5 < fewest_flops(causal) / causal.expression.flops < 0.55
-    assert not needed(inlined(parse_spec("attention:B=1,H=2,S=64,D=16").expression))
+    assert not live_conditions(inlined(parse_spec("attention:B=1,H=2,S=64,D=16").expression))
 
 
 @pytest.mark.parametrize("mask", ["j <= i", "j >= i", "j < i + 3 and j > i - 4", "2 * j <= i + 20"])
@@ -97,7 +97,7 @@ def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
         for name, axis in zip("ij", tile, strict=True)
     ]
     anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*at))
-    assert bool(value(in_tile(condition, indices, tile), outer, {})) == anywhere
+    assert bool(value(tile_condition(condition, indices, tile), outer, {})) == anywhere
 
 
 def test_where_a_mask_in_a_mask_leaves_nothing_of_a_row_it_is_computed() -> None:

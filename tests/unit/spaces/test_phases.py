@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.programs import NARROW, check
 from tuner.spaces.by_target import space_of
+from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.algorithm import fewest_flops
-from tuner.spaces.rewrite.liveness import needed_flops
-from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.liveness import live_flops
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Binary, Expression, Select, walk
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -106,11 +106,11 @@ def test_a_transposed_convolution_multiplies_what_meets_and_writes_its_output_in
 ) -> None:
     workload = parse_spec(spec)
     stride = int(spec.split("stride=")[1][0])
-    made = phased(inlined(workload.expression))
+    made = polyphase.decompose(inlined(workload.expression))
     products = [stage for stage in made.stages if stage.reducer == "sum"]
     every = [stage for stage in workload.expression.stages if stage.reducer == "sum"]
     assert [stage.points * stride**2 for stage in products] == [stage.points for stage in every]
-    assert not rules(made) and phased(made) is made
+    assert not rules(made) and polyphase.decompose(made) is made
     assert len(space_of(workload, NARROW, threads=1).algorithm.groups) == 1
     check(workload, configs=3)
 
@@ -119,16 +119,16 @@ def test_a_transposed_convolution_multiplies_what_meets_and_writes_its_output_in
 def test_of_other_extents_what_is_beyond_the_output_is_left_out(spec: str) -> None:
     workload = parse_spec(spec)
     inline = inlined(workload.expression)
-    made = phased(inline)
+    made = polyphase.decompose(inline)
     assert rules(inline) and not rules(made)
-    assert fewest_flops(workload) == needed_flops(made) < workload.expression.flops
+    assert fewest_flops(workload) == live_flops(made) < workload.expression.flops
     check(workload, configs=3)
 
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_it_is_the_rule_that_counts_and_no_operator(text: str) -> None:
     workload = written(text)
-    made = phased(inlined(workload.expression))
+    made = polyphase.decompose(inlined(workload.expression))
     assert not rules(made)
     assert made.flops < inlined(workload.expression).flops
     check(workload, configs=3)
@@ -137,7 +137,7 @@ def test_it_is_the_rule_that_counts_and_no_operator(text: str) -> None:
 @pytest.mark.parametrize("text", KEPT)
 def test_other_sums_stay_as_they_are(text: str) -> None:
     expression = inlined(written(text).expression)
-    assert phased(expression) is expression
+    assert polyphase.decompose(expression) is expression
 
 
 def test_work_that_is_needed_is_counted_as_before() -> None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.spaces.rewrite.access import accesses
-from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
-from tuner.spaces.rewrite.groups import shapes_of
+from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
 from tuner.workload.expression import DType, Stage
 from tuner.workload.spec import parse_spec, workload_from_notation
 
@@ -17,7 +16,7 @@ def only_stage(text: str) -> tuple[Stage, dict[str, tuple[int, ...]], dict[str, 
     (stage,) = workload.expression.stages
     return (
         stage,
-        shapes_of(workload.expression),
+        workload.expression.shapes,
         {tensor.name: tensor.dtype for tensor in workload.expression.inputs},
     )
 
@@ -25,7 +24,7 @@ def only_stage(text: str) -> tuple[Stage, dict[str, tuple[int, ...]], dict[str, 
 def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
     stage, shapes, dtypes = only_stage("matmul:M=4,N=5,K=70,dtype=int8")
     (axis,) = shared_axes(stage, accesses(stage, shapes))
-    made = cut(stage, axis, (16, 4), shapes, dtypes)
+    made = split_reduction(stage, axis, (16, 4), shapes, dtypes)
     assert made is not None
     found, names = made
     assert names == ("kh", "khh")
@@ -39,7 +38,7 @@ def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
 
 def test_a_cut_that_divides_pads_nothing() -> None:
     stage, shapes, dtypes = only_stage("matmul:M=4,N=5,K=64,dtype=int8")
-    made = cut(stage, stage.reduce_axes[0], (16, 4), shapes, dtypes)
+    made = split_reduction(stage, stage.reduce_axes[0], (16, 4), shapes, dtypes)
     assert made is not None and all(read.pad is None for read in factors(made[0]) or ())
 
 
@@ -61,8 +60,8 @@ def test_a_cut_that_divides_pads_nothing() -> None:
 def test_where_a_tensor_goes_on_beyond_the_axis_there_are_no_zeros(text: str, why: str) -> None:
     stage, shapes, dtypes = only_stage(text)
     axis = stage.reduce_axes[0]
-    assert cut(stage, axis, (2,), shapes, dtypes) is None, why
-    assert cut(stage, axis, (axis.extent,), shapes, dtypes) is not None
+    assert split_reduction(stage, axis, (2,), shapes, dtypes) is None, why
+    assert split_reduction(stage, axis, (axis.extent,), shapes, dtypes) is not None
 
 
 @pytest.mark.parametrize("spec", ["matmul:M=4,N=5,K=6", "reduce_sum:M=4,N=5,axis=1,dtype=int8"])

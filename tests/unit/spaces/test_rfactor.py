@@ -13,7 +13,7 @@ from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite import rfactor
-from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
+from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.rfactor import SUFFIX, rfactored
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.workload.expression import Binary, Expression, Stage
@@ -111,10 +111,13 @@ def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
 def test_any_expression_in_parts_is_itself(expression: Expression, threads: int, most: int) -> None:
     plain = plainly_named(expression)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rfactor, "LEAST", 2)
-        patch.setattr(rfactor, "LEAST_TERMS", 1)
-        patch.setattr(rfactor, "MOST", most)
-        found = rfactored(plain, Sharing(units=threads, tasks=64, tile=64, terms=0))
+        patch.setattr(rfactor, "MIN_PARTS", 2)
+        patch.setattr(rfactor, "MIN_TERMS_PER_PART", 1)
+        patch.setattr(rfactor, "MAX_PARTS_FACTOR", most)
+        units = ParallelUnits(
+            count=threads, tasks_per_unit=64, points_per_tile=64, min_terms_per_unit=0
+        )
+        found = rfactored(plain, units)
     assume(found is not None)
     assert found is not None
     inputs = make_inputs(plain, seed=2)
@@ -127,6 +130,6 @@ def test_any_expression_in_parts_is_itself(expression: Expression, threads: int,
 
 
 def _in_parts(expression: Expression, threads: int) -> tuple[Stage, ...]:
-    found = rfactored(plainly_named(expression), among_threads(threads))
+    found = rfactored(plainly_named(expression), cpu_threads(threads))
     assert found is not None
     return found.stages

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.programs import check
 from tuner.spaces.rewrite.algorithm import fewest_flops
-from tuner.spaces.rewrite.dead_code import outside, trimmed
-from tuner.spaces.rewrite.groups import shapes_of
+from tuner.spaces.rewrite.dead_code import constant_border, without_dead_code
 from tuner.workload.expression import Binary, BinaryOp, Const, Expression, Scalar, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 
@@ -193,9 +192,9 @@ def extents(expression: Expression) -> Extents:
 @pytest.mark.parametrize(("text", "left"), TRIMMED)
 def test_what_does_not_count_is_left_out(text: str, left: Extents) -> None:
     workload = workload_from_notation(text, {})
-    made = trimmed(workload.expression)
+    made = without_dead_code(workload.expression)
     assert extents(made) == left
-    assert extents(trimmed(made)) == left
+    assert extents(without_dead_code(made)) == left
     check(workload, configs=4)
 
 
@@ -205,7 +204,7 @@ def test_a_map_is_a_constant_but_in_a_box(
 ) -> None:
     workload = workload_from_notation(text, {})
     conditions = tuple(Binary(op, Var(axis), Const(end, "int64")) for axis, op, end in box)
-    assert outside(workload.expression.stages[0], shapes_of(workload.expression)) == (
+    assert constant_border(workload.expression.stages[0], workload.expression.shapes) == (
         conditions,
         value,
     )
@@ -215,13 +214,13 @@ def test_a_map_is_a_constant_but_in_a_box(
 @pytest.mark.parametrize("text", VARIED)
 def test_a_map_that_varies_is_computed(text: str) -> None:
     expression = workload_from_notation(text, {}).expression
-    assert outside(expression.stages[0], shapes_of(expression)) is None
+    assert constant_border(expression.stages[0], expression.shapes) is None
 
 
 @pytest.mark.parametrize("text", WHOLE)
 def test_what_may_count_stays(text: str) -> None:
     workload = workload_from_notation(text, {})
-    assert trimmed(workload.expression) == workload.expression
+    assert without_dead_code(workload.expression) == workload.expression
 
 
 @pytest.mark.parametrize(
@@ -236,12 +235,12 @@ def test_what_may_count_stays(text: str) -> None:
 )  # fmt: skip
 def test_operators_are_whole(spec: str) -> None:
     workload = parse_spec(spec)
-    assert trimmed(workload.expression) == workload.expression
+    assert without_dead_code(workload.expression) == workload.expression
 
 
 def test_a_dilated_window_on_a_small_image_costs_the_taps_that_meet_it() -> None:
     small = parse_spec("conv2d:N=1,H=4,W=4,CI=8,CO=8,KH=3,KW=3,pad=6,dilation=6")
-    taps = trimmed(small.expression).stages[0]
+    taps = without_dead_code(small.expression).stages[0]
     assert [axis.extent for axis in taps.reduce_axes if axis.extent == 3] == []
     assert fewest_flops(small) * 9 == small.expression.flops
     check(small, configs=8)

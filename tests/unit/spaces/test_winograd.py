@@ -32,13 +32,13 @@ SMALL = "conv2d:N=1,H=4,W=5,CI=2,CO=4,KH=3,KW=3,pad=1,act=relu"
         "conv2d:N=1,H=5,W=4,CI=1,CO=1,KH=3,KW=3,pad=2",
     ],
 )
-@pytest.mark.parametrize("joined", [False, True])
-def test_the_rewritten_stages_compute_the_same(spec: str, joined: bool) -> None:
-    check(plainly_named(parse_spec(spec).expression), joined=joined)
+@pytest.mark.parametrize("joins_tiles", [False, True])
+def test_the_rewritten_stages_compute_the_same(spec: str, joins_tiles: bool) -> None:
+    check(plainly_named(parse_spec(spec).expression), joins_tiles=joins_tiles)
 
 
-def check(expression: Expression, *, joined: bool) -> Expression:
-    rewritten = winograd(expression, joined=joined)
+def check(expression: Expression, *, joins_tiles: bool) -> Expression:
+    rewritten = winograd(expression, joins_tiles=joins_tiles)
     assert rewritten is not None
     assert all(stage.reducer is None or "m" in stage.name for stage in rewritten.stages), (
         "only the products are summed"
@@ -87,7 +87,7 @@ def test_squares_of_all_images_are_numbered_along_one_axis(
     text = (
         f"kernel t(X: f32{x}, W: f32{w}) -> (Y: f32{y}) {{ Y[{made}] += X[{data}] * W[{weights}] }}"
     )
-    rewritten = check(plainly_named(workload_from_notation(text, {}).expression), joined=True)
+    rewritten = check(plainly_named(workload_from_notation(text, {}).expression), joins_tiles=True)
     assert next(stage.tensor.shape for stage in rewritten.stages if stage.reducer) == products
 
 
@@ -156,6 +156,6 @@ def test_names_that_are_taken_are_not_given_again(weights: str, rest: str) -> No
     text = (
         f"kernel k(X: f32[10, 10, 4], {weights}: f32[3, 3, 4, 8]) -> (Y: f32[8, 8, 8]) {{ {rest} }}"
     )
-    made = check(workload_from_notation(text, {}).expression, joined=False)
+    made = check(workload_from_notation(text, {}).expression, joins_tiles=False)
     names = [*(tensor.name for tensor in made.inputs), *(stage.name for stage in made.stages)]
     assert len(set(names)) == len(names)

@@ -32,7 +32,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.rewrite.access import Access
-from tuner.spaces.rewrite.predicates import operations
+from tuner.spaces.rewrite.predicates import term_operations
 from tuner.spaces.rewrite.stages import APPROXIMATED
 from tuner.target.isa import IsaDescription
 from tuner.workload.expression import DTYPE_BYTES, Binary, Stage, Unary, walk
@@ -136,7 +136,8 @@ class NestTable:
     @cached_property
     def flops(self) -> float:
         """Arithmetic operations of all stages but the epilogue."""
-        return sum(stage.points * operations(stage) for stage in self.facts.stages) * self.share
+        total = sum(stage.points * term_operations(stage) for stage in self.facts.stages)
+        return total * self.share
 
     @cached_property
     def transcendentals(self) -> int:

@@ -26,7 +26,7 @@ from tuner.lowering.llvm_functions import (
     with_definitions,
 )
 from tuner.lowering.passes.dots import element
-from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESTS
+from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESIDUALS
 from tuner.target.architectures.x86_64.instructions import AMX as TILES
 from tuner.target.architectures.x86_64.instructions import MATRIX_UNITS
 from tuner.target.isa import IsaDescription
@@ -268,7 +268,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
     inner, product = chain[-INNER:], inside.value.b
     factors = [element(factor.value) for factor in (product.a, product.b)]
     wide, narrow = sorted(factors, key=lambda one: not _moves(one[0], inner[2].loop_var))
-    rests = RESTS if narrow is factors[0] else (RESTS[1], RESTS[0])
+    rests = RESIDUALS if narrow is factors[0] else (RESIDUALS[1], RESIDUALS[0])
     return _Sum(
         steps=chain[:-INNER],
         inner=inner,

@@ -11,9 +11,9 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.space import Combination, Config, Space
 from tuner.spaces.program.program import Program
-from tuner.spaces.rewrite.algorithm import Algorithm, algorithms, places
+from tuner.spaces.rewrite.algorithm import Algorithm, algorithms, indices_by_expression
 from tuner.spaces.rewrite.groups import Group
-from tuner.spaces.rewrite.parallel_units import Sharing
+from tuner.spaces.rewrite.parallel_units import ParallelUnits
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
@@ -39,7 +39,8 @@ class SketchCatalogue(Generic[F]):
     """All that one kind of target adds to a space: its sketches, and how its programs are made."""
 
     simplify: Callable[[Expression], Expression]  # what every algorithm's expression goes through
-    sharing: Callable[[Target, int], Sharing]  # (target, threads) -> who shares the loops
+    # (target, threads) -> the units that share the loops
+    parallel_units: Callable[[Target, int], ParallelUnits]
     joins_tiles: bool  # whether the tiles of Winograd's algorithm are numbered along one axis
     prepacks: bool  # whether declared constants are packed ahead of the first call
     widens: bool  # whether the compiler keeps narrow floats as float32 unless told otherwise
@@ -65,9 +66,9 @@ class TargetSpace(Generic[F]):
             plain,
             workload.numerics,
             catalogue.simplify,
-            joined=catalogue.joins_tiles,
+            joins_tiles=catalogue.joins_tiles,
             isa=target.isa,
-            sharing=catalogue.sharing(target, threads),
+            units=catalogue.parallel_units(target, threads),
         )
         self.algorithm = offered[0]  # the workload as it stands
         self.sketches: dict[str, tuple[Sketch[F], ...]] = {}
@@ -85,7 +86,7 @@ class TargetSpace(Generic[F]):
     @property
     def by_algorithm(self) -> list[list[int]]:
         """The indices of each algorithm's combinations, the workload's own algorithm first."""
-        return places(self.algorithms.values())
+        return indices_by_expression(self.algorithms.values())
 
     def units_of(self, combination: str) -> int:
         """Threads or multiprocessors that share the loops of a combination's kernels."""

@@ -19,7 +19,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.rewrite.access import Access, accesses
-from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
+from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.architectures.x86_64.instructions import AMX
 from tuner.workload.expression import DTYPE_BYTES, Axis
@@ -183,7 +183,7 @@ def amx_sketch(
         (
             made
             for axis, step in steps
-            if (made := cut(anchor, axis, step, shapes, dtypes)) is not None
+            if (made := split_reduction(anchor, axis, step, shapes, dtypes)) is not None
         ),
         None,
     )

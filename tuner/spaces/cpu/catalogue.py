@@ -14,24 +14,24 @@ from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.row_knobs import lane_sketches, row_sketch
 from tuner.spaces.cpu.tile_knobs import tile_sketches
+from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.bf16x3 import part_axis
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
-from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
-from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.stages import materialized
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 
 
 def _simplify(expression: Expression) -> Expression:
-    return collapsed(materialized(phased(simplified(expression))))
+    return collapsed(materialized(polyphase.decompose(simplified(expression))))
 
 
-def _sharing(_target: Target, threads: int) -> Sharing:
-    return among_threads(threads)
+def _parallel_units(_target: Target, threads: int) -> ParallelUnits:
+    return cpu_threads(threads)
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
@@ -77,7 +77,7 @@ def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
 
 CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     simplify=_simplify,
-    sharing=_sharing,
+    parallel_units=_parallel_units,
     joins_tiles=False,
     prepacks=True,
     widens=True,

@@ -26,7 +26,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.rewrite.access import Access, accesses
-from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
+from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
 from tuner.spaces.rewrite.groups import TileGroup
 
 PAIR, FOUR = 2, 4
@@ -99,7 +99,10 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketc
     ways.sort(
         key=lambda way: way[1].extent / -(-way[1].extent // way[0]), reverse=True
     )  # products by one instruction
-    cuts = ((numbers, cut(anchor, axis, (numbers,), shapes, dtypes)) for numbers, axis in ways)
+    cuts = (
+        (numbers, split_reduction(anchor, axis, (numbers,), shapes, dtypes))
+        for numbers, axis in ways
+    )
     numbers, made = next(((numbers, made) for numbers, made in cuts if made is not None), (0, None))
     if made is None:
         return None

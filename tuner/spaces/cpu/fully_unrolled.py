@@ -28,12 +28,12 @@ from tuner.spaces.program.marks import Unroll
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.spaces.rewrite.access import accesses, unpadded
+from tuner.spaces.rewrite.access import accesses, with_explicit_padding
 from tuner.spaces.rewrite.algorithm import Algorithm
-from tuner.spaces.rewrite.constant_folding import lifted
+from tuner.spaces.rewrite.constant_folding import fold_through_selects
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.predicates import share
-from tuner.spaces.rewrite.stages import APPROXIMATED, cost, costs_mathematics, tree
+from tuner.spaces.rewrite.predicates import live_fraction
+from tuner.spaces.rewrite.stages import APPROXIMATED, balanced_tree, cost, is_expensive
 from tuner.workload.expression import (
     COMBINE,
     Cast,
@@ -80,7 +80,7 @@ class FullyUnrolledSketch:
             node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED
         ]
         varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
-        costly = costs_mathematics(self.group.anchor.body) and not varied
+        costly = is_expensive(self.group.anchor.body) and not varied
         values: tuple[MathFunctions, ...] = ("polynomial", "libm") if costly else ("libm",)
         return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
 
@@ -118,7 +118,7 @@ class FullyUnrolledSketch:
             prefetch=self._fixed(KnobRole.PREFETCH, 0),
             store_mode=self._fixed(KnobRole.STORE_MODE, StoreMode.CACHED),
             math_functions=self.math_functions,
-            computed_share=share(stage, self.group.needed) if reduces else 1.0,
+            computed_share=live_fraction(stage, self.group.live_conditions) if reduces else 1.0,
         )
 
     def _fixed(self, role: KnobRole, value: T) -> Choice[T]:
@@ -129,7 +129,9 @@ class FullyUnrolledSketch:
     def _body(self) -> Scalar:
         """What is computed at a point, padding made explicit and functions of it evaluated."""
         stage = self.group.anchor
-        return lifted(unpadded(stage.body, self.context.shapes, stage.extents))
+        return fold_through_selects(
+            with_explicit_padding(stage.body, self.context.shapes, stage.extents)
+        )
 
     def nest(self, config: Config) -> Nest:
         blocks, buffers = plain_blocks(self._summed(), self.context.shapes)
@@ -165,7 +167,7 @@ class FullyUnrolledSketch:
             if not whole:
                 indices = {inner.name: add(times(Var(inner.name), count), indices[inner.name])}
             terms.append(Cast(stage.accumulator, substitute(stage.body, indices)))
-        body = tree(COMBINE[stage.reducer], terms)
+        body = balanced_tree(COMBINE[stage.reducer], terms)
         if whole:
             return replace(stage, reducer=None, reduce_axes=(), body=body)
         return replace(

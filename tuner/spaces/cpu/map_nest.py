@@ -13,9 +13,9 @@ from tuner.spaces.cpu.write_back import has_vector_chains
 from tuner.spaces.program.loops import loops_of
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Prefetch, Reorder
-from tuner.spaces.rewrite.dead_code import outside
+from tuner.spaces.rewrite.dead_code import constant_border
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.liveness import in_tile
+from tuner.spaces.rewrite.liveness import tile_condition
 from tuner.workload.expression import DType, Read, Scalar, Var, substitute
 
 
@@ -68,9 +68,9 @@ def _predicate(
     They fail where all reads of a tile see padding alone.
     """
     # TVM has no stores of one bfloat16 value to all lanes.
-    constant = None if group.anchor.dtype == "bfloat16" else outside(group.anchor, shapes)
+    constant = None if group.anchor.dtype == "bfloat16" else constant_border(group.anchor, shapes)
     if constant is None:
         return (), None
     conditions, otherwise = constant
-    when = (in_tile(condition, loops.indices, loops.register) for condition in conditions)
+    when = (tile_condition(condition, loops.indices, loops.register) for condition in conditions)
     return tuple(when), otherwise

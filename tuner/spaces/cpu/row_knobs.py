@@ -24,7 +24,7 @@ from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, TileGroup
-from tuner.spaces.rewrite.stages import approximated, costs_mathematics
+from tuner.spaces.rewrite.stages import calls_approximated_function, is_expensive
 from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, Var, substitute
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
@@ -148,7 +148,7 @@ class RowSketch:
 
     @cached_property
     def math_functions(self) -> Choice[MathFunctions]:
-        varied = any(approximated(stage.body) for stage in self.group.stages)
+        varied = any(calls_approximated_function(stage.body) for stage in self.group.stages)
         values: tuple[MathFunctions, ...] = ("polynomial", "libm") if varied else ("libm",)
         return choice(self.prefix, KnobRole.MATH_FUNCTIONS, values, str)
 
@@ -175,7 +175,7 @@ class RowSketch:
             *tile, column = values
             vectors = column // self.lanes
             operands = min(sum(tile), 8) if self.reuse else 1
-            costly = any(costs_mathematics(stage.body) for stage in self.group.stages)
+            costly = any(is_expensive(stage.body) for stage in self.group.stages)
             budget = (
                 MAX_COSTLY_VECTORS
                 if costly and not self.reuse

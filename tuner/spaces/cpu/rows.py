@@ -28,11 +28,11 @@ from tuner.spaces.program.program import (
     Step,
 )
 from tuner.spaces.program.tiles import TiledAxis, add, at_most, constant, times
-from tuner.spaces.rewrite.access import accesses, unpadded
+from tuner.spaces.rewrite.access import accesses, with_explicit_padding
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
-from tuner.spaces.rewrite.liveness import in_tile
-from tuner.spaces.rewrite.predicates import identity, names
-from tuner.spaces.rewrite.stages import inline_into, tree
+from tuner.spaces.rewrite.liveness import tile_condition
+from tuner.spaces.rewrite.predicates import identity, iterators
+from tuner.spaces.rewrite.stages import balanced_tree, inline_into
 from tuner.workload.expression import (
     COMBINE,
     Axis,
@@ -79,7 +79,7 @@ class RowNest:
     def __init__(
         self, group: RowGroup, plan: RowPlan, shapes: Mapping[str, tuple[int, ...]]
     ) -> None:
-        self.plan, self.shapes, self.needed = plan, shapes, group.needed
+        self.plan, self.shapes, self.live_conditions = plan, shapes, group.live_conditions
         self.stages = _recompute(group.stages, plan.recomputed)
         self.name = group.name
         self.blocks: list[Block] = []
@@ -153,7 +153,7 @@ class RowNest:
             for part in parts
         ]
         folded = f"{stage.name}_fold{self.lanes.extent}"
-        self._local(folded, [self.lanes], tree(combine, reads), dtype)
+        self._local(folded, [self.lanes], balanced_tree(combine, reads), dtype)
         width = self.lanes.extent
         while width > 1:
             width //= 2
@@ -272,10 +272,10 @@ class RowNest:
         indices, tile = self.rows | {COLUMN: index}, [*self.register, self.vectors, self.lanes]
         conditions = (
             condition
-            for condition in self.needed.get(stage.name, ())
-            if names(condition) <= set(indices)
+            for condition in self.live_conditions.get(stage.name, ())
+            if iterators(condition) <= set(indices)
         )
-        return tuple(in_tile(condition, indices, tile) for condition in conditions)
+        return tuple(tile_condition(condition, indices, tile) for condition in conditions)
 
     def _value(self, stage: Stage, index: Scalar | None, tile: Scalar | None) -> Scalar:
         """The stage's body at a column index, members of the group read from where they
@@ -284,7 +284,7 @@ class RowNest:
         if tile is not None:
             lanes = (Var(self.vectors.name), Var(self.lanes.name))
             values |= {name: Read(name, (*self.here, tile, *lanes)) for name in self.kept}
-        body = unpadded(stage.body, self.shapes, stage.extents)
+        body = with_explicit_padding(stage.body, self.shapes, stage.extents)
         if index is not None:
             body = rewrite(body, self._by_reciprocal)
             values |= self.finished

@@ -30,8 +30,8 @@ from tuner.spaces.program.program import (
     Reorder,
 )
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.liveness import in_tile
-from tuner.spaces.rewrite.predicates import guarded
+from tuner.spaces.rewrite.liveness import tile_condition
+from tuner.spaces.rewrite.predicates import split_predicates
 from tuner.workload.expression import Axis, DType, Read, Scalar, Var, substitute
 
 # Iterations of a loop that the compiler must not unroll; unrolling fewer often pays.
@@ -93,7 +93,7 @@ class SumNest:
         when: tuple[Scalar, ...] = ()
         if not plan.instruction_axes:
             lanes = {loops.vector_lane}
-            conditions, body = guarded(body, anchor.reducer, anchor.accumulator, lanes)
+            conditions, body = split_predicates(body, anchor.reducer, anchor.accumulator, lanes)
             when = (*self._live(), *conditions)
         if plan.zero_point:
             body, self._zero_point = add_zero_point(
@@ -107,7 +107,10 @@ class SumNest:
     def _live(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""
         tile = [*self._loops.register, *(axis.unrolled for axis in self._plan.reduction)]
-        return [in_tile(condition, self._loops.indices, tile) for condition in self._group.needed]
+        return [
+            tile_condition(condition, self._loops.indices, tile)
+            for condition in self._group.live_conditions
+        ]
 
     def _buffer(self, name: str, axes: list[Axis], *, in_registers: bool) -> None:
         shape = tuple(axis.extent for axis in axes)

@@ -14,7 +14,13 @@ from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.marks import Unroll
 from tuner.spaces.program.program import Buffer, ComputeAt
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds, unpadded
+from tuner.spaces.rewrite.access import (
+    Access,
+    accesses,
+    bounds,
+    in_bounds_condition,
+    with_explicit_padding,
+)
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.expression import (
     Axis,
@@ -66,7 +72,9 @@ class TileCopies:
                 else:
                     self._parts.steps += copy.marks
                     self._parts.share_loops(copy.block.name, copy.levels)
-        return unpadded(_redirect(stage.body, replacements), self.shapes, stage.extents)
+        return with_explicit_padding(
+            _redirect(stage.body, replacements), self.shapes, stage.extents
+        )
 
     def _pad(self, access: Access, number: int, *, in_parts: bool) -> Scalar:
         """A copy as wide as the reads reach, with its padding filled in.
@@ -82,7 +90,7 @@ class TileCopies:
         source = tuple(
             add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True)
         )
-        inside = in_bounds(
+        inside = in_bounds_condition(
             source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes}
         )
         value: Scalar = Read(read.tensor, source)
@@ -133,7 +141,7 @@ class TileCopies:
         """
         read, dtype = access.read, self.dtypes[access.read.tensor]
         padded = read if read.pad is not None else replace(read, pad=Const(0, dtype))
-        value = unpadded(padded, self.shapes, self._stage.extents)
+        value = with_explicit_padding(padded, self.shapes, self._stage.extents)
         copy = packed_copy(f"{self._name}_pack{number}", access, value, self._plan, dtype)
         self._parts.buffers.append(copy.buffer)
         self._parts.blocks.append(copy.block)

@@ -32,10 +32,10 @@ from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE, MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, fit_block
-from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds
+from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds_condition
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.predicates import share
-from tuner.spaces.rewrite.stages import costs_mathematics
+from tuner.spaces.rewrite.predicates import live_fraction
+from tuner.spaces.rewrite.stages import is_expensive
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, Var, walk
 
@@ -275,7 +275,7 @@ class TileSketch:
         anchor = self.group.anchor
         # Transcendental functions are unrolled with the tile: beyond a few of them the
         # compiler takes seconds and gains nothing.
-        costly = anchor.reducer is None and costs_mathematics(anchor.body)
+        costly = anchor.reducer is None and is_expensive(anchor.body)
         budget = MAX_COSTLY_VECTORS if costly else self.context.target.vector_registers
         # The smallest tile that is transposed in registers is a square.
         return budget if self.across is None else max(budget, self.lanes)
@@ -405,7 +405,7 @@ class TileSketch:
     def _pads_lanes(self, access: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""
         stage = self.group.anchor
-        inside = in_bounds(
+        inside = in_bounds_condition(
             access.read.indices, self.context.shapes[access.read.tensor], stage.extents
         )
         return inside is not None and any(
@@ -469,9 +469,7 @@ class TileSketch:
         bodies = [self.group.anchor.body] + (
             [self.group.epilogue.body] if self.group.epilogue else []
         )
-        return (
-            ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
-        )
+        return ["polynomial", "libm"] if any(is_expensive(body) for body in bodies) else ["libm"]
 
     # --- meaning
     # ------------------------------------------------------------------------------
@@ -525,7 +523,7 @@ class TileSketch:
         anchor = self.group.anchor
         if anchor.reducer is None or self.instruction_axes:
             return 1.0
-        return share(anchor, self.group.needed)
+        return live_fraction(anchor, self.group.live_conditions)
 
     def nest(self, config: Config) -> Nest:
         plan, context = self.plan(config), self.context

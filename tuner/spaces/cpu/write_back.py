@@ -9,9 +9,9 @@ from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.program import Buffer, Reorder, ReverseComputeAt
-from tuner.spaces.rewrite.access import unpadded
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
-from tuner.spaces.rewrite.stages import costs_mathematics
+from tuner.spaces.rewrite.stages import is_expensive
 from tuner.workload.expression import Read, Scalar, substitute
 
 
@@ -24,7 +24,7 @@ def write_back(
 ) -> None:
     """Stores the accumulators of a sum, with the epilogue done on them."""
     loops, output, epilogue = TileLoops(plan), group.output, group.epilogue
-    costly = epilogue is not None and costs_mathematics(epilogue.body)
+    costly = epilogue is not None and is_expensive(epilogue.body)
     level = (loops.inner or loops.outer)[-1] if plan.blocked is None else loops.outer[-1]
     below = LoopId.of(accumulators, level)
     order = [*loops.inner, *loops.register]
@@ -43,7 +43,7 @@ def write_back(
     body: Scalar = finished
     if epilogue is not None:
         extents = {tiled.axis.name: tiled.axis.extent for tiled in plan.spatial}
-        plain = unpadded(epilogue.body, shapes, extents)
+        plain = with_explicit_padding(epilogue.body, shapes, extents)
         body = replace_reads(substitute(plain, loops.indices), {group.anchor.name: finished})
     parts.compute(
         output.name,
@@ -66,5 +66,5 @@ def has_vector_chains(group: TileGroup, plan: TilePlan, body: Scalar) -> bool:
     return (
         plan.math_functions == "polynomial"
         and group.output.dtype == "float32"
-        and costs_mathematics(body)
+        and is_expensive(body)
     )

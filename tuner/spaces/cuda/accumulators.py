@@ -22,9 +22,9 @@ from tuner.spaces.program.program import (
     SplitLoop,
     Step,
 )
-from tuner.spaces.rewrite.access import unpadded
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
-from tuner.spaces.rewrite.stages import costs_mathematics
+from tuner.spaces.rewrite.stages import is_expensive
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,
@@ -93,7 +93,7 @@ class AccumulatorNest:
         body: Scalar = finished
         if self.group.epilogue is not None:
             extents = {axis.name: axis.extent for axis in self.group.anchor.axes}
-            plain = unpadded(self.group.epilogue.body, self.shapes, extents)
+            plain = with_explicit_padding(self.group.epilogue.body, self.shapes, extents)
             body = replace_reads(substitute(plain, indices), {self.group.anchor.name: finished})
         place = tuple(indices[axis.name] for axis in self.group.output.axes)
         self.blocks.append(
@@ -152,8 +152,4 @@ def store_width(group: TileGroup) -> int:
     """
     if group.epilogue is None:
         return widest(DTYPE_BYTES[group.output.dtype])
-    return (
-        1
-        if costs_mathematics(group.epilogue.body)
-        else widest(DTYPE_BYTES[group.anchor.accumulator])
-    )
+    return 1 if is_expensive(group.epilogue.body) else widest(DTYPE_BYTES[group.anchor.accumulator])

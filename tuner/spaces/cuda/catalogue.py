@@ -19,14 +19,14 @@ from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_sha
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
-from tuner.spaces.rewrite.parallel_units import Sharing, among_multiprocessors
+from tuner.spaces.rewrite.parallel_units import ParallelUnits, gpu_multiprocessors
 from tuner.target.target import Target
 
 WARPGROUPS = "sm_90"  # the only architecture with instructions of whole warpgroups
 
 
-def _sharing(target: Target, _threads: int) -> Sharing:
-    return among_multiprocessors(target.cores)
+def _parallel_units(target: Target, _threads: int) -> ParallelUnits:
+    return gpu_multiprocessors(target.cores)
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
@@ -82,7 +82,7 @@ def _may_use_tensor_cores(group: TileGroup, context: SpaceContext) -> bool:
 
 CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
     simplify=simplified,
-    sharing=_sharing,
+    parallel_units=_parallel_units,
     joins_tiles=True,
     prepacks=False,
     widens=False,

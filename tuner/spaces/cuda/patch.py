@@ -15,7 +15,7 @@ from tuner.spaces.cuda.tile import CudaTileNest
 from tuner.spaces.cuda.vector_loads import VectorLoad
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import ComputeAt
-from tuner.spaces.rewrite.access import unpadded
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.workload.expression import (
     Binary,
     Const,
@@ -50,7 +50,7 @@ class CudaPatchNest(CudaTileNest):
                     return None
 
         extents = {axis.name: axis.extent for axis in anchor.axes}
-        plain = unpadded(anchor.body, self.shapes, extents)
+        plain = with_explicit_padding(anchor.body, self.shapes, extents)
         return substitute(rewrite(plain, divided), self.indices)
 
     @property

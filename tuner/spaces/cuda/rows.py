@@ -25,10 +25,10 @@ from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, Reorder, Step
 from tuner.spaces.program.tiles import add, at_most, times
-from tuner.spaces.rewrite.access import linear, unpadded
+from tuner.spaces.rewrite.access import linear, with_explicit_padding
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.rewrite.predicates import identity
-from tuner.spaces.rewrite.stages import costs_mathematics, inline_into
+from tuner.spaces.rewrite.stages import inline_into, is_expensive
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.expression import (
     DTYPE_BYTES,
@@ -243,7 +243,7 @@ class CudaRowNest:
             body, lambda node: values.get(node) if isinstance(node, Read) else None
         )
         shapes = {**self.shapes, **{buffer.name: buffer.shape for buffer in self.buffers}}
-        plain = unpadded(redirected, shapes, extents)
+        plain = with_explicit_padding(redirected, shapes, extents)
         element = self.row_indices | {COLUMN: self._column}
         return replace_reads(substitute(plain, element), self.finished)
 
@@ -387,4 +387,4 @@ def _loops(block: Block, axes: list[Axis]) -> tuple[LoopId, ...]:
 def _has_vectors(body: Scalar) -> bool:
     """Whether a body can be computed a vector at a time: it calls and selects nothing."""
     selects = any(isinstance(node, Select) for node in walk(body))
-    return not selects and not costs_mathematics(body)
+    return not selects and not is_expensive(body)

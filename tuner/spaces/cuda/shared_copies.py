@@ -31,7 +31,7 @@ from tuner.spaces.program.program import (
     ThreadAxis,
 )
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.spaces.rewrite.access import Access, Linear, in_bounds, linear
+from tuner.spaces.rewrite.access import Access, Linear, in_bounds_condition, linear
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var
 
@@ -253,11 +253,11 @@ class OperandBox:
         # A read under a condition of the stage may be out of bounds where that fails;
         # the copy does not have the condition.
         extents = {axis: part.axis.extent for axis, part in self._parts.items()}
-        unguarded = in_bounds(read.indices, self.shape, extents) is not None
+        unguarded = in_bounds_condition(read.indices, self.shape, extents) is not None
         if read.pad is None and not overruns and not unguarded:
             return body
         loops = {axis.name: axis.extent for axis in (*self._levels, *self._box)}
-        inside = in_bounds(source, self.shape, loops)
+        inside = in_bounds_condition(source, self.shape, loops)
         return body if inside is None else Select(inside, body, read.pad or Const(0, self.dtype))
 
     def _load_width(self, width: int) -> int:

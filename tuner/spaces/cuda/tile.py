@@ -36,10 +36,10 @@ from tuner.spaces.program.program import (
     Step,
     ThreadAxis,
 )
-from tuner.spaces.rewrite.access import accesses, unpadded
+from tuner.spaces.rewrite.access import accesses, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.predicates import identity
-from tuner.spaces.rewrite.stages import costs_mathematics
+from tuner.spaces.rewrite.stages import is_expensive
 from tuner.target.cuda import WARP
 from tuner.workload.expression import (
     DTYPE_BYTES,
@@ -139,7 +139,7 @@ class CudaTileNest:
     def _by_elements(self, body: Scalar) -> bool:
         """Whether a vector of the body is computed element by element, because that calls
         functions."""
-        return bool(self._lanes) and costs_mathematics(body)
+        return bool(self._lanes) and is_expensive(body)
 
     def _loads(self, body: Scalar) -> dict[Read, VectorLoad]:
         loads = vector_loads(self.name, body, self.spatial, self._lanes[0], self.dtypes)
@@ -220,7 +220,7 @@ class CudaTileNest:
         body: Scalar = finished
         if self.group.epilogue is not None:
             extents = {part.axis.name: part.axis.extent for part in self.plan.spatial}
-            plain = unpadded(self.group.epilogue.body, self.shapes, extents)
+            plain = with_explicit_padding(self.group.epilogue.body, self.shapes, extents)
             body = replace_reads(
                 substitute(plain, self.indices), {self.group.anchor.name: finished}
             )
@@ -271,7 +271,7 @@ class CudaTileNest:
             anchor.body, lambda node: values.get(node) if isinstance(node, Read) else None
         )
         shapes = {**self.shapes, **{copy.buffer.name: copy.buffer.shape for copy in copies}}
-        return substitute(unpadded(redirected, shapes, anchor.extents), self.indices)
+        return substitute(with_explicit_padding(redirected, shapes, anchor.extents), self.indices)
 
     def _block(
         self,

@@ -42,7 +42,7 @@ from tuner.spaces.program.program import (
     ThreadAxis,
 )
 from tuner.spaces.program.tiles import add, times
-from tuner.spaces.rewrite.access import Access, unpadded
+from tuner.spaces.rewrite.access import Access, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.expression import (
     Axis,
@@ -278,7 +278,9 @@ class CudaWarpgroupNest(AccumulatorNest):
         blocks = self.plan.row_blocks if side == "left" else self.plan.column_blocks
         moving = [*(part.outer for part in self.plan.others), blocks]
         levels = [axis for axis in self.grid if axis in moving] + self.outer
-        body = substitute(unpadded(read, self.shapes, self.group.anchor.extents), indices)
+        body = substitute(
+            with_explicit_padding(read, self.shapes, self.group.anchor.extents), indices
+        )
         depth = self.plan.depth
         if depth.axis.extent % DEPTH:
             # Pieces lie within the reduction or beyond it as a whole.

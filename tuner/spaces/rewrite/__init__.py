@@ -1,2 +1,4 @@
-"""Analysis and rewriting of expressions before they are scheduled: access maps,
-liveness, fusion groups, other algorithms."""
+"""Analysis and rewriting of expressions before they are scheduled.
+
+Access maps, liveness, dead-code elimination, fusion groups, and other algorithms.
+"""

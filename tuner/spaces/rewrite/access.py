@@ -74,36 +74,36 @@ def _binary_bounds(op: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int
             return None
 
 
-def in_bounds(
+def in_bounds_condition(
     indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapping[str, int]
 ) -> Scalar | None:
     """The condition under which all indices are inside the shape, None where that always holds."""
     condition: Scalar | None = None
     for index, extent in zip(indices, shape, strict=True):
-        found = bounds(index, extents)
+        interval = bounds(index, extents)
         tests = []
-        if found is None or found[0] < 0:
+        if interval is None or interval[0] < 0:
             tests.append(Binary("ge", index, Const(0, "int64")))
-        if found is None or found[1] >= extent:
+        if interval is None or interval[1] >= extent:
             tests.append(Binary("lt", index, Const(extent, "int64")))
         for test in tests:
             condition = test if condition is None else Binary("and", condition, test)
     return condition
 
 
-def unpadded(
+def with_explicit_padding(
     node: Scalar, shapes: Mapping[str, tuple[int, ...]], extents: Mapping[str, int]
 ) -> Scalar:
     """The tree with padded reads made explicit: a selection where a read may leave its
     tensor, a plain read where it cannot."""
 
-    def change(found: Scalar) -> Scalar | None:
-        if not (isinstance(found, Read) and found.pad is not None):
+    def change(node: Scalar) -> Scalar | None:
+        if not (isinstance(node, Read) and node.pad is not None):
             return None
-        indices = tuple(rewrite(index, change) for index in found.indices)
-        inside = in_bounds(indices, shapes[found.tensor], extents)
-        plain = Read(found.tensor, indices)
-        return plain if inside is None else Select(inside, plain, found.pad)
+        indices = tuple(rewrite(index, change) for index in node.indices)
+        inside = in_bounds_condition(indices, shapes[node.tensor], extents)
+        plain = Read(node.tensor, indices)
+        return plain if inside is None else Select(inside, plain, node.pad)
 
     return rewrite(node, change)
 
@@ -197,34 +197,36 @@ def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Acces
 
 def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Access:
     axes = frozenset(
-        found.name for index in read.indices for found in walk(index) if isinstance(found, Var)
+        part.name for index in read.indices for part in walk(index) if isinstance(part, Var)
     )
-    gathered = any(isinstance(found, Read) for index in read.indices for found in walk(index))
-    walked = _walked(read.indices, shape)
+    gathered = any(isinstance(part, Read) for index in read.indices for part in walk(index))
+    walked = _merged_dimensions(read.indices, shape)
     strides: dict[str, int] = {}
     step = 1
     for form, extent in reversed(walked):
         for name, value in form.coefficients.items() if form is not None else ():
             strides[name] = strides.get(name, 0) + value * step
         step *= extent
-    padded = read.pad is not None and in_bounds(read.indices, shape, extents) is not None
+    padded = read.pad is not None and in_bounds_condition(read.indices, shape, extents) is not None
     return Access(
         read, axes, None if any(form is None for form, _ in walked) else strides, padded, gathered
     )
 
 
-def _walked(indices: Sequence[Scalar], shape: Sequence[int]) -> list[tuple[Linear | None, int]]:
+def _merged_dimensions(
+    indices: Sequence[Scalar], shape: Sequence[int]
+) -> list[tuple[Linear | None, int]]:
     """Each dimension's index and extent; two that a quotient and its remainder walk are one."""
-    found: list[tuple[Linear | None, int]] = []
+    dimensions: list[tuple[Linear | None, int]] = []
     before: Scalar | None = None
     for index, extent in zip(indices, shape, strict=True):
         match before, index:
             case Binary(op="floordiv", lhs=whole, rhs=Const(value=by)), Binary(
                 op="floormod", lhs=same, rhs=Const(value=also)
             ) if whole == same and by == also == extent:
-                _, blocks = found.pop()
-                found.append((linear(whole), blocks * extent))
+                _, blocks = dimensions.pop()
+                dimensions.append((linear(whole), blocks * extent))
             case _:
-                found.append((linear(index), extent))
+                dimensions.append((linear(index), extent))
         before = index
-    return found
+    return dimensions

@@ -1,5 +1,8 @@
-"""The ways to compute a workload: its stages as they stand, reductions in parts, and
-what fast numerics lets them become."""
+"""The algorithms for a workload.
+
+They are its stages as written, split reductions, and what fast numerics allows:
+Winograd's convolution and bf16x3 products.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,29 @@ from dataclasses import dataclass, replace
 
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer, Program
+from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, bf16x3
-from tuner.spaces.rewrite.dead_code import trimmed
-from tuner.spaces.rewrite.groups import Group, groups, shapes_of
-from tuner.spaces.rewrite.liveness import needed_flops
-from tuner.spaces.rewrite.parallel_units import ONE_THREAD, Sharing
-from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.dead_code import without_dead_code
+from tuner.spaces.rewrite.groups import Group, groups
+from tuner.spaces.rewrite.liveness import live_flops
+from tuner.spaces.rewrite.parallel_units import ONE_THREAD, ParallelUnits
 from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
-from tuner.spaces.rewrite.winograd import SAVING, winograd
+from tuner.spaces.rewrite.winograd import MULTIPLICATION_SAVING, winograd
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
-ALONE_SUFFIX = "alone"  # of the names of the stages that one thread does where several could
-BF16X3 = frozenset(
-    {"amx-bf16", "sm_80", "sm_90"}
-)  # with one of them three products of bfloat16 are faster than one of float32
+SERIAL_SUFFIX = "alone"  # of names of stages that one thread computes though there are more
+# With one of these features three products of bfloat16 are faster than one of float32.
+BF16X3_FEATURES = frozenset({"amx-bf16", "sm_80", "sm_90"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """One way to compute the workload: its stages as they stand, inlined, or rewritten ones."""
+    """One way to compute the workload: its own stages, inlined, or rewritten ones."""
 
     stated: Expression  # with the inputs and outputs as callers have them
     expression: Expression
@@ -43,8 +45,10 @@ class Algorithm:
 
     @property
     def exact(self) -> frozenset[str]:
-        """Tensors that lie in memory in their own dtypes: the inputs, and of a
-        rewritten one the stages."""
+        """Tensors that lie in memory in their declared dtypes.
+
+        Those are the inputs and, of a rewritten algorithm, the stages.
+        """
         inputs = frozenset(tensor.name for tensor in self.expression.inputs)
         return (
             inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
@@ -53,9 +57,11 @@ class Algorithm:
     def program(
         self, nests: Sequence[Nest], constants: tuple[str, ...] = (), *, exact: bool = False
     ) -> Program:
-        """The program of one nest for each group, in the groups' order. `constants`:
-        inputs known ahead; `exact`: what lies between groups is kept in its dtype's own
-        bits, where the compiler would widen it."""
+        """The program of one nest for each group, in the groups' order.
+
+        `constants` are the inputs declared constant. `exact` keeps buffers between
+        groups in the bits of their dtypes where the compiler would widen them.
+        """
         outputs = set(self.expression.outputs)
         written = [
             replace(self.stated.tensor(name), name=written)
@@ -75,9 +81,9 @@ class Algorithm:
             inputs=self.stated.inputs,
             outputs=tuple(written),
             views={
-                one.name: self.shapes[one.name]
-                for one in (*self.stated.inputs, *written)
-                if self.shapes[one.name] != one.shape
+                tensor.name: self.shapes[tensor.name]
+                for tensor in (*self.stated.inputs, *written)
+                if self.shapes[tensor.name] != tensor.shape
             },
             buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
             blocks=tuple(
@@ -95,58 +101,69 @@ def algorithms(
     numerics: str,
     prepared: Callable[[Expression], Expression],
     *,
-    joined: bool,
+    joins_tiles: bool,
     isa: Collection[str] = (),
-    sharing: Sharing = ONE_THREAD,
+    units: ParallelUnits = ONE_THREAD,
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
-    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are
-    numbered along one axis; `isa`: what the target has beside plain arithmetic;
-    `sharing`: who shares loops and long reductions.
+    `prepared` simplifies an expression for the target. `joins_tiles` numbers the tiles
+    of Winograd's algorithm along one axis. `isa` holds the features of the target,
+    `units` the threads or multiprocessors that share the loops.
     """
     whole = prepared(plain)
-    stated = [(whole, sharing.units)]
-    if (parts := rfactored(whole, sharing)) is not None:
-        stated.append((inlined(parts), sharing.units))
-    if sum(map(cost, whole.stages)) <= sharing.alone:
-        stated.append((renamed(whole, ALONE_SUFFIX), 1))
+    stated = [(whole, units.count)]
+    if (parts := rfactored(whole, units)) is not None:
+        stated.append((inlined(parts), units.count))
+    if sum(map(cost, whole.stages)) <= units.max_serial_operations:
+        stated.append((renamed(whole, SERIAL_SUFFIX), 1))
     others: list[Expression | None] = []
     if numerics == "fast":
-        others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
+        others = [
+            winograd(plain, joins_tiles=joins_tiles),
+            None if BF16X3_FEATURES.isdisjoint(isa) else bf16x3(plain),
+        ]
     rewritten = (
-        _algorithm(plain, prepared(other), sharing.units, rewritten=True)
+        _algorithm(plain, prepared(other), units.count, rewritten=True)
         for other in others
         if other is not None
     )
-    return (*(_algorithm(plain, one, count, rewritten=False) for one, count in stated), *rewritten)
+    return (
+        *(_algorithm(plain, variant, count, rewritten=False) for variant, count in stated),
+        *rewritten,
+    )
 
 
-def places(computed: Iterable[Algorithm]) -> list[list[int]]:
-    """Where each algorithm stands in a sequence of them, in the order in which they come first."""
-    found: dict[Expression, list[int]] = {}
+def indices_by_expression(computed: Iterable[Algorithm]) -> list[list[int]]:
+    """Positions in the sequence of each distinct expression, in order of appearance."""
+    positions: dict[Expression, list[int]] = {}
     for place, algorithm in enumerate(computed):
-        found.setdefault(algorithm.expression, []).append(place)
-    return list(found.values())
+        positions.setdefault(algorithm.expression, []).append(place)
+    return list(positions.values())
 
 
 def simplified(expression: Expression) -> Expression:
-    """The expression as every target begins with it: nothing computed that nobody
-    needs, or twice, and maps inlined."""
-    return inlined(hoisted(trimmed(expression)))
+    """The expression as every target starts from it.
+
+    Dead code is eliminated, invariant reductions are hoisted, and maps are inlined.
+    """
+    return inlined(hoisted(without_dead_code(expression)))
 
 
 def fewest_flops(workload: Workload, target: Target | None = None) -> int:
-    """Operations of the workload by the algorithm that needs least time, as many as are
-    done in that time without its instructions: what a time is judged by."""
+    """Operations by which the time of a kernel is judged.
+
+    Those are the operations of the fastest algorithm. Where it uses faster
+    instructions, they are the operations that plain instructions do in the same time.
+    """
     least = least_flops(workload)
-    least = min(least, needed_flops(phased(simplified(workload.expression))))
+    least = min(least, live_flops(polyphase.decompose(simplified(workload.expression))))
     if workload.numerics != "fast":
         return least
-    saving = SAVING if winograd(workload.expression) is not None else 1.0
+    saving = MULTIPLICATION_SAVING if winograd(workload.expression) is not None else 1.0
     if (
         target is not None
-        and not BF16X3.isdisjoint(target.isa)
+        and not BF16X3_FEATURES.isdisjoint(target.isa)
         and bf16x3(workload.expression) is not None
     ):
         saving = max(saving, relative_rate("bfloat16", target) / PRODUCTS)
@@ -157,7 +174,7 @@ def _algorithm(stated: Expression, whole: Expression, units: int, *, rewritten: 
     return Algorithm(
         stated=stated,
         expression=whole,
-        shapes=shapes_of(whole),
+        shapes=whole.shapes,
         dtypes={name: tensor.dtype for name, tensor in whole.tensors.items()},
         groups=groups(whole),
         rewritten=rewritten,

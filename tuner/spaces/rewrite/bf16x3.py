@@ -1,13 +1,14 @@
-"""Sums of products of float32 on units for bfloat16: each factor as two such numbers,
-three products where there was one.
+"""Sums of products of float32 as three sums of products of bfloat16 (bf16x3).
 
 Henry, Tang & Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
-Higher-Precision Computations" (2019): a number is about h + l, the bfloat16 nearest to
-it and the one nearest to the rest. Of the four products of two such pairs that of the
-two rests is left out. The others are exact in float32, and summed in it. A rest is at
-most 2^-8 of its number, of which 2^-17 is lost when it is rounded; so is 2^-16 of a
-product with what is left out, 2^-15 of each term's size in all, of numbers whose rests
-are not subnormal. It is for `numerics=fast`.
+Higher-Precision Computations" (2019): a number is split into h + l, where h is the
+nearest bfloat16 and l the bfloat16 nearest to the residual. Of the four products of two
+such pairs that of the two residuals is left out. The others are exact in float32, in
+which they are summed.
+
+A residual is at most 2^-8 of its number. Rounding it loses 2^-17 of the number, and the
+product that is left out is 2^-16 of a term. Together that is 2^-15 of each term, for
+numbers whose residuals are not subnormal. The algorithm is for `numerics=fast`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.spaces.program.tiles import constant
-from tuner.spaces.rewrite.stages import renamed, unused
+from tuner.spaces.rewrite.stages import fresh_name, renamed
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -31,33 +32,34 @@ from tuner.workload.expression import (
 )
 
 PRODUCTS = 3  # in place of one
-RESTS = (
-    1,
-    2,
-)  # the product that takes the left factor's rest, and the one that takes the right one's
-SUFFIX = "split"  # of the names of rewritten stages; their knobs are others than those of the sum
+# Number of the product that takes the left factor's residual, and the right factor's.
+RESIDUALS = (1, 2)
+SUFFIX = "split"  # of names of rewritten stages, whose knobs differ from the original's
 
 
 def bf16x3(expression: Expression) -> Expression | None:
-    """The expression with the sums of products that use both factors several times
-    rewritten, stages under new names; None where there are none."""
+    """The expression with sums of products of bfloat16, its stages under new names.
+
+    Rewritten are the sums that use each element of both factors several times. None
+    where there are none.
+    """
     tensors = expression.tensors
     stages: list[Stage] = []
     for stage in expression.stages:
-        found = _factors(stage)
-        which = Axis(name=unused("t", stage.extents), extent=PRODUCTS)
+        factors = _factors(stage)
+        which = Axis(name=fresh_name("t", stage.extents), extent=PRODUCTS)
         parts = []
-        for read, rest in zip(found, RESTS, strict=False):
+        for read, rest in zip(factors, RESIDUALS, strict=False):
             order = _order(read, stage)
             made = _parts(
-                tensors[read.tensor], unused(f"{stage.name}{read.tensor}", tensors), rest, order
+                tensors[read.tensor], fresh_name(f"{stage.name}{read.tensor}", tensors), rest, order
             )
             tensors[made.name] = made.tensor
             stages.append(made)
             pad = None if read.pad is None else replace(read.pad, dtype=made.dtype)
             indices = (Var(which.name), *(read.indices[dimension] for dimension in order))
             parts.append(Cast("float32", Read(made.name, indices, pad)))
-        if found:
+        if factors:
             stage = replace(
                 stage, reduce_axes=(which, *stage.reduce_axes), body=Binary("mul", *parts)
             )
@@ -70,23 +72,25 @@ def bf16x3(expression: Expression) -> Expression | None:
 
 
 def part_axis(stage: Stage) -> str | None:
-    """The axis of a rewritten stage that goes over the products of parts; None where
-    the stage was not rewritten."""
+    """The axis of a rewritten stage over its three products; None of other stages."""
     match stage.body:
         case Binary(
             op="mul",
-            lhs=Cast(arg=Read(indices=(Var(name=one), *_))),
-            rhs=Cast(arg=Read(indices=(Var(name=other), *_))),
+            lhs=Cast(arg=Read(indices=(Var(name=left), *_))),
+            rhs=Cast(arg=Read(indices=(Var(name=right), *_))),
         ):
             extents = {axis.name: axis.extent for axis in stage.reduce_axes}
-            return one if one == other and extents.get(one) == PRODUCTS else None
+            return left if left == right and extents.get(left) == PRODUCTS else None
         case _:
             return None
 
 
 def _factors(stage: Stage) -> tuple[Read, ...]:
-    """The two factors of a sum of products of float32, each for several sums and zero
-    outside its tensor; none where it is no such sum."""
+    """The two factors of a stage to rewrite; empty for other stages.
+
+    The stage is a sum of products of float32. Each factor is used by several sums and
+    is zero outside its tensor.
+    """
     match stage:
         case Stage(
             reducer="sum",
@@ -94,8 +98,8 @@ def _factors(stage: Stage) -> tuple[Read, ...]:
             accumulator="float32",
             body=Binary(op="mul", lhs=Read() as left, rhs=Read() as right),
         ) if left != right and all(
-            _is_reused(one, stage) and (one.pad is None or one.pad.value == 0)
-            for one in (left, right)
+            _is_reused(factor, stage) and (factor.pad is None or factor.pad.value == 0)
+            for factor in (left, right)
         ):
             return left, right
     return ()
@@ -107,9 +111,11 @@ def _is_reused(read: Read, stage: Stage) -> bool:
 
 
 def _order(read: Read, stage: Stage) -> tuple[int, ...]:
-    """The factor's dimensions as its parts have them: they are written anew anyway, so
-    where neighbours in the output share it, neighbours in memory are what is summed, as
-    units take it."""
+    """Order of a factor's dimensions in its parts.
+
+    Where adjacent outputs share the factor, a summed dimension becomes the innermost,
+    as matrix units read it. The parts are new tensors, so reordering costs nothing.
+    """
     natural = tuple(range(len(read.indices)))
     summed = [
         place
@@ -125,8 +131,10 @@ def _order(read: Read, stage: Stage) -> tuple[int, ...]:
 
 
 def _parts(tensor: Tensor, name: str, rest: int, order: tuple[int, ...]) -> Stage:
-    """What each of the products takes of a tensor: one of them the rest, the others the
-    bfloat16 nearest to it."""
+    """The operands of the three products that come from one factor.
+
+    One product takes the residual, the others the nearest bfloat16.
+    """
     axes = tuple(
         Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(tensor.shape)
     )

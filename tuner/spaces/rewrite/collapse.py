@@ -1,9 +1,8 @@
-"""Axes that every access walks one right after the other become one: 7 by 7 points are
-49 in a row, which vectors divide better.
+"""Collapsing of axes: those that every access walks contiguously become one.
 
-The dimensions that they walk are joined too, as MLIR's linalg collapses dimensions.
-Data stay where they are: of its inputs and outputs a program says in which shapes its
-blocks address them.
+7 by 7 points become 49 in a row, which vectors divide better. The dimensions that they
+walk are joined too, as MLIR's linalg collapses dimensions. No data moves: a program
+states the shapes in which its blocks address inputs and outputs.
 """
 
 from __future__ import annotations
@@ -35,26 +34,27 @@ Dimension = tuple[str, int]  # a tensor, and the first of two of its dimensions
 class _Access:
     stage: str
     tensor: str
-    axes: tuple[
-        str | None, ...
-        # of each dimension the axis that walks it from end to end and meets nothing else,
-        # if one does
-    ]
+    # for each dimension the axis that walks it from end to end and nothing else; else None
+    axes: tuple[str | None, ...]
 
-    def pair(self, at: int) -> Pair | None:
-        first, second = self.axes[at : at + 2]
+    def pair(self, dimension: int) -> Pair | None:
+        first, second = self.axes[dimension : dimension + 2]
         return None if first is None or second is None else (self.stage, first, second)
 
     def allows(self, pair: Pair, dimensions: set[Dimension]) -> bool:
-        """Whether the pair walks dimensions that can be joined here, or none."""
-        first = {at for at, axis in enumerate(self.axes) if axis == pair[1]}
-        second = {at - 1 for at, axis in enumerate(self.axes) if axis == pair[2]}
-        return first == second and all((self.tensor, at) in dimensions for at in first)
+        """Whether the pair walks joinable dimensions of this tensor, or none of them."""
+        first = {dimension for dimension, axis in enumerate(self.axes) if axis == pair[1]}
+        second = {dimension - 1 for dimension, axis in enumerate(self.axes) if axis == pair[2]}
+        return first == second and all(
+            (self.tensor, dimension) in dimensions for dimension in first
+        )
 
 
 def collapsed(expression: Expression) -> Expression:
-    """The expression with all axes and dimensions joined that can be; its tensors keep
-    their names and their elements' order."""
+    """The expression with axes and dimensions joined wherever possible.
+
+    Tensors keep their names and the order of their elements.
+    """
     shapes = {name: tensor.shape for name, tensor in expression.tensors.items()}
     pairs, dimensions = _joined(expression, shapes)
     if not pairs:
@@ -69,34 +69,47 @@ def collapsed(expression: Expression) -> Expression:
 def _joined(
     expression: Expression, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[set[Pair], set[Dimension]]:
-    """The most pairs and dimensions that agree: every access to a dimension is by a
-    pair, every pair walks dimensions alone."""
-    found = [access for stage in expression.stages for access in _accesses(stage, shapes)]
-    places = [(access, at) for access in found for at in range(len(access.axes) - 1)]
-    pairs = {pair for access, at in places if (pair := access.pair(at)) is not None}
-    dimensions = {(access.tensor, at) for access, at in places}
-    while True:  # ends: every turn leaves fewer
+    """The largest consistent sets of axis pairs and of dimensions to join.
+
+    Every access to such a dimension is by a pair, and every pair walks only such
+    dimensions.
+    """
+    all_accesses = [access for stage in expression.stages for access in _accesses(stage, shapes)]
+    places = [
+        (access, dimension) for access in all_accesses for dimension in range(len(access.axes) - 1)
+    ]
+    pairs = {pair for access, dimension in places if (pair := access.pair(dimension)) is not None}
+    dimensions = {(access.tensor, dimension) for access, dimension in places}
+    while True:  # ends, because every iteration removes some
         left = {
             pair
             for pair in pairs
-            if all(one.allows(pair, dimensions) for one in found if one.stage == pair[0])
+            if all(
+                access.allows(pair, dimensions)
+                for access in all_accesses
+                if access.stage == pair[0]
+            )
         }
-        apart = {(access.tensor, at) for access, at in places if access.pair(at) not in left}
+        apart = {
+            (access.tensor, dimension)
+            for access, dimension in places
+            if access.pair(dimension) not in left
+        }
         if left == pairs and not apart & dimensions:
             return pairs, dimensions
         pairs, dimensions = left, dimensions - apart
 
 
 def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Access]:
-    """What the stage reads, and what it writes."""
+    """The accesses of a stage: what it writes and what it reads."""
     extents = stage.extents
 
     def loose(node: Scalar) -> Iterator[str]:
-        """Axes that do more than walk a dimension."""
+        """Axes that are used otherwise than to walk a dimension."""
         if isinstance(node, Read):
             for index, extent in zip(node.indices, shapes[node.tensor], strict=True):
-                if _walking(index, extent, extents) is None:
-                    yield from (found.name for found in walk(index) if isinstance(found, Var))
+                if _walked_axis(index, extent, extents) is None:
+                    yield from (part.name for part in walk(index) if isinstance(part, Var))
         elif isinstance(node, Var):
             yield node.name
         else:
@@ -108,7 +121,8 @@ def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Acce
     made = []
     for read in dict.fromkeys((written, *reads(stage.body))):
         axes = [
-            _walking(*one, extents) for one in zip(read.indices, shapes[read.tensor], strict=True)
+            _walked_axis(*walked, extents)
+            for walked in zip(read.indices, shapes[read.tensor], strict=True)
         ]
         made.append(
             _Access(
@@ -118,8 +132,8 @@ def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Acce
     return made
 
 
-def _walking(index: Scalar, extent: int, extents: Mapping[str, int]) -> str | None:
-    """The axis that an index of a dimension of this extent equals, with the same extent."""
+def _walked_axis(index: Scalar, extent: int, extents: Mapping[str, int]) -> str | None:
+    """The axis that an index equals, if it has the extent of the dimension."""
     form = linear(index)
     if form is None or form.constant:
         return None
@@ -135,7 +149,9 @@ def _walking(index: Scalar, extent: int, extents: Mapping[str, int]) -> str | No
 
 def _tensor(tensor: Tensor, dimensions: set[Dimension]) -> Tensor:
     runs = _runs(tensor.name, len(tensor.shape), dimensions)
-    return replace(tensor, shape=tuple(prod(tensor.shape[at] for at in run) for run in runs))
+    return replace(
+        tensor, shape=tuple(prod(tensor.shape[dimension] for dimension in run) for run in runs)
+    )
 
 
 def _stage(
@@ -153,7 +169,7 @@ def _stage(
             members.append(following[members[-1]])
         name = "".join(members)
         while len(members) > 1 and (
-            name in extents or any(name == one.name for one in made.values())
+            name in extents or any(name == axis.name for axis in made.values())
         ):
             name += "x"
         made[head] = Axis(name=name, extent=prod(extents[member] for member in members))
@@ -164,7 +180,7 @@ def _stage(
         indices = []
         for first, *others in _runs(node.tensor, len(node.indices), dimensions):
             walking = (
-                _walking(node.indices[first], shapes[node.tensor][first], extents)
+                _walked_axis(node.indices[first], shapes[node.tensor][first], extents)
                 if others
                 else None
             )
@@ -182,11 +198,11 @@ def _stage(
 
 
 def _runs(tensor: str, count: int, dimensions: set[Dimension]) -> list[list[int]]:
-    """A tensor's dimensions, those that are joined in one run."""
+    """A tensor's dimensions in runs; those of a run are joined."""
     runs: list[list[int]] = []
-    for at in range(count):
-        if (tensor, at - 1) in dimensions:
-            runs[-1].append(at)
+    for dimension in range(count):
+        if (tensor, dimension - 1) in dimensions:
+            runs[-1].append(dimension)
         else:
-            runs.append([at])
+            runs.append([dimension])
     return runs

@@ -1,6 +1,6 @@
-"""Arithmetic of constants, done ahead of any call in the dtype that the kernel would do it in.
+"""Constant folding, in the dtype in which the kernel would compute.
 
-The compiler folds most of it too, but calls no mathematical function for that.
+The compiler folds most constants too, but evaluates no mathematical functions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ _WIDE: Mapping[DType, Callable[[Any], Any]] = {"float32": np.float32, "float64":
 _KEPT: Mapping[DType, Callable[[Any], Any]] = {**_WIDE, "float16": np.float16}
 
 
-def evaluated(node: Scalar) -> Scalar:
-    """The constant that a function of floating-point constants is, what is chosen by a
-    comparison of such, and one of two that are the same; the node itself where it is
-    nothing of the kind, or no finite number."""
+def fold_constant(node: Scalar) -> Scalar:
+    """The node with its root folded, or the node itself.
+
+    Folded are functions of floating-point constants with a finite value, selections by
+    a comparison of constants, selections between equal values, and max or min of what
+    it already contains.
+    """
     match node:
         case Select(
             cond=Binary(op=op, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)),
@@ -60,37 +63,43 @@ def evaluated(node: Scalar) -> Scalar:
             return lhs
     try:
         with np.errstate(all="ignore"):
-            found = _value(node)
+            folded = _value(node)
     except (ValueError, OverflowError):  # a logarithm of nothing
         return node
-    return node if found is None or not math.isfinite(found.value) else found
+    return node if folded is None or not math.isfinite(folded.value) else folded
 
 
-def lifted(node: Scalar) -> Scalar:
-    """The tree with what is done to a choice between something and a constant done to
-    either: of the constant it is done here."""
+def fold_through_selects(node: Scalar) -> Scalar:
+    """The tree with operations on `Select(c, x, constant)` moved into its branches.
 
-    def lift(found: Scalar) -> Scalar:
-        inner = rewrite(found, lambda one: None if one is found else lift(one))
+    In the constant's branch they are folded.
+    """
+
+    def lift(part: Scalar) -> Scalar:
+        inner = rewrite(part, lambda child: None if child is part else lift(child))
         match inner:
             case Unary(op=op, arg=Select(cond=cond, then=then, other=Const() as other)):
-                return Select(cond, evaluated(Unary(op, then)), evaluated(Unary(op, other)))
+                return Select(cond, fold_constant(Unary(op, then)), fold_constant(Unary(op, other)))
             case Cast(dtype=dtype, arg=Select(cond=cond, then=then, other=Const() as other)):
-                return Select(cond, evaluated(Cast(dtype, then)), evaluated(Cast(dtype, other)))
+                return Select(
+                    cond, fold_constant(Cast(dtype, then)), fold_constant(Cast(dtype, other))
+                )
             case Binary(
                 op=op, lhs=Select(cond=cond, then=then, other=Const() as other), rhs=Const() as rhs
             ) if op in _ARITHMETIC:
                 return Select(
-                    cond, evaluated(Binary(op, then, rhs)), evaluated(Binary(op, other, rhs))
+                    cond,
+                    fold_constant(Binary(op, then, rhs)),
+                    fold_constant(Binary(op, other, rhs)),
                 )
             case _:
-                return evaluated(inner)
+                return fold_constant(inner)
 
     return lift(node)
 
 
 def _operands(op: BinaryOp, node: Scalar) -> tuple[Scalar, ...]:
-    """What a chain of one operation combines."""
+    """The operands of a chain of one operation."""
     match node:
         case Binary(op=other, lhs=lhs, rhs=rhs) if other == op:
             return (*_operands(op, lhs), *_operands(op, rhs))

@@ -1,11 +1,13 @@
-"""What nobody reads is not computed, nor are terms that change nothing: boxes of points
-that count, found by their indices' ends.
+"""Dead-code elimination and bounds inference on boxes of points.
 
-Of a tensor read in part only that part is made. A window that lies outside of its
-tensor but for a corner, as a dilated convolution's does on a small image, is reduced
-over that corner. Where most points of a reduction see nothing but padding and are all
-the same, it is done for the others and once for these; so are terms of which most are
-the same along an axis.
+- An intermediate is computed only in the box in which it is read.
+- A reduction runs over the box of terms that can change it. A dilated convolution's
+  window on a small image may lie outside the tensor except for a corner.
+- Where most points of a reduction read padding only, their common value is computed
+  once, and the reduction runs for the other points.
+- Where most terms along an axis are equal, they are computed once.
+
+Boxes follow from the ranges of indices.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ from dataclasses import replace
 from math import gcd, prod
 
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import bounds, in_bounds, linear
-from tuner.spaces.rewrite.constant_folding import evaluated
-from tuner.spaces.rewrite.groups import shapes_of
+from tuner.spaces.rewrite.access import bounds, in_bounds_condition, linear
+from tuner.spaces.rewrite.constant_folding import fold_constant
 from tuner.spaces.rewrite.predicates import identity
-from tuner.spaces.rewrite.stages import cost, unused
+from tuner.spaces.rewrite.stages import cost, fresh_name
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -43,43 +44,46 @@ from tuner.workload.expression import (
 Span = tuple[int, int]  # of one axis or dimension, both ends included
 Shapes = Mapping[str, tuple[int, ...]]
 
-# operations: as many take about as long as a choice among hundreds of points and two
-# more loops
-SPARED = 2048
+# A rewriting must save as many operations: a selection among hundreds of points and two
+# more loops take about as long.
+MIN_SAVED_OPERATIONS = 2048
 _IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
 
 
-def trimmed(expression: Expression) -> Expression:
-    """The expression with each intermediate cut to the box that is read of it, each
-    reduction to the box of terms that count, and of a reduction's points that are the
-    same for seeing padding alone one computed.
+def without_dead_code(expression: Expression) -> Expression:
+    """The expression without points and terms that do not affect its outputs.
 
-    In a sum a factor of zero is taken to make a term zero, so that an infinity it would
-    meet makes no NaN. Inputs and outputs keep their shapes; an intermediate of which
-    nothing is read is left out.
+    Each intermediate is cut to the box that is read, each reduction to the box of terms
+    that can change it, and values that only depend on padding are computed once.
+    Intermediates that are not read are dropped. Inputs and outputs keep their shapes.
+
+    A term of a sum with a factor of zero counts as zero, even if another factor is
+    infinite or NaN.
     """
-    shapes = shapes_of(expression)
-    taken = set(shapes)
-    kept: list[Stage] = []  # readers before what they read: what a reduction leaves out is not read
+    shapes = expression.shapes
+    reserved = set(shapes)
+    kept: list[Stage] = []  # readers before what they read, so that cut terms read nothing
     for stage in reversed(expression.stages):
         if stage.name not in expression.outputs:
             box = _read_box(stage, kept)
             if box is None:
                 continue
-            kept = [_shifted(reader, stage.name, box) for reader in kept]
-            stage = _cut(
+            kept = [_reading_box(reader, stage.name, box) for reader in kept]
+            stage = _restricted(
                 stage, {axis.name: span for axis, span in zip(stage.axes, box, strict=True)}
             )
-        parts = _parts(_counting(stage, shapes), shapes, taken)
-        taken |= {part.name for part in parts}
+        parts = _split_at_border(_without_idle_terms(stage, shapes), shapes, reserved)
+        reserved |= {part.name for part in parts}
         kept += [replace(part, body=_folded(part, shapes)) for part in parts]
     return replace(expression, stages=tuple(reversed(kept)))
 
 
-def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] | None:
-    """Of a map that is one constant at most of its points, because a read is outside of
-    its tensor there: comparisons of its axes that hold at all others, and the constant.
-    None of other stages."""
+def constant_border(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] | None:
+    """The border of a map that is one constant at most points.
+
+    There a read lies outside its tensor. The result is the comparisons of axes that
+    hold at all other points, and the constant. None for other stages.
+    """
     for read in dict.fromkeys(reads(stage.body)) if stage.reducer is None else ():
         value = (
             _folded(replace(stage, body=_with_pad(stage.body, read)), shapes)
@@ -89,13 +93,13 @@ def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] |
         if any(isinstance(node, Var | Read) for node in walk(value)):
             continue
         ends = [
-            _reach(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1)
+            _span_inside(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1)
             for axis in stage.axes
         ]
         seeing = prod(high - low + 1 for low, high in ends)
         if (
             2 * seeing > stage.points
-            or cost(stage) * (stage.points - seeing) < SPARED * stage.points
+            or cost(stage) * (stage.points - seeing) < MIN_SAVED_OPERATIONS * stage.points
         ):
             continue
         lows = [
@@ -113,28 +117,29 @@ def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] |
 
 
 def _read_box(stage: Stage, readers: Iterable[Stage]) -> list[Span] | None:
-    """What is read of a stage, by dimension; None for nothing."""
-    found = [
+    """The box of a stage that its readers read, by dimension; None if they read nothing."""
+    boxes = [
         spans
         for reader in readers
         for read in reads(reader.body)
         if read.tensor == stage.name
-        and (spans := _inside(read, stage.tensor.shape, reader.extents)) is not None
+        and (spans := _spans_inside(read, stage.tensor.shape, reader.extents)) is not None
     ]
-    ends = [zip(*spans, strict=True) for spans in zip(*found, strict=True)]
+    ends = [zip(*spans, strict=True) for spans in zip(*boxes, strict=True)]
     return [(min(lows), max(highs)) for lows, highs in ends] or None
 
 
-def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> list[Span] | None:
-    """Where in its tensor a read can be, by dimension; None where it never is."""
+def _spans_inside(
+    read: Read, shape: Sequence[int], extents: Mapping[str, int]
+) -> list[Span] | None:
+    """The box of its tensor that a read may touch, by dimension; None if it touches none."""
     spans = []
     for index, extent in zip(read.indices, shape, strict=True):
         low, high = bounds(index, extents) or (0, extent - 1)
         low, high = max(low, 0), min(high, extent - 1)
         form = linear(index)
-        if form is not None and (
-            step := gcd(*form.coefficients.values())
-        ):  # in steps, which may leap over a tensor
+        # Steps of more than one may leap over a small tensor.
+        if form is not None and (step := gcd(*form.coefficients.values())):
             low, high = low + (form.constant - low) % step, high - (high - form.constant) % step
         if low > high:
             return None
@@ -142,9 +147,11 @@ def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> lis
     return spans
 
 
-def _shifted(reader: Stage, tensor: str, box: Sequence[Span]) -> Stage:
-    """The reader of a tensor of which a box is left. What is outside of the tensor is
-    outside of the box."""
+def _reading_box(reader: Stage, tensor: str, box: Sequence[Span]) -> Stage:
+    """The reader of a tensor after that was cut to a box.
+
+    Padded reads outside the tensor are outside the box too.
+    """
 
     def change(node: Scalar) -> Scalar | None:
         if not (isinstance(node, Read) and node.tensor == tensor):
@@ -153,21 +160,21 @@ def _shifted(reader: Stage, tensor: str, box: Sequence[Span]) -> Stage:
         return replace(
             node,
             indices=tuple(
-                _moved(index, -low) for index, (low, _) in zip(indices, box, strict=True)
+                _shifted_index(index, -low) for index, (low, _) in zip(indices, box, strict=True)
             ),
         )
 
     return replace(reader, body=rewrite(reader.body, change))
 
 
-def _moved(index: Scalar, by: int) -> Scalar:
+def _shifted_index(index: Scalar, by: int) -> Scalar:
     moved = add(index, constant(by))
     form = linear(moved) if by else None
     return moved if form is None else form.index
 
 
-def _cut(stage: Stage, spans: Mapping[str, Span]) -> Stage:
-    """The stage with some of its axes running over spans of what they did."""
+def _restricted(stage: Stage, spans: Mapping[str, Span]) -> Stage:
+    """The stage with some of its axes restricted to spans."""
 
     def shorter(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         ends = [spans.get(axis.name, (0, axis.extent - 1)) for axis in axes]
@@ -185,58 +192,69 @@ def _cut(stage: Stage, spans: Mapping[str, Span]) -> Stage:
     )
 
 
-def _counting(stage: Stage, shapes: Shapes) -> Stage:
-    """The stage reduced over the terms that count: a constant that the reducer makes
-    nothing of is left out, one of which many are as good as one is taken into each of
-    the others."""
-    same: Scalar | None = (
-        None  # what each term is that is left out: all that may differ has left its tensor there
-    )
+def _without_idle_terms(stage: Stage, shapes: Shapes) -> Stage:
+    """The stage reduced only over terms that can change the result.
+
+    Terms that are the identity of the reducer are cut off at both ends of each axis. So
+    are constant terms of an idempotent reduction, which are then combined with each of
+    the other terms.
+    """
+    same: Scalar | None = None  # the common value of the terms that are cut off
     changed = stage.reducer is not None
-    # ends: every turn leaves fewer terms; with fewer along one axis, more of another's
-    # may lie outside
+    # Ends, because every iteration removes terms. With fewer along one axis, more of
+    # another's may lie outside.
     while changed:
         changed = False
         for axis in stage.reduce_axes:
-            low, high = _span(stage, axis, shapes)
+            low, high = _live_span(stage, axis, shapes)
             if (low, high) != (0, axis.extent - 1):
                 beyond = low - 1 if low else high + 1
-                same, changed = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes), True
-                stage = _cut(stage, {axis.name: (low, high)})
+                same, changed = (
+                    _folded(_restricted(stage, {axis.name: (beyond, beyond)}), shapes),
+                    True,
+                )
+                stage = _restricted(stage, {axis.name: (low, high)})
     for axis in stage.reduce_axes:
-        stage = _once(stage, axis, shapes)
+        stage = _repeated_terms_once(stage, axis, shapes)
     if same is None or stage.reducer not in _IDEMPOTENT:
         return stage
-    return replace(stage, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], stage.body, same)))
+    return replace(stage, body=fold_constant(Binary(_IDEMPOTENT[stage.reducer], stage.body, same)))
 
 
-def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
-    """The stage reduced over the stretch of an axis whose terms differ, if that is half
-    of it at most. The others are the same as each other: all that moves along the axis
-    has left its tensor there. One of them, for a sum as many times as they are, is
-    taken in with those that stay."""
+def _repeated_terms_once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
+    """The stage reduced over the span of an axis in which terms differ.
+
+    Outside that span all reads that depend on the axis are padding, so that the terms
+    are equal. One of them, multiplied by their number in a sum, is combined with the
+    others. Done if the span is at most half of the axis.
+    """
 
     def moves(low: int, high: int) -> bool:
-        return _moves(_folded(_cut(stage, {axis.name: (low, high)}), shapes), axis)
+        return _depends_on(_folded(_restricted(stage, {axis.name: (low, high)}), shapes), axis)
 
-    found = _places(axis, moves)
-    low, high = found or (0, 0)
+    differing = _span_where(axis, moves)
+    low, high = differing or (0, 0)
     stretch = high - low + 1
-    kept = _cut(stage, {axis.name: (low, high)})
+    kept = _restricted(stage, {axis.name: (low, high)})
     if stage.reducer == "prod" or 2 * stretch > axis.extent:
         return stage
-    if found is None:
+    if differing is None:
         times = Binary(
             "mul", Cast(stage.accumulator, kept.body), Const(axis.extent, stage.accumulator)
         )
         return kept if stage.reducer in _IDEMPOTENT else replace(kept, body=times)
-    if stretch > 1 and stage.reducer not in _IDEMPOTENT and cost(stage) - cost(kept) < SPARED:
+    if (
+        stretch > 1
+        and stage.reducer not in _IDEMPOTENT
+        and cost(stage) - cost(kept) < MIN_SAVED_OPERATIONS
+    ):
         return stage
     beyond = low - 1 if low else high + 1
-    same = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes)
+    same = _folded(_restricted(stage, {axis.name: (beyond, beyond)}), shapes)
     if stage.reducer in _IDEMPOTENT:
         return replace(
-            kept, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same))
+            kept,
+            body=fold_constant(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same)),
         )
     dtype = stage.accumulator
     others: Scalar = Binary("mul", Cast(dtype, same), Const(axis.extent - stretch, dtype))
@@ -245,35 +263,46 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
     return replace(kept, body=Binary("add", Cast(dtype, kept.body), others))
 
 
-def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
-    """The stage, or where most points of a reduced one along an axis are the same,
-    because a read is outside of its tensor there: a choice between two, one of the
-    others and one of a single such point."""
-    for axis, (low, high), read in _bordered(stage, shapes):
+def _split_at_border(stage: Stage, shapes: Shapes, reserved: Collection[str]) -> list[Stage]:
+    """The stage, split where most points of a reduction along an axis are equal.
+
+    There a read lies outside its tensor. The stage then selects between a reduction of
+    the other points and one of a single such point.
+    """
+    for axis, (low, high), read in _border_axes(stage, shapes):
         same = replace(stage, body=_with_pad(stage.body, read))
-        if _moves(_folded(same, shapes), axis):
+        if _depends_on(_folded(same, shapes), axis):
             continue
-        inner = unused(f"{stage.name}i", taken)
-        outer = unused(f"{stage.name}o", taken)
+        inner = fresh_name(f"{stage.name}i", reserved)
+        outer = fresh_name(f"{stage.name}o", reserved)
         halves = (
-            _counting(_cut(replace(stage, name=inner), {axis.name: (low, high)}), shapes),
-            _counting(_cut(replace(same, name=outer), {axis.name: (0, 0)}), shapes),
+            _without_idle_terms(
+                _restricted(replace(stage, name=inner), {axis.name: (low, high)}), shapes
+            ),
+            _without_idle_terms(
+                _restricted(replace(same, name=outer), {axis.name: (0, 0)}), shapes
+            ),
         )
-        if cost(stage) - sum(map(cost, halves)) < max(SPARED, 2 * prod(stage.tensor.shape)):
+        if cost(stage) - sum(map(cost, halves)) < max(
+            MIN_SAVED_OPERATIONS, 2 * prod(stage.tensor.shape)
+        ):
             continue
-        place = {one.name: Var(one.name) for one in stage.axes}
+        place = {axis.name: Var(axis.name) for axis in stage.axes}
         here = tuple((place | {axis.name: add(Var(axis.name), constant(-low))}).values())
         beyond = tuple((place | {axis.name: constant(0)}).values())
-        among = in_bounds(here, halves[0].tensor.shape, stage.extents)
-        assert among is not None  # they are half of the axis at most
+        among = in_bounds_condition(here, halves[0].tensor.shape, stage.extents)
+        assert among is not None  # because they are at most half of the axis
         body = Select(among, Read(inner, here), Read(outer, beyond))
-        taken = {*taken, inner, outer}
+        reserved = {*reserved, inner, outer}
         choice = Stage(name=stage.name, axes=stage.axes, body=body, dtype=stage.dtype)
-        return [choice, *(part for half in halves for part in _parts(half, shapes, taken))]
+        return [
+            choice,
+            *(part for half in halves for part in _split_at_border(half, shapes, reserved)),
+        ]
     return [stage]
 
 
-def _moves(body: Scalar, axis: Axis) -> bool:
+def _depends_on(body: Scalar, axis: Axis) -> bool:
     return any(isinstance(node, Var) and node.name == axis.name for node in walk(body))
 
 
@@ -281,12 +310,12 @@ def _with_pad(body: Scalar, read: Read) -> Scalar:
     return rewrite(body, lambda node: read.pad if node == read else None)
 
 
-def _bordered(stage: Stage, shapes: Shapes) -> Iterator[tuple[Axis, Span, Read]]:
-    """Axes of a reduced stage along at most half of which a read can be inside of its tensor."""
+def _border_axes(stage: Stage, shapes: Shapes) -> Iterator[tuple[Axis, Span, Read]]:
+    """Axes of a reduction along at most half of which a read can be inside its tensor."""
     for axis in stage.axes if stage.reducer is not None else ():
         for read in dict.fromkeys(reads(stage.body)):
             span = (
-                _reach(replace(stage, body=read), axis, shapes[read.tensor])
+                _span_inside(replace(stage, body=read), axis, shapes[read.tensor])
                 if read.pad is not None
                 else None
             )
@@ -294,28 +323,32 @@ def _bordered(stage: Stage, shapes: Shapes) -> Iterator[tuple[Axis, Span, Read]]
                 yield axis, span, read
 
 
-def _reach(stage: Stage, axis: Axis, shape: Sequence[int]) -> Span | None:
-    """Where along an axis the read that is the stage's body can be inside of its tensor."""
+def _span_inside(stage: Stage, axis: Axis, shape: Sequence[int]) -> Span | None:
+    """Span of an axis in which the read that is the stage's body can be inside its tensor."""
 
     def inside(low: int, high: int) -> bool:
-        part = _cut(stage, {axis.name: (low, high)})
+        part = _restricted(stage, {axis.name: (low, high)})
         assert isinstance(part.body, Read)
-        return _inside(part.body, shape, part.extents) is not None
+        return _spans_inside(part.body, shape, part.extents) is not None
 
-    return _places(axis, inside)
+    return _span_where(axis, inside)
 
 
-def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
-    """Where along a reduced axis terms count, whatever the other iterators are; its
-    first place where none does."""
-    return _places(
-        axis, lambda low, high: not _is_idle(_cut(stage, {axis.name: (low, high)}), shapes)
+def _live_span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
+    """Span of a reduced axis in which terms can change the result.
+
+    Only its first position where none can.
+    """
+    return _span_where(
+        axis, lambda low, high: not _is_idle(_restricted(stage, {axis.name: (low, high)}), shapes)
     ) or (0, 0)
 
 
-def _places(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
-    """The first and last place of an axis that count; of more places than one `counts`
-    says whether some of them may."""
+def _span_where(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
+    """The first and last position of an axis for which `counts` holds, found by bisection.
+
+    `counts(low, high)` says whether it may hold somewhere in that span.
+    """
 
     def found(low: int, high: int, *, last: bool) -> int | None:
         if not counts(low, high):
@@ -325,17 +358,18 @@ def _places(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
         middle = (low + high) // 2
         halves = [(low, middle), (middle + 1, high)]
         places = (found(*half, last=last) for half in (reversed(halves) if last else halves))
-        return next(
-            (place for place in places if place is not None), None
-        )  # halves may tell more than the whole
+        # `counts` may be more precise for a half than for the whole.
+        return next((place for place in places if place is not None), None)
 
     first, last = (found(0, axis.extent - 1, last=last) for last in (False, True))
     return None if first is None or last is None else (first, last)
 
 
 def _is_idle(stage: Stage, shapes: Shapes) -> bool:
-    """Whether the terms of a reduction are one constant, of which the reducer makes
-    nothing, or the same of many as of one."""
+    """Whether the terms of a reduction are one constant that may be left out.
+
+    That is the identity of the reducer, or any constant if the reducer is idempotent.
+    """
     assert stage.reducer is not None
     term = _folded(stage, shapes)
     if stage.reducer in _IDEMPOTENT:
@@ -346,14 +380,17 @@ def _is_idle(stage: Stage, shapes: Shapes) -> bool:
 
 
 def _folded(stage: Stage, shapes: Shapes) -> Scalar:
-    """The body with reads that are always outside replaced by what they are there, what
-    is constant evaluated, and in a sum products with zero replaced by zero."""
+    """The body with constants folded.
+
+    Reads that are always outside their tensor are replaced by their padding, and
+    products with zero in a sum by zero.
+    """
     extents = stage.extents
 
     def fold(node: Scalar) -> Scalar:
-        match rewrite(node, lambda found: None if found is node else fold(found)):
+        match rewrite(node, lambda child: None if child is node else fold(child)):
             case Read(tensor=tensor, pad=Const() as pad) as read if (
-                _inside(read, shapes[tensor], extents) is None
+                _spans_inside(read, shapes[tensor], extents) is None
             ):
                 return pad
             case (
@@ -366,6 +403,6 @@ def _folded(stage: Stage, shapes: Shapes) -> Scalar:
             case Cast(dtype=dtype, arg=Const(value=0)):
                 return Const(0, dtype)  # of any dtype
             case folded:
-                return evaluated(folded)
+                return fold_constant(folded)
 
     return fold(stage.body)

@@ -1,5 +1,8 @@
-"""Groups of stages that become one loop nest: a reduction or a map with its epilogue,
-or a chain of stages along shared rows."""
+"""Fusion groups: the stages that become one loop nest.
+
+A group is a reduction or a map with its epilogue, or a chain of stages along shared
+rows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.spaces.rewrite.access import Access, accesses
-from tuner.spaces.rewrite.liveness import needed
+from tuner.spaces.rewrite.liveness import live_conditions
 from tuner.workload.expression import (
     Axis,
     Expression,
@@ -21,19 +24,21 @@ from tuner.workload.expression import (
     substitute,
 )
 
-COLUMN = "_column"  # name every member of a row group gives its column axis; no notation can use it
+# Name of the column axis in every member of a row group; not a valid name in the notation.
+COLUMN = "_column"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileGroup:
-    """A stage, reduction or not, whose points are tiled; `epilogue` reads it point by
-    point and is written in its place."""
+    """A stage whose points are tiled, perhaps with an epilogue.
+
+    The epilogue reads the stage point by point and is written in its place.
+    """
 
     anchor: Stage
     epilogue: Stage | None  # with its axes renamed to the anchor's
-    needed: tuple[
-        Scalar, ...
-    ] = ()  # comparisons of the anchor's axes where it matters: `tuner.spaces.rewrite.liveness`
+    # comparisons of the anchor's axes outside of which it is dead (`liveness`)
+    live_conditions: tuple[Scalar, ...] = ()
 
     @property
     def output(self) -> Stage:
@@ -46,15 +51,17 @@ class TileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Stages that share row axes and run a row at a time; reductions go along the
-    column, others along it or once a row."""
+    """Stages that share row axes and run one row at a time.
+
+    Reductions run along the column, other stages along it or once for each row.
+    """
 
     rows: tuple[Axis, ...]
     column: Axis
-    stages: tuple[
-        Stage, ...
-    ]  # axes renamed: rows as `rows`, the column as COLUMN; only the last is read from outside
-    needed: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)  # the same of each stage
+    # axes are renamed to `rows` and COLUMN; only the last stage is read from outside
+    stages: tuple[Stage, ...]
+    # by stage, comparisons of its axes outside of which it is dead
+    live_conditions: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
 
     @property
     def output(self) -> Stage:
@@ -68,31 +75,29 @@ class RowGroup:
 Group = TileGroup | RowGroup
 
 
-def shapes_of(expression: Expression) -> dict[str, tuple[int, ...]]:
-    return {name: tensor.shape for name, tensor in expression.tensors.items()}
-
-
 def groups(expression: Expression) -> tuple[Group, ...]:
-    """The partition of an (inlined) expression's stages, each group after those it reads."""
-    shapes = shapes_of(expression)
-    matters = needed(expression)
-    taken: set[str] = set()
-    found: list[Group] = []
+    """The partition of an inlined expression's stages, each group after those it reads."""
+    shapes = expression.shapes
+    live = live_conditions(expression)
+    grouped: set[str] = set()
+    unordered: list[Group] = []
     for stage in expression.stages:
-        if stage.name in taken:
+        if stage.name in grouped:
             continue
         group: Group
         members: set[str]
-        row = _row_group(stage, expression, shapes, taken, matters)
+        row = _row_group(stage, expression, shapes, grouped, live)
         if row is not None:
             group, members = row
         else:
-            epilogue = _epilogue(stage, expression, taken)
-            group = TileGroup(anchor=stage, epilogue=epilogue, needed=matters.get(stage.name, ()))
+            epilogue = _epilogue(stage, expression, grouped)
+            group = TileGroup(
+                anchor=stage, epilogue=epilogue, live_conditions=live.get(stage.name, ())
+            )
             members = {stage.name} | ({epilogue.name} if epilogue else set())
-        taken |= members
-        found.append(group)
-    return _ordered(found)
+        grouped |= members
+        unordered.append(group)
+    return _ordered(unordered)
 
 
 def _members(group: Group) -> tuple[Stage, ...]:
@@ -101,12 +106,12 @@ def _members(group: Group) -> tuple[Stage, ...]:
     return (group.anchor,) if group.epilogue is None else (group.anchor, group.epilogue)
 
 
-def _ordered(found: list[Group]) -> tuple[Group, ...]:
-    defined = {stage.name for group in found for stage in _members(group)}
+def _ordered(pending: list[Group]) -> tuple[Group, ...]:
+    defined = {stage.name for group in pending for stage in _members(group)}
     done: set[str] = set()
     ordered: list[Group] = []
-    while found:
-        for group in found:
+    while pending:
+        for group in pending:
             own = {stage.name for stage in _members(group)}
             needs = {
                 read.tensor for stage in _members(group) for read in reads(stage.body)
@@ -114,19 +119,21 @@ def _ordered(found: list[Group]) -> tuple[Group, ...]:
             if needs - own <= done:
                 ordered.append(group)
                 done |= own
-                found = [other for other in found if other is not group]
+                pending = [other for other in pending if other is not group]
                 break
         else:
             raise AssertionError(
                 f"groups read each other in a circle: "
-                f"{[_members(group)[-1].name for group in found]}"
+                f"{[_members(group)[-1].name for group in pending]}"
             )
     return tuple(ordered)
 
 
-def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage | None:
-    """The one elementwise reader of the anchor, if it reads each of its points once and
-    in place, and no group has it yet."""
+def _epilogue(anchor: Stage, expression: Expression, grouped: set[str]) -> Stage | None:
+    """The only reader of a reduction, if it is a map over the same points.
+
+    It reads each point once and in place, and is in no group yet. Else None.
+    """
     consumers = expression.consumers(anchor.name)
     if (
         anchor.name in expression.outputs
@@ -136,12 +143,12 @@ def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage |
     ):
         return None
     reader = consumers[0]
-    if reader.name in taken:
+    if reader.name in grouped:
         return None
-    found = {read for read in reads(reader.body) if read.tensor == anchor.name}
-    if len(found) != 1:
+    anchor_reads = {read for read in reads(reader.body) if read.tensor == anchor.name}
+    if len(anchor_reads) != 1:
         return None
-    (read,) = found
+    (read,) = anchor_reads
     names = [index.name if isinstance(index, Var) else None for index in read.indices]
     if (
         read.pad is not None
@@ -165,23 +172,23 @@ def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage |
 # ------------------------------------------------------------------------------
 
 
-def column_of(stage: Stage, found: Sequence[Access]) -> Axis | None:
-    """The reduction axis along which every read is contiguous or constant, if the
-    reduction reuses nothing between its points.
+def column_axis(stage: Stage, read_accesses: Sequence[Access]) -> Axis | None:
+    """The axis of a row-wise reduction: every read is contiguous or constant along it.
 
-    One to a single point has no other axis to make vectors of: they are put together of
-    elements that lie apart.
+    None if the reduction reuses data between its points, or if there is no such axis. A
+    reduction to a single point has no other axis to vectorise, so for it the longest
+    axis serves even if its elements lie apart.
     """
     spatial = {axis.name for axis in stage.axes if axis.extent > 1}
     apart = []
     for axis in reversed(stage.reduce_axes):
-        moving = [one for one in found if axis.name in one.axes]
+        moving = [access for access in read_accesses if axis.name in access.axes]
         if not moving or any(
-            one.padded or one.gathered or one.axes & spatial not in (spatial, frozenset())
-            for one in moving
+            access.padded or access.gathered or access.axes & spatial not in (spatial, frozenset())
+            for access in moving
         ):
             continue
-        if all(one.stride(axis.name) == 1 for one in moving):
+        if all(access.stride(axis.name) == 1 for access in moving):
             return axis
         apart.append(axis)
     return None if spatial else max(apart, key=lambda axis: axis.extent, default=None)
@@ -191,12 +198,12 @@ def _row_group(
     first: Stage,
     expression: Expression,
     shapes: Mapping[str, tuple[int, ...]],
-    taken: set[str],
-    matters: Mapping[str, tuple[Scalar, ...]],
+    grouped: set[str],
+    live: Mapping[str, tuple[Scalar, ...]],
 ) -> tuple[RowGroup, set[str]] | None:
     if first.reducer is None:
         return None
-    column = column_of(first, accesses(first, shapes))
+    column = column_axis(first, accesses(first, shapes))
     if column is None or column.extent < 2:
         return None
     rows = first.axes
@@ -206,13 +213,15 @@ def _row_group(
     chain = [member]
     best = 1
     later = [
-        stage for stage in expression.stages if stage.name not in taken and stage.name != first.name
+        stage
+        for stage in expression.stages
+        if stage.name not in grouped and stage.name != first.name
     ]
     for stage in later:
-        known = {member.name: member for member in chain}
-        if not any(read.tensor in known for read in reads(stage.body)):
+        members = {member.name: member for member in chain}
+        if not any(read.tensor in members for read in reads(stage.body)):
             continue
-        member = _as_member(stage, rows, column, known)
+        member = _as_member(stage, rows, column, members)
         if member is None:
             break
         chain.append(member)
@@ -229,12 +238,15 @@ def _row_group(
     if column.extent <= LARGEST_SHUFFLED_STRIDE and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
     conditions = {
-        stage.name: _of_member(matters[stage.name], expression, stage)
+        stage.name: _of_member(live[stage.name], expression, stage)
         for stage in stages
-        if stage.name in matters
+        if stage.name in live
     }
     group = RowGroup(
-        rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=conditions
+        rows=rows,
+        column=Axis(name=COLUMN, extent=column.extent),
+        stages=stages,
+        live_conditions=conditions,
     )
     return group, {stage.name for stage in stages}
 
@@ -250,19 +262,21 @@ def _closed(chain: list[Stage], expression: Expression) -> bool:
 
 
 def _as_member(
-    stage: Stage, rows: tuple[Axis, ...], column: Axis, known: Mapping[str, Stage]
+    stage: Stage, rows: tuple[Axis, ...], column: Axis, members: Mapping[str, Stage]
 ) -> Stage | None:
-    """The stage with its axes renamed to the group's, or None where it does not run
-    along the same rows and column."""
+    """The stage with its axes renamed to the group's.
+
+    None where it does not run along the same rows and column.
+    """
     count = len(rows)
     extra = stage.axes[count:]
     if tuple(axis.extent for axis in stage.axes[:count]) != tuple(axis.extent for axis in rows):
         return None
     columns = (*extra, *stage.reduce_axes)
-    if known and (len(columns) > 1 or any(axis.extent != column.extent for axis in columns)):
+    if members and (len(columns) > 1 or any(axis.extent != column.extent for axis in columns)):
         return None
     names = {axis.name: Var(row.name) for axis, row in zip(stage.axes[:count], rows, strict=True)}
-    if known:
+    if members:
         names |= {axis.name: Var(COLUMN) for axis in columns}
     else:
         names |= {axis.name: Var(COLUMN if axis == column else axis.name) for axis in columns}
@@ -276,7 +290,9 @@ def _as_member(
     )
     return (
         member
-        if all(_in_place(read, rows, known) for read in reads(member.body) if read.tensor in known)
+        if all(
+            _in_place(read, rows, members) for read in reads(member.body) if read.tensor in members
+        )
         else None
     )
 
@@ -284,20 +300,18 @@ def _as_member(
 def _of_member(
     conditions: Sequence[Scalar], expression: Expression, member: Stage
 ) -> tuple[Scalar, ...]:
-    """Conditions of a stage in the axes of the group's member that it became."""
-    stage = next(one for one in expression.stages if one.name == member.name)
+    """The conditions of a stage in terms of the axes of its member of the group."""
+    stage = next(original for original in expression.stages if original.name == member.name)
     axes = zip((*stage.axes, *stage.reduce_axes), (*member.axes, *member.reduce_axes), strict=True)
     renamed = {axis.name: Var(other.name) for axis, other in axes}
     return tuple(substitute(condition, renamed) for condition in conditions)
 
 
-def _in_place(read: Read, rows: tuple[Axis, ...], known: Mapping[str, Stage]) -> bool:
-    expected = tuple(Var(axis.name) for axis in known[read.tensor].axes)
+def _in_place(read: Read, rows: tuple[Axis, ...], members: Mapping[str, Stage]) -> bool:
+    expected = tuple(Var(axis.name) for axis in members[read.tensor].axes)
     return read.pad is None and read.indices == expected
 
 
 def replace_reads(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
-    """The tree with every read of the named tensors replaced by a value, wherever it was read."""
-    return rewrite(
-        node, lambda found: values.get(found.tensor) if isinstance(found, Read) else None
-    )
+    """The tree with every read of the named tensors replaced by a value."""
+    return rewrite(node, lambda part: values.get(part.tensor) if isinstance(part, Read) else None)

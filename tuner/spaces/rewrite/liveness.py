@@ -1,10 +1,11 @@
-"""What of a reduction matters to the outputs: terms that are zero elsewhere, and points
-that nobody reads elsewhere.
+"""Liveness: the points and terms of reductions that can affect the outputs.
 
-A mask leaves half of causal attention to be computed: scores beyond it are read by
-nobody, and weights there are zero. Such conditions are followed through maps from the
-stages that state them to the reductions before and after. In a sum a weight of zero is
-taken to make a term zero, so that an infinity it would meet makes no NaN.
+A causal mask leaves half of attention to be computed: scores beyond it are not read,
+and weights there are zero. Such conditions are propagated through maps from the stages
+that state them to the reductions before and after.
+
+A term of a sum with a factor of zero counts as zero, even if another factor is infinite
+or NaN.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.predicates import (
     conjuncts,
-    counted,
-    everywhere_some,
-    is_plain,
-    names,
-    operations,
-    share,
+    hold_somewhere_along,
+    is_iterator_condition,
+    iterators,
+    live_fraction,
+    term_operations,
+    term_predicates,
 )
 from tuner.spaces.rewrite.stages import is_elementwise
 from tuner.workload.expression import (
@@ -40,44 +41,51 @@ from tuner.workload.expression import (
     substitute,
 )
 
-_RISING = {
-    "le": False,
-    "lt": False,
-    "ge": True,
-    "gt": True,
-}  # whether a comparison holds where its difference is large
+# Whether a comparison holds where the difference of its sides is large.
+_RISING = {"le": False, "lt": False, "ge": True, "gt": True}
 
 
-def needed(expression: Expression) -> dict[str, tuple[Scalar, ...]]:
-    """By name of a stage, comparisons of its axes outside of which values of a map are
-    zero, and terms of a reduction zero, its identity, or read by nobody. Stages without
-    any are left out."""
-    follow = _Follower(expression)
-    found = {}
+def live_conditions(expression: Expression) -> dict[str, tuple[Scalar, ...]]:
+    """By stage, comparisons of its axes outside of which it is dead.
+
+    There the values of a map are zero, and the terms of a reduction are zero, its
+    identity, or part of points that are not read. Stages without conditions are left
+    out.
+    """
+    follow = _Propagation(expression)
+    live = {}
     for stage in expression.stages:
         zero = (
-            follow.zeros(stage, stage.body) if stage.reducer in (None, "sum") else counted(stage)[0]
+            follow.zeros(stage, stage.body)
+            if stage.reducer in (None, "sum")
+            else term_predicates(stage)[0]
         )
         unread = follow.read_under(stage) if stage.reducer is not None else ()
         if conditions := tuple(
-            dict.fromkeys(one for one in (*unread, *zero) if _is_comparison(one))
+            dict.fromkeys(condition for condition in (*unread, *zero) if _is_comparison(condition))
         ):
-            found[stage.name] = conditions
-    return found
+            live[stage.name] = conditions
+    return live
 
 
-def needed_flops(expression: Expression) -> int:
-    """Arithmetic operations of all stages, only those that matter; a multiply-add as 2."""
-    matters = needed(expression)
+def live_flops(expression: Expression) -> int:
+    """Arithmetic operations at the live points of all stages; a multiply-add counts as 2."""
+    matters = live_conditions(expression)
     return sum(
-        int(stage.points * share(stage, matters.get(stage.name, ()))) * operations(stage)
+        int(stage.points * live_fraction(stage, matters.get(stage.name, ())))
+        * term_operations(stage)
         for stage in expression.stages
     )
 
 
-def in_tile(condition: Scalar, indices: Mapping[str, Scalar], tile: Sequence[Axis]) -> Scalar:
-    """The comparison in that corner of a tile in which it holds if it does anywhere:
-    `indices` of its axes in a nest's iterators, of which those of the tile are gone."""
+def tile_condition(
+    condition: Scalar, indices: Mapping[str, Scalar], tile: Sequence[Axis]
+) -> Scalar:
+    """The comparison at the corner of a tile where it holds if it holds anywhere.
+
+    `indices` gives each axis in terms of a nest's iterators. Those of the tile are
+    replaced by their first or last value.
+    """
     assert isinstance(condition, Binary)
     lhs, rhs = linear(condition.lhs), linear(condition.rhs)
     assert lhs is not None and rhs is not None
@@ -87,22 +95,22 @@ def in_tile(condition: Scalar, indices: Mapping[str, Scalar], tile: Sequence[Axi
         name: last
         if (lhs.coefficient(name) > rhs.coefficient(name)) == _RISING[condition.op]
         else first
-        for name in names(condition)
+        for name in iterators(condition)
     }
     return substitute(
         condition, {name: substitute(indices[name], end) for name, end in ends.items()}
     )
 
 
-class _Follower:
-    """Follows conditions from stage to stage of one expression."""
+class _Propagation:
+    """Propagates conditions from stage to stage of one expression."""
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self.stages = {stage.name: stage for stage in expression.stages}
 
     def read_under(self, stage: Stage) -> tuple[Scalar, ...]:
-        """Conditions, in the stage's axes, under which all its readers are who read a point."""
+        """Conditions in the stage's axes under which each of its readers reads a point."""
         if stage.name in self.expression.outputs:
             return ()
         common: list[Scalar] | None = None
@@ -113,25 +121,32 @@ class _Follower:
                     return ()
                 renamed = {name: Var(axis.name) for name, axis in zip(own, stage.axes, strict=True)}
                 here = [
-                    substitute(one, renamed)
-                    for one in conditions
-                    if is_plain(one) and names(one) <= set(own)
+                    substitute(condition, renamed)
+                    for condition in conditions
+                    if is_iterator_condition(condition) and iterators(condition) <= set(own)
                 ]
-                common = here if common is None else [one for one in common if one in here]
+                common = (
+                    here
+                    if common is None
+                    else [condition for condition in common if condition in here]
+                )
         return tuple(common or ())
 
     def zeros(self, stage: Stage, node: Scalar) -> tuple[Scalar, ...]:
-        """Conditions where one of which fails a value in the stage is zero, or a term
-        of its sum."""
+        """Conditions whose failure makes the value zero, or a term of the stage's sum."""
         match node:
             case Select(cond=cond, then=then, other=Const(value=0)):
                 return (
-                    *(one for one in conjuncts(cond) if is_plain(one)),
+                    *(
+                        condition
+                        for condition in conjuncts(cond)
+                        if is_iterator_condition(condition)
+                    ),
                     *self.zeros(stage, then),
                 )
             case Binary(op="mul", lhs=lhs, rhs=rhs) if stage.reducer is not None:
                 return (*self.zeros(stage, lhs), *self.zeros(stage, rhs))
-            # Of a sum that is zero all exponentials are: what counts is no number either.
+            # If the sum is zero, all exponentials are: then live points are NaN too.
             case Binary(op="div", lhs=lhs, rhs=rhs) if self._reduced(
                 stage, rhs, lhs, "sum"
             ) and self._is_exponential(lhs):
@@ -149,11 +164,11 @@ class _Follower:
                 return ()
 
     def _masked(self, stage: Stage, node: Scalar, along: str) -> tuple[Scalar, ...]:
-        """Conditions where one of which fails the value is minus infinity, and its
-        exponential, less the greatest of a row, zero.
+        """Conditions whose failure makes a value of a softmax minus infinity.
 
-        In every row all of them must hold somewhere: else the greatest is minus
-        infinity too, and the exponential no number.
+        Its exponential, after the maximum of the row is subtracted, is then zero. In
+        every row all conditions must hold somewhere: otherwise the maximum is minus
+        infinity too, and the exponential NaN.
         """
         conditions: tuple[Scalar, ...] = ()
         masked = self._resolved(node)
@@ -163,21 +178,23 @@ class _Follower:
             and masked.other.value == float("-inf")
         ):
             conditions, masked = (*conditions, *conjuncts(masked.cond)), masked.then
-        sound = all(is_plain(one) for one in conditions) and everywhere_some(
-            conditions, stage.extents, along
-        )
+        sound = all(
+            is_iterator_condition(condition) for condition in conditions
+        ) and hold_somewhere_along(conditions, stage.extents, along)
         return conditions if sound else ()
 
-    def _reduced(self, stage: Stage, found: Scalar, node: Scalar, reducer: str) -> str | None:
-        """The stage's iterator along which another one reduces the second value as a
-        whole, if the first is a read of that."""
-        while isinstance(found, Cast):
-            found = found.arg
-        row = self.stages.get(found.tensor) if isinstance(found, Read) else None
-        own = _plain_indices(found) if isinstance(found, Read) else None
+    def _reduced(self, stage: Stage, reduced: Scalar, node: Scalar, reducer: str) -> str | None:
+        """The stage's iterator over which `reduced` is the reduction of `node`.
+
+        None where `reduced` is no read of such a reduction over all values.
+        """
+        while isinstance(reduced, Cast):
+            reduced = reduced.arg
+        row = self.stages.get(reduced.tensor) if isinstance(reduced, Read) else None
+        own = _plain_indices(reduced) if isinstance(reduced, Read) else None
         if row is None or own is None or row.reducer != reducer:
             return None
-        along = names(self._resolved(node)) - set(own)
+        along = iterators(self._resolved(node)) - set(own)
         if (
             len(along) != 1
             or len(row.reduce_axes) != 1
@@ -189,12 +206,14 @@ class _Follower:
         return min(along) if self._resolved(body) == self._resolved(node) else None
 
     def _is_exponential(self, node: Scalar) -> bool:
-        found = self._resolved(node)
-        return isinstance(found, Unary) and found.op == "exp"
+        value = self._resolved(node)
+        return isinstance(value, Unary) and value.op == "exp"
 
     def _value(self, read: Read) -> Scalar | None:
-        """What a read of a map is the value of; None where it is none, or not read
-        point by point."""
+        """The value of a map at the point that is read.
+
+        None where another stage is read, or not point by point.
+        """
         stage = self.stages.get(read.tensor)
         if stage is None or not is_elementwise(stage) or _plain_indices(read) is None:
             return None
@@ -204,12 +223,12 @@ class _Follower:
         )
 
     def _resolved(self, node: Scalar) -> Scalar:
-        """The value with maps written out and conversions left out."""
+        """The value with maps inlined and conversions dropped."""
 
-        def change(found: Scalar) -> Scalar | None:
-            if isinstance(found, Cast):
-                return self._resolved(found.arg)
-            value = self._value(found) if isinstance(found, Read) else None
+        def change(part: Scalar) -> Scalar | None:
+            if isinstance(part, Cast):
+                return self._resolved(part.arg)
+            value = self._value(part) if isinstance(part, Read) else None
             return None if value is None else self._resolved(value)
 
         return rewrite(node, change)
@@ -218,7 +237,7 @@ class _Follower:
 def _occurrences(
     node: Scalar, tensor: str, under: tuple[Scalar, ...]
 ) -> Iterator[tuple[Read, tuple[Scalar, ...]]]:
-    """Reads of a tensor with the conditions that hold there."""
+    """Reads of a tensor with the conditions under which they happen."""
     match node:
         case Select(cond=cond, then=then, other=other):
             yield from _occurrences(cond, tensor, under)
@@ -234,12 +253,12 @@ def _occurrences(
 def _plain_indices(read: Read) -> list[str] | None:
     """Names of the iterators that are the indices, each once; None where others stand
     there, or padding."""
-    found = [index.name for index in read.indices if isinstance(index, Var)]
-    return found if read.pad is None and len(set(found)) == len(read.indices) else None
+    indices = [index.name for index in read.indices if isinstance(index, Var)]
+    return indices if read.pad is None and len(set(indices)) == len(read.indices) else None
 
 
 def _is_comparison(condition: Scalar) -> bool:
-    """Whether it compares linear forms, so that it can be asked of a corner of a tile."""
+    """Whether it compares linear forms, so that it is decided at a corner of a tile."""
     sides = (
         (condition.lhs, condition.rhs)
         if isinstance(condition, Binary) and condition.op in _RISING

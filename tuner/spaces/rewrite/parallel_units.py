@@ -1,5 +1,4 @@
-"""Who shares a workload's loops, a CPU's threads or a GPU's multiprocessors, and how
-much work is worth sharing."""
+"""The units that share a workload's loops: threads of a CPU or multiprocessors of a GPU."""
 
 from __future__ import annotations
 
@@ -7,31 +6,39 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """Who shares the work, and when it is worth it."""
+class ParallelUnits:
+    """How many units there are, and how much work makes another one worth its start."""
 
-    units: int
-    tasks: int  # of a reduction that each unit should have
-    tile: int  # points that one task computes where they are computed in tiles; else it is a row
-    terms: int  # of a reduction for each unit, below which nothing is divided
-    # operations, a function as several, of which one unit may do all: of fewer starting
-    # others may take longer
-    alone: int = 0
-
-
-ONE_THREAD = Sharing(units=1, tasks=0, tile=1, terms=0)
+    count: int
+    tasks_per_unit: int  # tasks of a reduction that each unit should have
+    points_per_tile: int  # points of a task that computes a tile; a task of rows computes one
+    min_terms_per_unit: int  # terms of a reduction below which it is not divided
+    # Operations (a function counts as several) that one unit may do without the others,
+    # because starting them may take longer.
+    max_serial_operations: int = 0
 
 
-def among_threads(count: int) -> Sharing:
-    """A microsecond or more goes by until threads have started."""
-    return (
-        ONE_THREAD
-        if count == 1
-        else Sharing(units=count, tasks=8, tile=256, terms=1 << 14, alone=1 << 22)
+ONE_THREAD = ParallelUnits(count=1, tasks_per_unit=0, points_per_tile=1, min_terms_per_unit=0)
+
+
+def cpu_threads(count: int) -> ParallelUnits:
+    """The threads of a CPU, which take a microsecond or more to start."""
+    if count == 1:
+        return ONE_THREAD
+    return ParallelUnits(
+        count=count,
+        tasks_per_unit=8,
+        points_per_tile=256,
+        min_terms_per_unit=1 << 14,
+        max_serial_operations=1 << 22,
     )
 
 
-def among_multiprocessors(count: int) -> Sharing:
-    """A block of many threads keeps one busy, and what is left to be combined goes
-    through memory."""
-    return Sharing(units=count, tasks=1, tile=4096, terms=1 << 12)
+def gpu_multiprocessors(count: int) -> ParallelUnits:
+    """The multiprocessors of a GPU.
+
+    One block of many threads keeps one busy, and partial results go through memory.
+    """
+    return ParallelUnits(
+        count=count, tasks_per_unit=1, points_per_tile=4096, min_terms_per_unit=1 << 12
+    )

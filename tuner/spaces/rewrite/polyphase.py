@@ -1,12 +1,11 @@
-"""Sums whose terms count only where an index divides evenly, as of a transposed
-convolution: without the terms that do not.
+"""Polyphase decomposition of sums whose terms count only where an index divides evenly.
 
-A transposed convolution of stride s is, for every s-th output and so for each of s
-phases, a convolution with every s-th weight (Dumoulin & Visin, "A guide to convolution
-arithmetic for deep learning" (2016), chapter 4, says which zeros the other weights
-meet). An axis that the rule speaks of becomes two, its phase the inner one; the sum
-along the window goes over the weights of a phase. What is left out are products with
-zero, so that an infinite weight no longer makes them NaN.
+A transposed convolution of stride s has s phases: every s-th output is a convolution
+with every s-th weight. The other weights only meet zeros (Dumoulin & Visin, "A guide to
+convolution arithmetic for deep learning" (2016), chapter 4). The output axis becomes
+two, the inner one for the phase, and the sum along the window runs over the weights of
+a phase. Products with zero are left out, so that an infinite weight no longer makes
+them NaN.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from itertools import chain, pairwise
 from math import gcd
 
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import Linear, bounds, in_bounds, linear
+from tuner.spaces.rewrite.access import Linear, bounds, in_bounds_condition, linear
 from tuner.spaces.rewrite.predicates import conjuncts, identity
-from tuner.spaces.rewrite.stages import inlined, is_elementwise, unused
+from tuner.spaces.rewrite.stages import fresh_name, inlined, is_elementwise
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -42,7 +41,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Term:
-    """A product that counts only under conditions, and is zero where one of them fails."""
+    """A product that is zero where one of its conditions fails."""
 
     factors: tuple[Scalar, ...]
     conditions: tuple[Scalar, ...] = ()
@@ -51,19 +50,19 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Phase:
-    """An output axis y and a window's axis r of a sum that counts only where a*y + b*r
-    + c is a multiple of the stride s.
+    """An output axis y and a window axis r, coupled by a divisibility rule.
 
-    With y = s*block + phase - shift, r is s*step + first + slope*phase.
+    Terms count only where a*y + b*r + c is a multiple of the stride s. With
+    y = s*block + phase - shift, r is s*step + first + slope*phase.
     """
 
     rule: Scalar  # the condition
     axis: Axis
     window: Axis
     stride: int
-    shift: int  # outputs before the first, in a block with it
-    first: int  # weight of the first phase
-    slope: int
+    shift: int  # positions of the first block that precede the first output
+    first: int  # first weight of phase 0
+    slope: int  # by which the first weight changes from phase to phase
 
     @property
     def blocks(self) -> int:
@@ -75,7 +74,7 @@ class _Phase:
 
     @property
     def exact(self) -> bool:
-        """Whether blocks are the axis, and nothing beside it."""
+        """Whether the blocks cover the axis exactly."""
         return self.shift == 0 and self.axis.extent == self.blocks * self.stride
 
     @property
@@ -84,18 +83,18 @@ class _Phase:
 
     @property
     def place(self) -> tuple[Scalar, Scalar]:
-        """Block and phase of an output."""
-        at = add(Var(self.axis.name), constant(self.shift))
-        return Binary("floordiv", at, constant(self.stride)), Binary(
-            "floormod", at, constant(self.stride)
+        """Block and phase of an output, as expressions of its axis."""
+        position = add(Var(self.axis.name), constant(self.shift))
+        return Binary("floordiv", position, constant(self.stride)), Binary(
+            "floormod", position, constant(self.stride)
         )
 
 
-def phased(expression: Expression) -> Expression:
-    """The expression, elementwise stages inlined, without such terms; the same where
-    there are none.
+def decompose(expression: Expression) -> Expression:
+    """The expression without such terms; the same object where there are none.
 
-    Outputs keep their names and their elements' order, but may have more dimensions.
+    Elementwise stages are inlined. Outputs keep their names and the order of their
+    elements, but may have more dimensions.
     """
     for stage in expression.stages:
         term = _term(stage.body)
@@ -106,13 +105,13 @@ def phased(expression: Expression) -> Expression:
             continue
         tensors = {
             tensor.name: tensor
-            for tensor in (*expression.inputs, *(one.tensor for one in expression.stages))
+            for tensor in (*expression.inputs, *(defined.tensor for defined in expression.stages))
         }
-        name = unused(f"{stage.name}ph", tensors)
-        along = {found.axis.name: found for found in phases}
+        name = fresh_name(f"{stage.name}ph", tensors)
+        along = {phase.axis.name: phase for phase in phases}
         split = {
-            axis: Axis(name=unused(f"{axis}ph", stage.extents), extent=found.stride)
-            for axis, found in along.items()
+            axis: Axis(name=fresh_name(f"{axis}ph", stage.extents), extent=phase.stride)
+            for axis, phase in along.items()
         }
         axes = (
             stage.axes
@@ -130,15 +129,15 @@ def phased(expression: Expression) -> Expression:
             dtype=stage.dtype,
         )
         stages = tuple(
-            other
-            for one in expression.stages
-            for other in ((made, whole) if one is stage else (one,))
+            replacement
+            for original in expression.stages
+            for replacement in ((made, whole) if original is stage else (original,))
         )
         rewritten = inlined(replace(expression, stages=stages))
         for phase in phases:
             if phase.exact:
                 rewritten = _outputs_split(rewritten, name, phase, split[phase.axis.name])
-        return phased(rewritten)  # ends: a rule fewer each time
+        return decompose(rewritten)  # ends: a rule fewer each time
     return expression
 
 
@@ -172,14 +171,14 @@ def _term(body: Scalar) -> _Term:
 
 
 def _phases(stage: Stage, term: _Term) -> tuple[_Phase, ...]:
-    """Of each rule that can be followed; no two speak of one axis."""
-    found: list[_Phase] = []
+    """The phases of all usable rules; no two share an axis."""
+    phases: list[_Phase] = []
     for condition in term.conditions:
         phase = _phase(stage, condition)
-        taken = {axis for one in found for axis in (one.axis, one.window)}
-        if phase is not None and phase.saves and not taken & {phase.axis, phase.window}:
-            found.append(phase)
-    return tuple(found)
+        split = {axis for earlier in phases for axis in (earlier.axis, earlier.window)}
+        if phase is not None and phase.saves and not split & {phase.axis, phase.window}:
+            phases.append(phase)
+    return tuple(phases)
 
 
 def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
@@ -192,9 +191,7 @@ def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
             form, stride = linear(index), int(value)
         case _:
             return None
-    if (
-        form is None or stride < 2 or not 0 <= int(rest) < stride
-    ):  # of other numbers none is a remainder
+    if form is None or stride < 2 or not 0 <= int(rest) < stride:
         return None
     axes, windows = (
         [axis for axis in among if form.coefficient(axis.name) % stride]
@@ -225,17 +222,19 @@ def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
 
 
 def _weighted_last(stage: Stage, term: _Term, phases: Sequence[_Phase]) -> tuple[Axis, ...]:
-    """The axes with those last that weights move with and are no window's: sums that
-    are copied once more can lie as vectors of them are made, since a copy transposes in
-    registers."""
+    """The axes in an order with those last on which weights depend.
+
+    These are the axes that vectors run along. The sums are copied to their final layout
+    afterwards, and the copy transposes in registers.
+    """
     windows, moved = ({getattr(phase, of).name for phase in phases} for of in ("window", "axis"))
-    found = [
+    iterators_of_reads = [
         {node.name for node in walk(read) if isinstance(node, Var)}
         for factor in term.factors
         for read in reads(factor)
     ]
     weighted = set[str]().union(
-        *(names for names in found if names & windows and not names & moved)
+        *(names for names in iterators_of_reads if names & windows and not names & moved)
     )
     return tuple(
         sorted(stage.axes, key=lambda axis: axis.extent > 1 and axis.name in weighted - moved)
@@ -276,31 +275,36 @@ def _by_phases(
     )
     extents = {axis.name: axis.extent for axis in (*axes, *windows)}
     rules = [phase.rule for phase in phases]
-    conditions = [_substituted(one, values, extents) for one in term.conditions if one not in rules]
+    conditions = [
+        _substituted(condition, values, extents)
+        for condition in term.conditions
+        if condition not in rules
+    ]
     factors = [_substituted(factor, values, extents) for factor in term.factors]
-    # Where a phase has a weight less than others its products are left out; an
-    # instruction that takes several takes zeros too.
+    # Phases may differ by one in the number of their weights. Surplus products are left
+    # out, except for instructions that take several products, which take zeros.
     padded = (
         (*conditions, *ends) if all(isinstance(factor, Cast) for factor in factors) else conditions
     )
     kept = []
     for condition in (*conditions, *ends):
-        bare = condition in padded and all(
-            _bare(factor) is not None for factor in factors
-        )  # zero need not be zero of others
-        at = next(
+        # Other factors need not be zero where a read is.
+        bare = condition in padded and all(_bare_read(factor) is not None for factor in factors)
+        which = next(
             (
-                at
-                for at, factor in enumerate(factors)
-                if bare and _implied(condition, factor, tensors)
+                number
+                for number, factor in enumerate(factors)
+                if bare and _implied_by_read(condition, factor, tensors)
             ),
             None,
         )
-        if at is None:
-            kept.append(_safe(condition, tensors, extents, ()))
+        if which is None:
+            kept.append(_padded_where_needed(condition, tensors, extents, ()))
         else:
-            factors[at] = _padded(factors[at], tensors)
-    body = _product(tuple(_safe(factor, tensors, extents, kept) for factor in factors))
+            factors[which] = _padded(factors[which], tensors)
+    body = _product(
+        tuple(_padded_where_needed(factor, tensors, extents, kept) for factor in factors)
+    )
     for condition in reversed(kept):
         assert term.zero is not None
         body = Select(condition, body, term.zero)
@@ -308,18 +312,20 @@ def _by_phases(
 
 
 def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[str, int]) -> Scalar:
-    """The tree with iterators replaced by others of these extents, quotients and
-    remainders worked out where they are linear."""
+    """The tree with iterators replaced, and quotients and remainders simplified.
 
-    def change(found: Scalar) -> Scalar | None:
-        match found:
+    `extents` are those of the new iterators. Only linear dividends are simplified.
+    """
+
+    def change(part: Scalar) -> Scalar | None:
+        match part:
             case Var(name=name):
                 return values.get(name)
             case Binary(op="floordiv" | "floormod" as op, lhs=lhs, rhs=Const(value=value)):
                 inner = rewrite(lhs, change)
                 divided = _divided(inner, int(value), extents)
                 return (
-                    Binary(op, inner, found.rhs)
+                    Binary(op, inner, part.rhs)
                     if divided is None
                     else divided[0 if op == "floordiv" else 1]
                 )
@@ -330,7 +336,7 @@ def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[st
                     index if form is None else form.index
                     for index, form in zip(changed, forms, strict=True)
                 )
-                return replace(found, indices=tuple(plain))
+                return replace(part, indices=tuple(plain))
             case _:
                 return None
 
@@ -338,7 +344,11 @@ def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[st
 
 
 def _divided(index: Scalar, by: int, extents: Mapping[str, int]) -> tuple[Scalar, Scalar] | None:
-    """Quotient and remainder, where what is no multiple is less than the divisor."""
+    """Quotient and remainder of a linear index; None where they are not linear.
+
+    They are linear where the terms that are no multiples of the divisor add up to less
+    than it.
+    """
     form = linear(index)
     if form is None or by < 1:
         return None
@@ -353,9 +363,11 @@ def _divided(index: Scalar, by: int, extents: Mapping[str, int]) -> tuple[Scalar
     return (whole.index, rest) if low >= 0 and high < by else None
 
 
-def _bare(factor: Scalar) -> Read | None:
-    """The read that a factor is, converted or not, if outside of its tensor it is zero
-    or never there."""
+def _bare_read(factor: Scalar) -> Read | None:
+    """The read that a factor consists of, if it is zero outside its tensor.
+
+    It may be converted, or unpadded because it never leaves its tensor.
+    """
     while isinstance(factor, Cast):
         factor = factor.arg
     return (
@@ -365,30 +377,32 @@ def _bare(factor: Scalar) -> Read | None:
     )
 
 
-def _implied(condition: Scalar, factor: Scalar, tensors: Tensors) -> bool:
-    """Whether the condition holds wherever the factor, a bare read, stays inside its tensor."""
-    read = _bare(factor)
+def _implied_by_read(condition: Scalar, factor: Scalar, tensors: Tensors) -> bool:
+    """Whether the condition holds wherever a factor, a bare read, is inside its tensor."""
+    read = _bare_read(factor)
     if read is None:
         return False
     places = tuple(zip(read.indices, tensors[read.tensor].shape, strict=True))
     least = [Binary("ge", index, constant(0)) for index, _ in places]
-    return _follows(
+    return _implies(
         condition, [*least, *(Binary("lt", index, constant(extent)) for index, extent in places)]
     )
 
 
-def _follows(condition: Scalar, known: Iterable[Scalar]) -> bool:
-    """Whether one comparison holds where all of some others do."""
-    wanted = _limit(condition)
-    if wanted is None:
+def _implies(condition: Scalar, premises: Iterable[Scalar]) -> bool:
+    """Whether a comparison follows from others, each taken by itself."""
+    conclusion = _limit(condition)
+    if conclusion is None:
         return False
     limits = [
-        limit for limit in map(_limit, known) if limit is not None and limit.moving == wanted.moving
+        limit
+        for limit in map(_limit, premises)
+        if limit is not None and limit.moving == conclusion.moving
     ]
-    if wanted.low is not None:
-        return any(limit.low is not None and limit.low >= wanted.low for limit in limits)
+    if conclusion.low is not None:
+        return any(limit.low is not None and limit.low >= conclusion.low for limit in limits)
     return any(
-        limit.high is not None and wanted.high is not None and limit.high <= wanted.high
+        limit.high is not None and conclusion.high is not None and limit.high <= conclusion.high
         for limit in limits
     )
 
@@ -430,22 +444,25 @@ def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
     )
 
 
-def _safe(
-    node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Collection[Scalar]
+def _padded_where_needed(
+    node: Scalar, tensors: Tensors, extents: Mapping[str, int], premises: Collection[Scalar]
 ) -> Scalar:
-    """The tree with reads padded that may leave their tensors, where known conditions
-    hold, at outputs which nobody asked for."""
+    """The tree with padding for reads that may leave their tensors.
 
-    def change(found: Scalar) -> Scalar | None:
-        if not isinstance(found, Read):
+    They do so at outputs that only fill up the last block. Reads that stay inside under
+    the premises are left as they are.
+    """
+
+    def change(part: Scalar) -> Scalar | None:
+        if not isinstance(part, Read):
             return None
-        read = replace(found, indices=tuple(rewrite(index, change) for index in found.indices))
+        read = replace(part, indices=tuple(rewrite(index, change) for index in part.indices))
         tensor = tensors[read.tensor]
-        inside = in_bounds(read.indices, tensor.shape, extents)
+        inside = in_bounds_condition(read.indices, tensor.shape, extents)
         leaves = (
             read.pad is None
             and inside is not None
-            and not all(_follows(one, known) for one in conjuncts(inside))
+            and not all(_implies(bound, premises) for bound in conjuncts(inside))
         )
         return replace(read, pad=identity("sum", tensor.dtype)) if leaves else read
 
@@ -457,15 +474,17 @@ def _safe(
 
 
 def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axis) -> Expression:
-    """The expression with the axis of its outputs that read a phase each becoming two
-    as well: they are written in place."""
+    """The expression with output axes split as the sums they read.
+
+    Such outputs are then written in place.
+    """
     stages = []
     for stage in expression.stages:
         axis = next(
             (
-                one
-                for one in stage.axes
-                if one.extent == phase.axis.extent and _placed(stage, name, one, phase)
+                own
+                for own in stage.axes
+                if own.extent == phase.axis.extent and _reads_phases(stage, name, own, phase)
             ),
             None,
         )
@@ -477,20 +496,22 @@ def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axi
         if axis is None or not alone:
             stages.append(stage)
             continue
-        inner = replace(within, name=unused(within.name, stage.extents))
+        inner = replace(within, name=fresh_name(within.name, stage.extents))
         parts = (
-            (replace(one, extent=phase.blocks), inner) if one == axis else (one,)
-            for one in stage.axes
+            (replace(own, extent=phase.blocks), inner) if own == axis else (own,)
+            for own in stage.axes
         )
         axes = tuple(chain.from_iterable(parts))
-        at = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
-        body = _substituted(stage.body, {axis.name: at}, {one.name: one.extent for one in axes})
+        element = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
+        body = _substituted(
+            stage.body, {axis.name: element}, {own.name: own.extent for own in axes}
+        )
         stages.append(replace(stage, axes=axes, body=body))
     return replace(expression, stages=tuple(stages))
 
 
-def _placed(stage: Stage, name: str, axis: Axis, phase: _Phase) -> bool:
-    """Whether a stage reads the sums by the block and the phase of this axis of its own."""
+def _reads_phases(stage: Stage, name: str, axis: Axis, phase: _Phase) -> bool:
+    """Whether a stage reads the sums by block and phase of one of its own axes."""
     place = replace(phase, axis=axis).place
     return any(place in pairwise(read.indices) for read in reads(stage.body) if read.tensor == name)
 

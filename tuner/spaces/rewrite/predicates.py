@@ -1,5 +1,7 @@
-"""Terms of a reduction that count only under conditions: where one fails they change
-nothing, and are not computed at all."""
+"""Predicates of reductions: conditions under which a term can change the result.
+
+Where one fails, the term is not computed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tuner.workload.expression import (
     walk,
 )
 
-ENUMERATED = 1 << 22  # points of the axes in conditions; of more as many are drawn at random
+# Points of the axes in conditions that are enumerated; of more, as many are sampled.
+ENUMERATED = 1 << 22
 _NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
     "floormod": np.mod, "min": np.minimum,
@@ -37,7 +40,7 @@ _NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def identity(reducer: Reducer, dtype: DType) -> Const:
-    """The value that changes nothing when it is combined."""
+    """The value that a reduction starts from and that changes nothing when combined."""
     if reducer in {"sum", "prod"}:
         return Const(0 if reducer == "sum" else 1, dtype)
     if dtype in INTEGER_RANGES:
@@ -45,29 +48,37 @@ def identity(reducer: Reducer, dtype: DType) -> Const:
     return Const(float("-inf") if reducer == "max" else float("inf"), dtype)
 
 
-def guarded(
+def split_predicates(
     body: Scalar, reducer: Reducer, dtype: DType, lanes: Collection[str] = ()
 ) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Conditions under which a term of a reduction counts, and what it is where they hold.
+    """The predicates of a reduction's term, and the term where they hold.
 
-    Those that differ from lane to lane stay in the term: a vector is computed as a whole.
+    Conditions that differ between vector lanes stay in the term, because a vector is
+    computed as a whole.
     """
     match body:
         case Select(cond=cond, then=then, other=Const(value=value) as other) if (
             value == identity(reducer, dtype).value
         ):
-            conditions, term = guarded(then, reducer, dtype, lanes)
+            conditions, term = split_predicates(then, reducer, dtype, lanes)
             parts = conjuncts(cond)
-            of_vectors = [one for one in parts if not is_plain(one) or names(one) & set(lanes)]
+            of_vectors = [
+                condition
+                for condition in parts
+                if not is_iterator_condition(condition) or iterators(condition) & set(lanes)
+            ]
             for condition in reversed(of_vectors):
                 term = Select(condition, term, other)
-            return (*(one for one in parts if one not in of_vectors), *conditions), term
+            return (
+                *(condition for condition in parts if condition not in of_vectors),
+                *conditions,
+            ), term
         case _:
             return (), body
 
 
 def conjuncts(condition: Scalar) -> tuple[Scalar, ...]:
-    """The conditions that hold together where this one does."""
+    """The operands of a conjunction; the condition itself where it is none."""
     match condition:
         case Binary(op="and", lhs=lhs, rhs=rhs):
             return (*conjuncts(lhs), *conjuncts(rhs))
@@ -75,21 +86,20 @@ def conjuncts(condition: Scalar) -> tuple[Scalar, ...]:
             return (condition,)
 
 
-def counted(stage: Stage) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Conditions under which a term of a stage counts, and the term; no condition and
-    its body where nothing is reduced."""
+def term_predicates(stage: Stage) -> tuple[tuple[Scalar, ...], Scalar]:
+    """The predicates of a stage's term and the term; only its body if it is no reduction."""
     return (
         ((), stage.body)
         if stage.reducer is None
-        else guarded(stage.body, stage.reducer, stage.accumulator)
+        else split_predicates(stage.body, stage.reducer, stage.accumulator)
     )
 
 
-def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
-    """Of a stage's points those at which a term counts, and further conditions hold."""
-    conditions = (*counted(stage)[0], *also)
+def live_fraction(stage: Stage, also: Collection[Scalar] = ()) -> float:
+    """Share of a stage's points at which its predicates and further conditions hold."""
+    conditions = (*term_predicates(stage)[0], *also)
     extents = stage.extents
-    moving = {name: extents[name] for name in sorted(set[str]().union(*map(names, conditions)))}
+    moving = {name: extents[name] for name in sorted(set[str]().union(*map(iterators, conditions)))}
     if prod(moving.values()) <= ENUMERATED:
         return float(np.mean(_holds(conditions, moving)))
     drawn = np.random.default_rng(0)
@@ -102,25 +112,30 @@ def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
     )
 
 
-def everywhere_some(conditions: Collection[Scalar], extents: Mapping[str, int], along: str) -> bool:
-    """Whether all conditions hold for some value of one iterator, whatever the others
-    are. No where there is too much to see."""
+def hold_somewhere_along(
+    conditions: Collection[Scalar], extents: Mapping[str, int], along: str
+) -> bool:
+    """Whether for any values of the other iterators all conditions hold at some `along`.
+
+    False where there are too many points to enumerate.
+    """
     moving = {
-        name: extents[name] for name in sorted(set[str]().union({along}, *map(names, conditions)))
+        name: extents[name]
+        for name in sorted(set[str]().union({along}, *map(iterators, conditions)))
     }
     if prod(moving.values()) > ENUMERATED:
         return False
     return bool(np.all(np.any(_holds(conditions, moving), axis=list(moving).index(along))))
 
 
-def operations(stage: Stage) -> int:
-    """Arithmetic operations at one point of a stage where its term counts, a multiply-add as 2."""
-    _, term = counted(stage)
+def term_operations(stage: Stage) -> int:
+    """Arithmetic operations at one live point of a stage; a multiply-add counts as 2."""
+    _, term = term_predicates(stage)
     return arithmetic(term) + (1 if stage.reducer else 0)
 
 
-def is_plain(condition: Scalar) -> bool:
-    """Whether a condition is made of iterators alone."""
+def is_iterator_condition(condition: Scalar) -> bool:
+    """Whether a condition depends on iterators only."""
     return all(
         isinstance(node, Var | Const | Cast)
         or (isinstance(node, Unary) and node.op in ("neg", "not"))
@@ -129,22 +144,23 @@ def is_plain(condition: Scalar) -> bool:
     )
 
 
-def names(condition: Scalar) -> set[str]:
+def iterators(condition: Scalar) -> set[str]:
+    """Names of the iterators in a condition."""
     return {node.name for node in walk(condition) if isinstance(node, Var)}
 
 
 def _holds(conditions: Collection[Scalar], extents: Mapping[str, int]) -> NDArray[np.bool_]:
-    """Whether all conditions hold, at each point; the iterators are the dimensions."""
+    """Whether all conditions hold at each point, with one dimension per iterator."""
     shape = tuple(extents.values())
     places = np.indices(shape, np.int32, sparse=True)
     return np.broadcast_to(_all(conditions, dict(zip(extents, places, strict=True))), shape)
 
 
 def _all(conditions: Collection[Scalar], values: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    found = np.asarray(True)
+    holds = np.asarray(True)
     for condition in conditions:
-        found = np.logical_and(found, _value(condition, values))
-    return found
+        holds = np.logical_and(holds, _value(condition, values))
+    return holds
 
 
 def _value(node: Scalar, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -156,8 +172,8 @@ def _value(node: Scalar, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         case Cast(arg=arg):
             return _value(arg, values)
         case Unary(op=op, arg=arg):
-            found = _value(arg, values)
-            return np.asarray(np.logical_not(found) if op == "not" else np.negative(found))
+            value = _value(arg, values)
+            return np.asarray(np.logical_not(value) if op == "not" else np.negative(value))
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return np.asarray(_NUMBERS[op](_value(lhs, values), _value(rhs, values)))
         case _:

@@ -1,9 +1,8 @@
-"""Reductions to few points in parts, tasks for units that would have none: a CPU's
-threads, a GPU's multiprocessors.
+"""Reductions to few points computed in parts, so that all parallel units have work.
 
 The name is that of Suriana, Adams & Kamil, "Parallel associative reductions in Halide"
-(CGO 2017); of a product it is split-K. One thread needs none of it: its sums have as
-many lanes and accumulators as pay.
+(CGO 2017). For a matrix product it is split-K. One thread needs no parts: vector lanes
+and accumulators already split its sums.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from math import prod
 
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import accesses
-from tuner.spaces.rewrite.groups import column_of, shapes_of
-from tuner.spaces.rewrite.parallel_units import Sharing
-from tuner.spaces.rewrite.stages import names, renamed, unused
+from tuner.spaces.rewrite.groups import column_axis
+from tuner.spaces.rewrite.parallel_units import ParallelUnits
+from tuner.spaces.rewrite.stages import fresh_name, renamed, tensor_names
 from tuner.workload.expression import (
     COMBINE,
     Axis,
@@ -29,25 +28,25 @@ from tuner.workload.expression import (
     substitute,
 )
 
-SUFFIX = (
-    "rf"  # of the names of rewritten stages; their knobs are others than those of the reduction
-)
-LEAST = (
-    4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
-)
-MOST = 4  # times as many parts as are wanted, if they leave no rest
-LEAST_TERMS = 256  # of a point in a part
+SUFFIX = "rf"  # of names of rewritten stages, whose knobs differ from the original's
+# Fewer parts gain less than their combination costs, or less than smaller tiles do.
+MIN_PARTS = 4
+# Up to so many times the preferred number of parts are made if they divide the axis.
+MAX_PARTS_FACTOR = 4
+MIN_TERMS_PER_PART = 256  # of each point
 
 
-def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:
-    """The expression with each long reduction to few points done in parts, stages under
-    new names; None where there is none."""
-    shapes = shapes_of(expression)
-    taken, stages = names(expression), list[Stage]()
+def rfactored(expression: Expression, units: ParallelUnits) -> Expression | None:
+    """The expression with long reductions to few points in parts, stages under new names.
+
+    None where there is no such reduction.
+    """
+    shapes = expression.shapes
+    reserved, stages = tensor_names(expression), list[Stage]()
     for stage in expression.stages:
-        parts = _parts(stage, shapes, sharing)
-        made = (stage,) if parts is None else _in_parts(stage, *parts, taken)
-        taken |= {one.name for one in made}
+        parts = _parts(stage, shapes, units)
+        made = (stage,) if parts is None else _in_parts(stage, *parts, reserved)
+        reserved |= {created.name for created in made}
         stages += made
     return (
         renamed(replace(expression, stages=tuple(stages)), SUFFIX)
@@ -57,36 +56,49 @@ def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:
 
 
 def _parts(
-    stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing
+    stage: Stage, shapes: Mapping[str, tuple[int, ...]], units: ParallelUnits
 ) -> tuple[Axis, int] | None:
-    """The axis of the reduction that is done in parts, the longest, and how many there
-    are: the fewest that leave no rest, if they are not too many more than are wanted."""
-    if not stage.reduce_axes or stage.points < sharing.terms * sharing.units:
+    """The longest axis of a reduction and the number of its parts; None for too few.
+
+    The smallest number is chosen that divides the axis, unless it exceeds the preferred
+    number too far.
+    """
+    if not stage.reduce_axes or stage.points < units.min_terms_per_unit * units.count:
         return None
-    axis = max(stage.reduce_axes, key=lambda one: one.extent)
-    of_task = sharing.tile if column_of(stage, accesses(stage, shapes)) is None else 1
-    tasks = -(-prod(one.extent for one in stage.axes) // of_task)
-    most = min(axis.extent, prod(one.extent for one in stage.reduce_axes) // LEAST_TERMS)
-    wanted = min(-(-sharing.units * sharing.tasks // tasks), most)
-    if wanted < LEAST:
+    axis = max(stage.reduce_axes, key=lambda candidate: candidate.extent)
+    of_task = units.points_per_tile if column_axis(stage, accesses(stage, shapes)) is None else 1
+    tasks = -(-prod(spatial.extent for spatial in stage.axes) // of_task)
+    most = min(
+        axis.extent, prod(reduced.extent for reduced in stage.reduce_axes) // MIN_TERMS_PER_PART
+    )
+    preferred = min(-(-units.count * units.tasks_per_unit // tasks), most)
+    if preferred < MIN_PARTS:
         return None
-    most = min(MOST * wanted, most)
+    most = min(MAX_PARTS_FACTOR * preferred, most)
     return axis, next(
-        (count for count in range(wanted, most + 1) if axis.extent % count == 0), wanted
+        (count for count in range(preferred, most + 1) if axis.extent % count == 0), preferred
     )
 
 
-def _in_parts(stage: Stage, axis: Axis, count: int, taken: Collection[str]) -> tuple[Stage, ...]:
-    """The parts, their combination, and where a rest is left the rest and both."""
-    part = Axis(name=unused("p", stage.extents), extent=count)
+def _in_parts(stage: Stage, axis: Axis, count: int, reserved: Collection[str]) -> tuple[Stage, ...]:
+    """The stages of a reduction in parts.
+
+    They are the parts and their combination. Where the parts do not divide the axis,
+    the remainder and the combination of both follow.
+    """
+    part = Axis(name=fresh_name("p", stage.extents), extent=count)
     length, rest = divmod(axis.extent, count)
     start = times(Var(part.name), length)
-    parts = _reduced(stage, axis, length, start, unused(f"{stage.name}p", taken), (part,))
+    parts = _reduced(stage, axis, length, start, fresh_name(f"{stage.name}p", reserved), (part,))
     combined = replace(stage, reduce_axes=(part,), body=_read(parts))
     if rest == 0:
         return parts, combined
-    combined = replace(combined, name=unused(f"{stage.name}w", taken), dtype=stage.accumulator)
-    left = _reduced(stage, axis, rest, constant(count * length), unused(f"{stage.name}r", taken))
+    combined = replace(
+        combined, name=fresh_name(f"{stage.name}w", reserved), dtype=stage.accumulator
+    )
+    left = _reduced(
+        stage, axis, rest, constant(count * length), fresh_name(f"{stage.name}r", reserved)
+    )
     assert stage.reducer is not None
     both = Binary(COMBINE[stage.reducer], _read(combined), _read(left))
     return parts, combined, left, replace(stage, reducer=None, reduce_axes=(), body=both)
@@ -95,13 +107,14 @@ def _in_parts(stage: Stage, axis: Axis, count: int, taken: Collection[str]) -> t
 def _reduced(
     stage: Stage, axis: Axis, length: int, start: Scalar, name: str, parts: tuple[Axis, ...] = ()
 ) -> Stage:
-    """The reduction of a piece of an axis, kept as it is accumulated."""
+    """The reduction of a piece of an axis, stored in the accumulator's dtype."""
     return replace(
         stage,
         name=name,
         axes=(*parts, *stage.axes),
         reduce_axes=tuple(
-            replace(one, extent=length) if one == axis else one for one in stage.reduce_axes
+            replace(reduced, extent=length) if reduced == axis else reduced
+            for reduced in stage.reduce_axes
         ),
         body=substitute(stage.body, {axis.name: add(start, Var(axis.name))}),
         dtype=stage.accumulator,

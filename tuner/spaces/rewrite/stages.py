@@ -1,5 +1,8 @@
-"""Stages as the sketches see them: elementwise ones inlined, reductions done once,
-padded reads copied, names plain."""
+"""Normalisation of stages for sketches.
+
+Elementwise stages are inlined, invariant reductions hoisted, padded reads copied, and
+names made plain.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tuner.spaces.program.tiles import constant
-from tuner.spaces.rewrite.access import access, in_bounds
-from tuner.spaces.rewrite.predicates import is_plain
+from tuner.spaces.rewrite.access import access, in_bounds_condition
+from tuner.spaces.rewrite.predicates import is_iterator_condition
 from tuner.workload.expression import (
     Binary,
     BinaryOp,
@@ -31,7 +34,7 @@ from tuner.workload.expression import (
 APPROXIMATED = frozenset(
     {"exp", "log", "tanh", "erf"}
 )  # by polynomials: no instruction computes them
-FUNCTION = 32  # operations
+FUNCTION_OPERATIONS = 32  # operations that an approximated function takes as long as
 TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
 
@@ -39,34 +42,38 @@ def is_elementwise(stage: Stage) -> bool:
     return stage.reducer is None
 
 
-def approximated(node: Scalar) -> bool:
-    """Whether evaluating the node calls a function for which a polynomial may stand."""
-    return any(isinstance(found, Unary) and found.op in APPROXIMATED for found in walk(node))
+def calls_approximated_function(node: Scalar) -> bool:
+    """Whether evaluating the node calls a function that a polynomial may approximate."""
+    return any(isinstance(part, Unary) and part.op in APPROXIMATED for part in walk(node))
 
 
-def costs_mathematics(node: Scalar) -> bool:
-    """Whether evaluating the node calls a transcendental function, a power or a
-    division: not to be done twice."""
+def is_expensive(node: Scalar) -> bool:
+    """Whether evaluating the node twice is too expensive.
+
+    That holds for transcendental functions, powers and divisions.
+    """
     return any(
-        (isinstance(found, Unary) and found.op in TRANSCENDENTAL)
-        or (isinstance(found, Binary) and found.op in {"pow", "div"})
-        for found in walk(node)
+        (isinstance(part, Unary) and part.op in TRANSCENDENTAL)
+        or (isinstance(part, Binary) and part.op in {"pow", "div"})
+        for part in walk(node)
     )
 
 
 def cost(stage: Stage) -> int:
-    """Of all points of a stage, in operations; a function that no instruction computes
-    takes as long as FUNCTION of them."""
+    """Operations of all points of a stage.
+
+    An approximated function counts as `FUNCTION_OPERATIONS`.
+    """
     functions = sum(
         isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body)
     )
-    return stage.points * (_operations(stage.body) + 1 + FUNCTION * functions)
+    return stage.points * (_operations(stage.body) + 1 + FUNCTION_OPERATIONS * functions)
 
 
 def _operations(node: Scalar) -> int:
-    """What a term costs; what is done to iterators alone is free, as it is in indices."""
+    """Operations of one evaluation; conditions and indices of iterators are free."""
     match node:
-        case Select(cond=cond, then=then, other=other) if is_plain(cond):
+        case Select(cond=cond, then=then, other=other) if is_iterator_condition(cond):
             return _operations(then) + _operations(other)
         case Binary() | Unary():
             return 1 + sum(_operations(child) for child in children(node))
@@ -76,17 +83,16 @@ def _operations(node: Scalar) -> int:
             return sum(_operations(child) for child in children(node))
 
 
-def tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
-    """A balanced combination, so that additions do not wait for one another."""
+def balanced_tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
+    """A balanced tree of one operator, so that operations do not wait for each other."""
     while len(values) > 1:
         paired = [Binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = paired + ([values[-1]] if len(values) % 2 else [])
     return values[0]
 
 
-def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
-    """The value of an elementwise stage at some indices, as it would be read back after
-    one rounding to its dtype."""
+def value_at(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
+    """The value of an elementwise stage at some indices, rounded to the stage's dtype."""
     value = substitute(
         stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
     )
@@ -98,29 +104,33 @@ def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
 
 
 def inline_into(reader: Stage, producer: Stage) -> Stage:
-    """The reader with each read of the producer replaced by the producer's value; a
-    padded read keeps its padding."""
+    """The reader with each read of the producer replaced by the producer's value.
+
+    Padded reads keep their padding.
+    """
 
     def change(node: Scalar) -> Scalar | None:
         if not (isinstance(node, Read) and node.tensor == producer.name):
             return None
         indices = tuple(rewrite(index, change) for index in node.indices)
-        value = call(producer, indices)
+        value = value_at(producer, indices)
         if node.pad is None:
             return value
-        inside = in_bounds(indices, producer.tensor.shape, reader.extents)
+        inside = in_bounds_condition(indices, producer.tensor.shape, reader.extents)
         return value if inside is None else Select(inside, value, node.pad)
 
     return replace(reader, body=rewrite(reader.body, change))
 
 
 def inlined(expression: Expression) -> Expression:
-    """The expression with elementwise stages inlined where nothing expensive would be
-    computed more often than before.
+    """The expression with elementwise stages inlined, unless that repeats expensive work.
 
-    A stage stays when it is an output, when it costs mathematics and has several
-    readers or is read at more points than it has, when it combines several reads and is
-    read at more points than it has, or when it rounds: what is inlined is not stored.
+    A stage stays
+
+    - if it is an output;
+    - if it is expensive and has several readers, or is read at more points than it has;
+    - if it combines several reads and is read at more points than it has;
+    - if it rounds, because what is inlined is not stored.
     """
     changed = True
     while changed:
@@ -134,7 +144,7 @@ def inlined(expression: Expression) -> Expression:
                 or _rounds(stage)
             ):
                 continue
-            costly = costs_mathematics(stage.body)
+            costly = is_expensive(stage.body)
             if costly and len(readers) > 1:
                 continue
             if any(_repeats(reader, stage) for reader in readers) and (
@@ -153,8 +163,10 @@ def inlined(expression: Expression) -> Expression:
 
 
 def hoisted(expression: Expression) -> Expression:
-    """The expression with each reduction done once for all points of axes that its body
-    does not move with, and then copied."""
+    """The expression with reductions hoisted out of axes on which they do not depend.
+
+    They are computed once and then copied along those axes.
+    """
     names = {tensor.name for tensor in expression.inputs} | {
         stage.name for stage in expression.stages
     }
@@ -183,11 +195,10 @@ def hoisted(expression: Expression) -> Expression:
 
 
 def materialized(expression: Expression) -> Expression:
-    """The expression with what a reduction to a single point reads of a padded tensor
-    copied first, padding and all.
+    """The expression with copies of padded reads of reductions to a single point.
 
-    Such a reduction has no axis but its own to make vectors of, and what may lie
-    outside is not read as vectors.
+    Such a reduction can only be vectorised along its own axis, and reads that may lie
+    outside their tensor are not vectorised.
     """
     tensors = expression.tensors
     stages: list[Stage] = []
@@ -198,9 +209,9 @@ def materialized(expression: Expression) -> Expression:
         body = substitute(stage.body, {axis.name: constant(0) for axis in stage.axes})
         copies: dict[Read, Scalar] = {}
         for read in dict.fromkeys(reads(body)):
-            found = access(read, tensors[read.tensor].shape, stage.extents)
-            axes = tuple(axis for axis in stage.reduce_axes if axis.name in found.axes)
-            if not found.padded or found.gathered or not axes:
+            own_access = access(read, tensors[read.tensor].shape, stage.extents)
+            axes = tuple(axis for axis in stage.reduce_axes if axis.name in own_access.axes)
+            if not own_access.padded or own_access.gathered or not axes:
                 continue
             name = next(
                 free
@@ -220,8 +231,10 @@ def _with_copies(body: Scalar, copies: Mapping[Read, Scalar]) -> Scalar:
 
 
 def plainly_named(expression: Expression) -> Expression:
-    """The same expression without underscores in its names: what a sketch adds to a
-    name is told by its underscore."""
+    """The same expression without underscores in its names.
+
+    An underscore separates what sketches append to names.
+    """
     tensors = _plain(
         [tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages]
     )
@@ -254,19 +267,24 @@ def plainly_named(expression: Expression) -> Expression:
     )
 
 
-def names(expression: Expression) -> set[str]:
-    """Of its tensors."""
+def tensor_names(expression: Expression) -> set[str]:
+    """Names of all tensors of an expression."""
     return {tensor.name for tensor in expression.inputs} | {
         stage.name for stage in expression.stages
     }
 
 
 def renamed(expression: Expression, suffix: str) -> Expression:
-    """The expression with its stages under new names, so that knobs of a rewritten one
-    are others than those of the original."""
+    """The expression with a suffix to the names of its stages.
+
+    The knobs of a rewritten expression are named after them, and so differ from the
+    original's.
+    """
     new: dict[str, str] = {}
     for stage in expression.stages:
-        new[stage.name] = unused(f"{stage.name}{suffix}", {*names(expression), *new.values()})
+        new[stage.name] = fresh_name(
+            f"{stage.name}{suffix}", {*tensor_names(expression), *new.values()}
+        )
 
     def change(node: Scalar) -> Scalar | None:
         if not isinstance(node, Read):
@@ -286,9 +304,9 @@ def renamed(expression: Expression, suffix: str) -> Expression:
     )
 
 
-def unused(name: str, taken: Collection[str]) -> str:
-    """The name, made longer until it is none of those taken."""
-    while name in taken:
+def fresh_name(name: str, reserved: Collection[str]) -> str:
+    """The name, made longer until it is not reserved."""
+    while name in reserved:
         name += "x"
     return name
 
@@ -310,7 +328,7 @@ def _rounds(stage: Stage) -> bool:
 
 
 def _repeats(reader: Stage, producer: Stage) -> bool:
-    """Whether the reader reads points of the producer more than once."""
+    """Whether the reader has more points than the producer."""
     points = 1
     for axis in (*reader.axes, *reader.reduce_axes):
         points *= axis.extent

@@ -1,12 +1,12 @@
-"""Convolutions of 3x3 windows with fewer multiplications: Winograd's F(2x2, 3x3), as a
-rewriting of one stage into four.
+"""Winograd's F(2x2, 3x3): convolutions of 3x3 windows with fewer multiplications.
 
 Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), section 4.1:
-squares of 2x2 outputs from squares of 4x4 inputs, 16 multiplications where the sum
-needs 36. The stages are the weights transformed, the inputs transformed, their products
-summed over channels (16 matrix products) and the outputs transformed; each then has
-sketches like any other. Which axes are rows and columns follows from the stage's
-indices alone. Rounding errors grow by a small factor, so it is for `numerics=fast`.
+a tile of 2x2 outputs is computed from a tile of 4x4 inputs with 16 multiplications
+instead of 36. One stage is rewritten into four: transformed weights, transformed
+inputs, their products summed over channels (16 matrix products), and transformed
+outputs. Each has sketches like any other stage. Which axes are rows and columns follows
+from the indices. Rounding errors grow by a small factor, so the algorithm is for
+`numerics=fast`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import prod
 
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import linear
-from tuner.spaces.rewrite.stages import names, renamed, unused
+from tuner.spaces.rewrite.stages import fresh_name, renamed, tensor_names
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -31,11 +31,12 @@ from tuner.workload.expression import (
     substitute,
 )
 
-SQUARE = 2  # outputs of a square on each side
+OUTPUT_TILE = 2  # outputs of a tile in each direction
 WINDOW = 3
-POINTS = SQUARE + WINDOW - 1  # inputs of a square on each side
-SAVING = (SQUARE * WINDOW / POINTS) ** 2  # times as many multiplications in the sum as here: 2.25
-SUFFIX = "win"  # of the names of rewritten stages; their knobs are others than those of the sum
+INPUT_TILE = OUTPUT_TILE + WINDOW - 1  # inputs of a tile in each direction
+# Multiplications of the sum per multiplication here: 2.25.
+MULTIPLICATION_SAVING = (OUTPUT_TILE * WINDOW / INPUT_TILE) ** 2
+SUFFIX = "win"  # of names of rewritten stages, whose knobs differ from the original's
 
 Matrix = tuple[tuple[float, ...], ...]
 WEIGHTS: Matrix = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
@@ -45,7 +46,7 @@ OUTPUTS: Matrix = ((1, 1, 1, 0), (0, 1, -1, -1))  # A transposed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One side of the window: the output axis that a window of three moves along."""
+    """One direction of the window: the output axis along which it moves."""
 
     axis: Axis  # of the output
     step: str  # the reduction axis within the window
@@ -62,32 +63,33 @@ class _Window:
     sides: tuple[_Side, _Side]
 
 
-def winograd(expression: Expression, *, joined: bool = False) -> Expression | None:
-    """The expression with its first 3x3 convolution of stride 1 rewritten, stages under
-    new names; None without one.
+def winograd(expression: Expression, *, joins_tiles: bool = False) -> Expression | None:
+    """The expression with its first 3x3 convolution of stride 1 rewritten.
 
-    `joined`: squares are numbered along one axis, together with the images of a batch,
-    so that the products are those of plain matrices, whose rows need not be a tile's
-    multiple image by image.
+    Stages get new names. None without such a convolution. `joins_tiles` numbers the
+    tiles of all images of a batch along one axis. The products then are plain matrix
+    products, whose register tiles may span images.
     """
-    found = next(
+    window = next(
         (
-            window
+            candidate
             for stage in expression.stages
-            if (window := _window(stage, expression)) is not None
+            if (candidate := _window(stage, expression)) is not None
         ),
         None,
     )
-    if found is None:
+    if window is None:
         return None
-    made = _rewritten(found, names(expression), joined=joined)
+    transformed = _rewritten(window, tensor_names(expression), joins_tiles=joins_tiles)
     stages = tuple(
-        one for stage in expression.stages for one in (made if stage is found.stage else (stage,))
+        replacement
+        for stage in expression.stages
+        for replacement in (transformed if stage is window.stage else (stage,))
     )
     return renamed(replace(expression, stages=stages), SUFFIX)
 
 
-# --- what a convolution is
+# --- recognising a convolution
 # ------------------------------------------------------------------------------
 
 
@@ -107,13 +109,15 @@ def _window(stage: Stage, expression: Expression) -> _Window | None:
 
 
 def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | None:
-    """The two dimensions of the input in which a window moves; everything else is
-    indexed by plain axes."""
+    """The two dimensions of the input along which the window moves.
+
+    None unless everything else is indexed by plain axes.
+    """
     plain = [index.name if isinstance(index, Var) else None for index in weights.indices]
     spatial, reduced = (
         {axis.name: axis for axis in axes} for axes in (stage.axes, stage.reduce_axes)
     )
-    found: list[_Side] = []
+    sides: list[_Side] = []
     for dimension, index in enumerate(data.indices):
         if isinstance(index, Var):
             continue
@@ -130,7 +134,7 @@ def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | Non
             or axis.name in plain
         ):
             return None
-        found.append(
+        sides.append(
             _Side(
                 axis=axis,
                 step=step.name,
@@ -140,17 +144,17 @@ def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | Non
             )
         )
     others = [index.name for index in data.indices if isinstance(index, Var)]
-    windowed = {name for side in found for name in (side.step, side.axis.name)}
+    windowed = {name for side in sides for name in (side.step, side.axis.name)}
     if (
-        len(found) != 2
+        len(sides) != 2
         or None in plain
         or windowed & set(others)
-        or min(side.axis.extent for side in found) < POINTS
+        or min(side.axis.extent for side in sides) < INPUT_TILE
     ):
         return None
     if len(set(plain)) != len(plain) or len(set(others)) != len(others):
         return None
-    return found[0], found[1]
+    return sides[0], sides[1]
 
 
 # --- the four stages
@@ -158,20 +162,20 @@ def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Squares:
-    """How squares are numbered: each axis for itself, or several, the last fastest, along one."""
+class _TileNumbering:
+    """How tiles are numbered: by separate axes, or by several joined to one."""
 
-    together: tuple[Axis, ...]  # none where each is for itself
-    number: Axis  # what stands where the last of them stood
+    together: tuple[Axis, ...]  # joined axes, the last one fastest; empty if all are separate
+    number: Axis  # the joined axis, in the place of the last of them
 
     def axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-        kept = [one for one in axes if one not in self.together[:-1]]
-        return tuple(self.number if one in self.together else one for one in kept)
+        kept = [axis for axis in axes if axis not in self.together[:-1]]
+        return tuple(self.number if axis in self.together else axis for axis in kept)
 
     @property
     def parts(self) -> dict[str, Scalar]:
-        """Each of the axes from the number."""
-        found: dict[str, Scalar] = {}
+        """Each joined axis as an expression of the number."""
+        values: dict[str, Scalar] = {}
         step = 1
         for axis in reversed(self.together):
             value: Scalar = (
@@ -180,37 +184,38 @@ class _Squares:
                 else Binary("floordiv", Var(self.number.name), constant(step))
             )
             step *= axis.extent
-            found[axis.name] = (
+            values[axis.name] = (
                 value
                 if axis == self.together[0]
                 else Binary("floormod", value, constant(axis.extent))
             )
-        return found
+        return values
 
     def indices(self, values: Sequence[tuple[Axis, Scalar]]) -> tuple[Scalar, ...]:
-        """What indexes a tensor of `axes(...)`, given what would index each axis."""
-        known = {axis.name: value for axis, value in values}
+        """Indices of a tensor with the axes `axes(...)`, from the index of each axis."""
+        by_name = {axis.name: value for axis, value in values}
         total: Scalar = constant(0)
         for axis in self.together:
             total = add(
-                times(total, axis.extent) if total != constant(0) else total, known[axis.name]
+                times(total, axis.extent) if total != constant(0) else total, by_name[axis.name]
             )
         return tuple(
-            total if one == self.number else known[one.name]
-            for one in self.axes([axis for axis, _ in values])
+            total if axis == self.number else by_name[axis.name]
+            for axis in self.axes([axis for axis, _ in values])
         )
 
 
-def _rewritten(window: _Window, taken: Collection[str], *, joined: bool) -> tuple[Stage, ...]:
+def _rewritten(
+    window: _Window, reserved: Collection[str], *, joins_tiles: bool
+) -> tuple[Stage, ...]:
     stage, (rows, columns) = window.stage, window.sides
     extents = stage.extents
-    extents |= {
-        side.axis.name: -(-side.axis.extent // SQUARE) for side in window.sides
-    }  # of squares, where outputs stood
-    square = tuple(
-        Axis(name=unused(f"{side.step}q", extents), extent=POINTS) for side in window.sides
+    # Along the sides there are tiles in place of outputs.
+    extents |= {side.axis.name: -(-side.axis.extent // OUTPUT_TILE) for side in window.sides}
+    tile_axes = tuple(
+        Axis(name=fresh_name(f"{side.step}q", extents), extent=INPUT_TILE) for side in window.sides
     )
-    names = {part: unused(f"{stage.name}{part}", taken) for part in ("u", "v", "m")}
+    names = {part: fresh_name(f"{stage.name}{part}", reserved) for part in ("u", "v", "m")}
 
     def axis(name: str) -> Axis:
         return Axis(name=name, extent=extents[name])
@@ -224,48 +229,48 @@ def _rewritten(window: _Window, taken: Collection[str], *, joined: bool) -> tupl
     moving = [
         axis(
             next(
-                (side.axis.name for side in window.sides if side.dimension == at),
+                (side.axis.name for side in window.sides if side.dimension == dimension),
                 getattr(index, "name", ""),
             )
         )
-        for at, index in enumerate(window.data.indices)
+        for dimension, index in enumerate(window.data.indices)
     ]
-    made = [axis(one.name) for one in stage.axes]
-    channels = tuple(one for one in stage.reduce_axes if one.name not in steps)
+    made = [axis(output_axis.name) for output_axis in stage.axes]
+    channels = tuple(reduced for reduced in stage.reduce_axes if reduced.name not in steps)
     sided = [rows.axis.name, columns.axis.name]
     together: tuple[Axis, ...] = ()
-    if joined:
-        images = [one for one in moving if one in made and one.name not in (*sided, *kept)]
+    if joins_tiles:
+        images = [moved for moved in moving if moved in made and moved.name not in (*sided, *kept)]
         together = (*images, *map(axis, sided))
-    number = Axis(name=unused("row", extents), extent=prod(one.extent for one in together))
-    squares = _Squares(together=together, number=number)
+    number = Axis(name=fresh_name("row", extents), extent=prod(fused.extent for fused in together))
+    tiles = _TileNumbering(together=together, number=number)
     u = replace(
         stage,
         name=names["u"],
-        axes=(*square, *map(axis, kept)),
+        axes=(*tile_axes, *map(axis, kept)),
         reduce_axes=(),
         reducer=None,
-        body=_u(window, square),
+        body=_u(window, tile_axes),
     )
-    body = substitute(_v(window, square), squares.parts)
+    body = substitute(_v(window, tile_axes), tiles.parts)
     v = replace(
         stage,
         name=names["v"],
-        axes=(*square, *squares.axes(moving)),
+        axes=(*tile_axes, *tiles.axes(moving)),
         reduce_axes=(),
         reducer=None,
         body=body,
     )
-    at = tuple(Var(one.name) for one in square)
+    tile_index = tuple(Var(within.name) for within in tile_axes)
     product = Binary(
         "mul",
-        Read(names["v"], (*at, *(Var(one.name) for one in squares.axes(moving)))),
-        Read(names["u"], (*at, *(Var(name) for name in kept))),
+        Read(names["v"], (*tile_index, *(Var(moved.name) for moved in tiles.axes(moving)))),
+        Read(names["u"], (*tile_index, *(Var(name) for name in kept))),
     )
     m = replace(
         stage,
         name=names["m"],
-        axes=(*square, *squares.axes(made)),
+        axes=(*tile_axes, *tiles.axes(made)),
         reduce_axes=channels,
         body=product,
     )
@@ -274,48 +279,49 @@ def _rewritten(window: _Window, taken: Collection[str], *, joined: bool) -> tupl
     def output(a: int, b: int) -> Scalar:
         places: list[tuple[Axis, Scalar]] = [
             (
-                one,
-                Binary("floordiv", Var(one.name), constant(SQUARE))
-                if one.name in sided
-                else Var(one.name),
+                output_axis,
+                Binary("floordiv", Var(output_axis.name), constant(OUTPUT_TILE))
+                if output_axis.name in sided
+                else Var(output_axis.name),
             )
-            for one in made
+            for output_axis in made
         ]
-        return Read(names["m"], (constant(a), constant(b), *squares.indices(places)))
+        return Read(names["m"], (constant(a), constant(b), *tiles.indices(places)))
 
     y = replace(stage, reduce_axes=(), reducer=None, body=_both(sums[0], sums[1], output))
     return u, v, m, y
 
 
-def _u(window: _Window, square: Sequence[Axis]) -> Scalar:
+def _u(window: _Window, tile_axes: Sequence[Axis]) -> Scalar:
     rows, columns = window.sides
 
     def weight(r: int, s: int) -> Scalar:
-        at = {rows.step: constant(r), columns.step: constant(s)}
+        element = {rows.step: constant(r), columns.step: constant(s)}
         return Read(
-            window.weights.tensor, tuple(substitute(index, at) for index in window.weights.indices)
+            window.weights.tensor,
+            tuple(substitute(index, element) for index in window.weights.indices),
         )
 
-    first, second = (_transformed(WEIGHTS, Var(axis.name)) for axis in square)
+    first, second = (_transformed(WEIGHTS, Var(axis.name)) for axis in tile_axes)
     return _both(first, second, weight)
 
 
-def _v(window: _Window, square: Sequence[Axis]) -> Scalar:
+def _v(window: _Window, tile_axes: Sequence[Axis]) -> Scalar:
     rows, columns = window.sides
 
     def value(i: int, j: int) -> Scalar:
         indices = list(window.data.indices)
-        for side, at in ((rows, i), (columns, j)):
+        for side, step in ((rows, i), (columns, j)):
             indices[side.dimension] = add(
-                times(Var(side.axis.name), SQUARE), constant(side.offset + at)
+                times(Var(side.axis.name), OUTPUT_TILE), constant(side.offset + step)
             )
         return Read(window.data.tensor, tuple(indices), Const(0.0, "float32"))
 
-    first, second = (_transformed(INPUTS, Var(axis.name)) for axis in square)
+    first, second = (_transformed(INPUTS, Var(axis.name)) for axis in tile_axes)
     return _both(first, second, value)
 
 
-Chosen = tuple[Scalar, Matrix]  # which row of the matrix, as an index; the matrix
+Chosen = tuple[Scalar, Matrix]  # the index of a row, and the matrix
 
 
 def _transformed(matrix: Matrix, row: Scalar) -> Chosen:
@@ -323,11 +329,11 @@ def _transformed(matrix: Matrix, row: Scalar) -> Chosen:
 
 
 def _half(name: str) -> Scalar:
-    return Binary("floormod", Var(name), constant(SQUARE))
+    return Binary("floormod", Var(name), constant(OUTPUT_TILE))
 
 
 def _both(first: Chosen, second: Chosen, element: Callable[[int, int], Scalar]) -> Scalar:
-    """Element (p, q) of first · x · secondᵀ, each row chosen by its index."""
+    """Element (p, q) of first · x · secondᵀ, where the indices of the rows are p and q."""
 
     def along(p: int) -> Scalar:
         return _choice(second, lambda q: _sum(_terms(first[1][p], second[1][q], element)))
@@ -352,7 +358,7 @@ def _terms(
 
 
 def _sum(terms: Sequence[tuple[float, Scalar]]) -> Scalar:
-    """Terms with a positive factor first, so that the others are subtracted."""
+    """The sum of factor times value, terms with a positive factor first."""
     ordered = sorted(terms, key=lambda term: term[0] < 0)
     total: Scalar | None = None
     for factor, value in ordered:
