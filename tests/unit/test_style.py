@@ -45,9 +45,7 @@ STILL_RENAMED = frozenset(
         "tuner/models",
         "tuner/runtime",
         "tuner/search",
-        "tuner/spaces/rewrite",
         "tuner/target",
-        "tuner/workload",
         "workers/fleet",
         "workers/jobs",
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from tuner.workload.bounds import linear
+from tuner.workload.affine import affine
 from tuner.workload.expression import Binary, Const, Scalar, Var, walk
 
 _BELOW_ANY = -(2**30)
@@ -25,7 +25,7 @@ def opaque(index: Scalar) -> Scalar:
     """The index, hidden from TVM's analysis of iterators where parts of an iterator may
     cancel out (`i mod 3 - i`): there it divides by their coefficient, 0. No index is
     below the bound, so later passes drop the comparison."""
-    atoms, _ = linear(index)
+    atoms = affine(index).terms
     divided = [
         _iterators(atom)
         for atom in atoms
@@ -47,7 +47,9 @@ def mistakable(indices: Sequence[Scalar]) -> bool:
     found = [
         node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")
     ]
-    falling = any(coefficient < 0 for node in found for coefficient in linear(node.lhs)[0].values())
+    falling = any(
+        coefficient < 0 for node in found for coefficient in affine(node.lhs).terms.values()
+    )
     return falling or any(
         one.rhs == other.rhs
         and tidy(one.lhs) != tidy(other.lhs)
@@ -62,11 +64,11 @@ def _iterators(index: Scalar) -> set[str]:
 
 def tidy(index: Scalar) -> Scalar:
     """The index as a sum of its terms in order of appearance with one constant at the end."""
-    terms, constant = linear(index)
-    if any(isinstance(atom, Const) for atom in terms):
+    form = affine(index)
+    if any(isinstance(atom, Const) for atom in form.terms):
         return index
     found: Scalar | None = None
-    for atom, factor in sorted(terms.items(), key=lambda term: term[1] < 0):
+    for atom, factor in sorted(form.terms.items(), key=lambda term: term[1] < 0):
         atom = _tidy_below(atom)
         size = atom if abs(factor) == 1 else Binary("mul", atom, Const(abs(factor), "int64"))
         if found is None:
@@ -74,10 +76,10 @@ def tidy(index: Scalar) -> Scalar:
         else:
             found = Binary("add" if factor > 0 else "sub", found, size)
     if found is None:
-        return Const(constant, "int64")
-    if constant == 0:
+        return Const(form.constant, "int64")
+    if form.constant == 0:
         return found
-    return Binary("add" if constant > 0 else "sub", found, Const(abs(constant), "int64"))
+    return Binary("add" if form.constant > 0 else "sub", found, Const(abs(form.constant), "int64"))
 
 
 def _tidy_below(atom: Scalar) -> Scalar:

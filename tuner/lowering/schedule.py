@@ -55,8 +55,7 @@ from tuner.spaces.program.program import (
     StorageAlign,
     Tensorize,
 )
-from tuner.spaces.rewrite.access import bounds
-from tuner.workload.bounds import linear
+from tuner.workload.affine import affine, value_range
 from tuner.workload.expression import Read, Tensor, Var, reads
 
 
@@ -226,17 +225,18 @@ def _without_vectors(block: Block, program: Program) -> set[LoopId]:
         for read in reads(block.body)
         if not _always_outside(read, shapes[read.tensor], extents)
         for index in read.indices
-        for atom in linear(index)[0]
+        for atom in affine(index).terms
     }
     fixed = [axis for axis in block.axes if Var(axis.name) not in moving]
     return set(loops_of(block.name, fixed))
 
 
 def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:
-    ranges = [
-        (bounds(index, extents), extent) for index, extent in zip(read.indices, shape, strict=True)
-    ]
-    return any(ends is not None and (ends[1] < 0 or ends[0] >= extent) for ends, extent in ranges)
+    ranges = (value_range(index, extents) for index in read.indices)
+    return any(
+        values.high < 0 or values.low >= extent
+        for values, extent in zip(ranges, shape, strict=True)
+    )
 
 
 def schedule(program: Program, symbol: str) -> Schedule:

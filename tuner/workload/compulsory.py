@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import expm1, log1p, prod
 
-from tuner.workload.bounds import interval, linear
+from tuner.workload.affine import affine, linear
+from tuner.workload.bounds import is_inside
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Expression,
@@ -86,7 +87,7 @@ def _flops(stage: Stage, expression: Expression) -> int:
 
 
 def _axes(index: Scalar) -> set[str]:
-    return {atom.name for atom in linear(index)[0] if isinstance(atom, Var)}
+    return set(affine(index).coefficients)
 
 
 def _points_inside(read: Read, stage: Stage, expression: Expression) -> int:
@@ -135,17 +136,14 @@ def _positions(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None
 
     None where the index is not affine in iterators, or has too many points to enumerate.
     """
-    terms, constant = linear(index)
-    steps = [
-        (coefficient, stage.extents[atom.name])
-        for atom, coefficient in terms.items()
-        if isinstance(atom, Var)
-    ]
-    if len(steps) < len(terms):
+    form = linear(index)
+    if form is None:
         return None
+    extents = stage.extents
+    steps = [(coefficient, extents[name]) for name, coefficient in form.coefficients.items()]
     if len(steps) == 1:
         ((coefficient, length),) = steps
-        positions = range(constant, constant + coefficient * length, coefficient)[
+        positions = range(form.constant, form.constant + coefficient * length, coefficient)[
             :: 1 if coefficient > 0 else -1
         ]
         return positions[bisect_left(positions, 0) : bisect_left(positions, extent)]
@@ -155,7 +153,8 @@ def _positions(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None
         sum,
         product(*(range(0, coefficient * length, coefficient) for coefficient, length in steps)),
     )
-    return [constant + offset for offset in sums if 0 <= constant + offset < extent]
+    visited = (form.constant + offset for offset in sums)
+    return [position for position in visited if 0 <= position < extent]
 
 
 def _unconditional_reads(stage: Stage) -> Iterator[Read]:
@@ -188,11 +187,4 @@ def _may_leave(read: Read, stage: Stage, expression: Expression) -> bool:
     if read.pad is None:
         return False
     dtypes = {name: tensor.dtype for name, tensor in expression.tensors.items()}
-    return any(
-        low < 0 or high >= extent
-        for (low, high), extent in zip(
-            (interval(index, stage.extents, dtypes) for index in read.indices),
-            expression.tensor(read.tensor).shape,
-            strict=True,
-        )
-    )
+    return not is_inside(read, expression.tensor(read.tensor).shape, stage.extents, dtypes)

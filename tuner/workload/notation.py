@@ -13,7 +13,12 @@ from typing import cast
 from lark import Token, Tree
 
 from tuner.errors import WorkloadError
-from tuner.workload.bounds import complaint, infer, without_idle_pads, wrapping
+from tuner.workload.bounds import (
+    infer_extents,
+    overflow_error,
+    read_error,
+    without_redundant_padding,
+)
 from tuner.workload.budgets import BUDGETS, check_budgets
 from tuner.workload.expression import (
     Axis,
@@ -248,14 +253,14 @@ class _StageReader:
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
         value = substitute(coerce(term, body, self.right), shifted)
-        if why := wrapping(value, extents):
-            raise fail(why, self.right)
+        if error := overflow_error(value, extents):
+            raise fail(error, self.right)
         return Stage(
             name=name,
             axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
             reduce_axes=tuple(Axis(name=i, extent=extents[i]) for i in reduced),
             reducer=reducer,
-            body=without_idle_pads(value, extents, self.tensors),
+            body=without_redundant_padding(value, extents, self.tensors),
             dtype=dtype,
             accumulator=accumulator,
         )
@@ -326,7 +331,7 @@ class _StageReader:
         all_reads = [read for read, _ in self.builder.reads]
         self._check_whole(fixed, stated)
         names = [*(str(token) for token in self.written), *self.builder.iterators]
-        extents, clash = infer(names, fixed, all_reads, self.tensors)
+        extents, clash = infer_extents(names, fixed, all_reads, self.tensors)
         if clash:
             iterator, first, second = clash
             node = next(node for read, node in self.builder.reads if read is second)
@@ -381,9 +386,8 @@ class _StageReader:
     def _check_reads(self, extents: Mapping[str, int], shifted: Mapping[str, Scalar]) -> None:
         for read, node in self.builder.reads:
             moved = substitute(read, shifted)
-            why = complaint(cast(Read, moved), extents, self.tensors)
-            if why:
-                raise fail(why, node)
+            if error := read_error(cast(Read, moved), extents, self.tensors):
+                raise fail(error, node)
 
     def _check_reduction(self, reducer: Reducer | None, reduced: list[str]) -> None:
         if reducer is None and reduced:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.bounds import interval, linear
-from tuner.workload.expression import Read, Var
+from tuner.workload.affine import linear, value_range
+from tuner.workload.expression import Read
 
 Array: TypeAlias = NDArray[Any]  # float64, int64 or bool
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]  # iterator -> first and last + 1
@@ -41,13 +41,13 @@ def window(
 
     None where an index is not affine, or where padding would take too much memory.
     """
-    terms = [linear(index) for index in read.indices]
-    if any(not isinstance(atom, Var) for form, _ in terms for atom in form):
+    forms = [form for index in read.indices if (form := linear(index)) is not None]
+    if len(forms) < len(read.indices):
         return None
-    ends = [interval(index, extents, {}) for index in read.indices]
+    ranges = (value_range(index, extents) for index in read.indices)
     pads = [
-        (max(0, -low), max(0, high - extent + 1))
-        for (low, high), extent in zip(ends, array.shape, strict=True)
+        (max(0, -values.low), max(0, values.high - extent + 1))
+        for values, extent in zip(ranges, array.shape, strict=True)
     ]
     if any(before or after for before, after in pads):
         if (
@@ -58,11 +58,10 @@ def window(
         array = np.pad(array, pads, constant_values=0 if read.pad is None else read.pad.value)
     array = np.ascontiguousarray(array)
     offset, strides = 0, dict.fromkeys(order, 0)
-    for (form, constant), (before, _), stride in zip(terms, pads, array.strides, strict=True):
-        offset += (constant + before) * stride
-        for atom, coefficient in form.items():
-            assert isinstance(atom, Var)
-            strides[atom.name] += coefficient * stride
+    for form, (before, _), stride in zip(forms, pads, array.strides, strict=True):
+        offset += (form.constant + before) * stride
+        for name, coefficient in form.coefficients.items():
+            strides[name] += coefficient * stride
     depends = frozenset(name for name in order if strides[name])
     shape = tuple(extents[name] if name in depends else 1 for name in order)
     seen = np.ndarray(

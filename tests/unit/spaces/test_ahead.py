@@ -21,7 +21,7 @@ from tuner.spaces.core.space import Value
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Block
 from tuner.spaces.program.tiles import constant
-from tuner.spaces.rewrite.access import bounds
+from tuner.workload.affine import value_range
 from tuner.workload.expression import Axis, Scalar, reads, substitute
 from tuner.workload.spec import parse_spec
 
@@ -66,9 +66,10 @@ def test_results_are_what_they_are_without(spec: str) -> None:
 
 
 def number(index: Scalar, at: Mapping[str, int]) -> int:
-    found = bounds(substitute(index, {name: constant(value) for name, value in at.items()}), {})
-    assert found is not None and found[0] == found[1]
-    return found[0]
+    values = {name: constant(value) for name, value in at.items()}
+    found = value_range(substitute(index, values), {})
+    assert found.low == found.high
+    return found.low
 
 
 def turns(axes: list[Axis]) -> Iterator[dict[str, int]]:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tuner.cost_model.arrays import Floats
 from tuner.cost_model.cpu.axes import Ints, NestAxes
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.rewrite.access import Access, linear
+from tuner.spaces.rewrite.access import Access
+from tuner.workload.affine import linear
 from tuner.workload.expression import DTYPE_BYTES
 
 

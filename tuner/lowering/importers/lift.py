@@ -22,7 +22,7 @@ from tuner.lowering.importers.lift_fusion import fused, guarded
 from tuner.lowering.importers.lift_scalars import LiftError, ScalarLifter, Typed
 from tuner.lowering.scalars import identity
 from tuner.spaces.rewrite.stages import inlined
-from tuner.workload.bounds import check_bounds, without_idle_pads
+from tuner.workload.bounds import check_bounds, without_redundant_padding
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import (
     Axis,
@@ -360,7 +360,7 @@ class _Stage:
         tensors = {tensor.name: tensor for tensor in self.tensors.values()}
         typed = lifter.scalar(found)
         body = _unrounded(typed.node, self.target.dtype, tensors) if reducer is None else typed.node
-        body = without_idle_pads(guarded(body, extents, tensors), extents, tensors)
+        body = without_redundant_padding(guarded(body, extents, tensors), extents, tensors)
         stage = Stage(
             name=self.target.name,
             axes=self.axes,

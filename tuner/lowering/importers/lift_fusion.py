@@ -14,7 +14,8 @@ from itertools import product
 from math import gcd, inf, prod
 
 from tuner.lowering.indices import tidy
-from tuner.workload.bounds import interval, linear, without_idle_pads
+from tuner.workload.affine import affine, value_range
+from tuner.workload.bounds import is_inside, without_redundant_padding
 from tuner.workload.expression import (
     INTEGER_RANGES,
     Binary,
@@ -81,10 +82,7 @@ def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tens
 def _leaves(
     read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
 ) -> bool:
-    found = (interval(index, extents, dtypes) for index in read.indices)
-    return any(
-        low < 0 or high >= extent for (low, high), extent in zip(found, tensor.shape, strict=True)
-    )
+    return not is_inside(read, tensor.shape, extents, dtypes)
 
 
 def _padded(
@@ -169,11 +167,10 @@ def _test(node: Scalar) -> _Test | None:
 
 def _normal(difference: Scalar, least: int) -> _Test:
     """`difference >= least` with its coefficients divided by what divides them all."""
-    terms, constant = linear(difference)
-    factor = gcd(*terms.values()) or 1
-    return frozenset((atom, value // factor) for atom, value in terms.items()), (
-        constant - least
-    ) // factor
+    form = affine(difference)
+    factor = gcd(*form.terms.values()) or 1
+    terms = frozenset((atom, value // factor) for atom, value in form.terms.items())
+    return terms, (form.constant - least) // factor
 
 
 def _inside(
@@ -182,10 +179,10 @@ def _inside(
     """What has to hold for the read to be inside its tensor and does not hold anyway."""
     found: set[_Test] = set()
     for index, extent in zip(read.indices, tensor.shape, strict=True):
-        low, high = interval(index, extents, dtypes)
-        if low < 0:
+        values = value_range(index, extents, dtypes)
+        if values.low < 0:
             found.add(_normal(index, 0))
-        if high >= extent:
+        if values.high >= extent:
             found.add(_normal(Binary("sub", Const(extent, "int64"), index), 1))
     return found
 
@@ -194,7 +191,7 @@ def _always(test: _Test, extents: Mapping[str, int], dtypes: Mapping[str, DType]
     terms, constant = test
     return (
         constant
-        + sum(min(value * end for end in interval(atom, extents, dtypes)) for atom, value in terms)
+        + sum(value_range(atom, extents, dtypes).scaled(factor).low for atom, factor in terms)
         >= 0
     )
 
@@ -255,7 +252,8 @@ def _without(expression: Expression, padding: Stage) -> Expression:
             return Read(moved.tensor, tuple(tidy(index) for index in moved.indices), moved.pad)
 
         return replace(
-            reader, body=without_idle_pads(rewrite(reader.body, change), reader.extents, tensors)
+            reader,
+            body=without_redundant_padding(rewrite(reader.body, change), reader.extents, tensors),
         )
 
     readers = {stage.name for stage in expression.consumers(padding.name)}

@@ -18,7 +18,7 @@ import tvm
 from tvm.sym import Analyzer
 
 from tuner.errors import UsageError
-from tuner.workload.bounds import interval
+from tuner.workload.affine import value_range
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Binary,
@@ -250,7 +250,7 @@ class ScalarLifter:
         if (
             one.dtype in INTEGERS
             and _positive(other.node)
-            and interval(one.node, self.extents, dtypes)[0] >= 0
+            and value_range(one.node, self.extents, dtypes).low >= 0
         ):
             return Typed(
                 Binary("floordiv" if kind == "Div" else "floormod", one.node, other.node), one.dtype

@@ -17,7 +17,8 @@ from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
-from tuner.spaces.rewrite.access import Access, accesses, linear
+from tuner.spaces.rewrite.access import Access, accesses
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,

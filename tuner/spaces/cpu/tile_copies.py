@@ -14,14 +14,9 @@ from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.marks import Unroll
 from tuner.spaces.program.program import Buffer, ComputeAt
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import (
-    Access,
-    accesses,
-    bounds,
-    in_bounds_condition,
-    with_explicit_padding,
-)
+from tuner.spaces.rewrite.access import Access, accesses, in_bounds_condition, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.workload.affine import value_range
 from tuner.workload.expression import (
     Axis,
     Const,
@@ -84,11 +79,11 @@ class TileCopies:
         read = access.read
         assert read.pad is not None
         name = f"{self._name}_pad{number}"
-        reach = self._reach(read)
-        shape = tuple(high - low + 1 for low, high in reach)
+        reach = [value_range(index, self._stage.extents) for index in read.indices]
+        shape = tuple(span.high - span.low + 1 for span in reach)
         axes = [Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(shape)]
         source = tuple(
-            add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True)
+            add(Var(axis.name), constant(span.low)) for axis, span in zip(axes, reach, strict=True)
         )
         inside = in_bounds_condition(
             source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes}
@@ -108,18 +103,9 @@ class TileCopies:
         self.shapes = {**self.shapes, name: shape}
         self.dtypes = {**self.dtypes, name: dtype}
         shifted = (
-            add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)
+            add(index, constant(-span.low)) for index, span in zip(read.indices, reach, strict=True)
         )
         return Read(name, tuple(shifted))
-
-    def _reach(self, read: Read) -> list[tuple[int, int]]:
-        """The first and last position of each dimension that is read, padding included."""
-        reach = []
-        for index in read.indices:
-            ends = bounds(index, self._stage.extents)
-            assert ends is not None, f"the reach of {read} is unknown, so it has no padded copy"
-            reach.append(ends)
-        return reach
 
     def _part_level(self, access: Access) -> Axis | None:
         """The innermost of the outermost loops whose iterations read disjoint parts of a tensor."""

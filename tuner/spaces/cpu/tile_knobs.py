@@ -32,11 +32,12 @@ from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE, MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, fit_block
-from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds_condition
+from tuner.spaces.rewrite.access import Access, accesses, in_bounds_condition
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.predicates import live_fraction
 from tuner.spaces.rewrite.stages import is_expensive
 from tuner.target.target import Target
+from tuner.workload.affine import value_range
 from tuner.workload.expression import DTYPE_BYTES, Axis, Var, walk
 
 # Elements of an axis in a cache block, besides none and the whole extent.
@@ -399,8 +400,8 @@ class TileSketch:
         """How often an element of a padded copy is read on average, of one that reaches
         from the first read to the last."""
         extents = self.group.anchor.extents
-        reach = [bounds(index, extents) or (0, 0) for index in access.read.indices]
-        return self.group.anchor.points / prod(high - low + 1 for low, high in reach)
+        reach = [value_range(index, extents) for index in access.read.indices]
+        return self.group.anchor.points / prod(span.high - span.low + 1 for span in reach)
 
     def _pads_lanes(self, access: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""

@@ -47,9 +47,10 @@ from tuner.spaces.cuda.products import product_operands
 from tuner.spaces.cuda.shared_copies import box_shape, has_known_box, padded_stride, spans
 from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_WINDOW
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.rewrite.access import Access, linear
+from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
+from tuner.workload.affine import linear
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType
 
 # The dtypes of operands, and what they are summed in.

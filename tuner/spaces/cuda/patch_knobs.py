@@ -27,9 +27,10 @@ from tuner.spaces.cuda.patch import CudaPatchNest
 from tuner.spaces.cuda.tile_knobs import LANES, MAX_AXES, SECTOR_BYTES, THREADS
 from tuner.spaces.cuda.tile_plan import CudaTilePlan
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.rewrite.access import Access, accesses, linear
+from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,

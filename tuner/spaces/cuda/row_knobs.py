@@ -24,9 +24,9 @@ from tuner.spaces.cuda.rows import (
     rows_read_once,
 )
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.target.cuda import WARP
+from tuner.workload.affine import linear
 from tuner.workload.expression import DTYPE_BYTES, Axis, Read, reads
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # along the column

@@ -25,11 +25,12 @@ from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, Reorder, Step
 from tuner.spaces.program.tiles import add, at_most, times
-from tuner.spaces.rewrite.access import linear, with_explicit_padding
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import inline_into, is_expensive
 from tuner.target.cuda import VECTOR_BYTES
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,

@@ -31,8 +31,9 @@ from tuner.spaces.program.program import (
     ThreadAxis,
 )
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.spaces.rewrite.access import Access, Linear, in_bounds_condition, linear
+from tuner.spaces.rewrite.access import Access, in_bounds_condition
 from tuner.target.cuda import VECTOR_BYTES
+from tuner.workload.affine import Affine, linear
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var
 
 
@@ -185,7 +186,7 @@ class OperandBox:
         return parts | {part.axis.name: part for part in self.reduction}
 
     @cached_property
-    def _forms(self) -> list[Linear]:
+    def _forms(self) -> list[Affine]:
         return _forms(self.operand.read)
 
     @cached_property
@@ -274,7 +275,7 @@ class OperandBox:
             width //= 2
         return 1
 
-    def _starts_at_multiples_of(self, form: Linear, width: int) -> bool:
+    def _starts_at_multiples_of(self, form: Affine, width: int) -> bool:
         """Whether every block's part of the index is a multiple of `width`."""
         for axis, factor in form.coefficients.items():
             part = self._parts[axis]
@@ -287,7 +288,7 @@ class OperandBox:
                 return False
         return True
 
-    def _lanes_along(self, form: Linear) -> int:
+    def _lanes_along(self, form: Affine) -> int:
         """Elements that a thread reads at once along a dimension, whose rows are to begin
         at multiples of them."""
         moving = [self._parts[axis] for axis in form.coefficients]
@@ -333,7 +334,7 @@ def spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> di
     }
 
 
-def transposed_forms(read: Read, reduced: set[str]) -> list[Linear]:
+def transposed_forms(read: Read, reduced: set[str]) -> list[Affine]:
     """Indices of a read in the order in which a transposed box holds its dimensions."""
     forms = _forms(read)
     return [forms[dimension] for dimension in _transposed_order(forms, reduced)]
@@ -344,18 +345,18 @@ def transposition_differs(read: Read, reduced: set[str]) -> bool:
     return _transposed_order(_forms(read), reduced) != tuple(range(len(read.indices)))
 
 
-def _forms(read: Read) -> list[Linear]:
+def _forms(read: Read) -> list[Affine]:
     return [form for form in map(linear, read.indices) if form is not None]
 
 
-def _sum(form: Linear, values: Mapping[str, Scalar], offset: int) -> Scalar:
+def _sum(form: Affine, values: Mapping[str, Scalar], offset: int) -> Scalar:
     total: Scalar = constant(offset)
     for axis, factor in form.coefficients.items():
         total = add(times(values[axis], factor), total)
     return total
 
 
-def _transposed_order(forms: list[Linear], reduced: set[str]) -> tuple[int, ...]:
+def _transposed_order(forms: list[Affine], reduced: set[str]) -> tuple[int, ...]:
     """Dimensions that the reduction moves along first, those that only spatial iterators
     move along last."""
     return tuple(

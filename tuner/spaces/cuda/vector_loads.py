@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tuner.target.cuda import VECTOR_BYTES
-from tuner.workload.bounds import linear
+from tuner.workload.affine import affine
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,
@@ -74,6 +74,6 @@ def vector_loads(
 def _moves_by_one(read: Read, lane: Axis) -> bool:
     """Whether the read is of the next element at the next lane, at an index that is
     itself read from no tensor."""
-    factors = [linear(index)[0].get(Var(lane.name), 0) for index in read.indices]
+    factors = [affine(index).coefficient(lane.name) for index in read.indices]
     gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
     return factors[-1:] == [1] and not any(factors[:-1]) and not gathered

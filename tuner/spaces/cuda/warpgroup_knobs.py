@@ -42,8 +42,9 @@ from tuner.spaces.cuda.warpgroup import (
     WarpgroupShape,
 )
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.rewrite.access import Access, linear
+from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.workload.affine import linear
 from tuner.workload.expression import Axis, Const
 
 DOWN, FRAGMENTS, ACROSS, PANELS, STAGES = (1, 2, 4), (1, 2), (1, 2), (1, 2, 3, 4), (2, 3, 4, 5)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.rewrite.access import linear
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     Axis,
     Expression,

@@ -17,10 +17,11 @@ from dataclasses import replace
 from math import gcd, prod
 
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import bounds, in_bounds_condition, linear
+from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.spaces.rewrite.constant_folding import fold_constant
 from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import cost, fresh_name
+from tuner.workload.affine import linear, value_range
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -135,8 +136,8 @@ def _spans_inside(
     """The box of its tensor that a read may touch, by dimension; None if it touches none."""
     spans = []
     for index, extent in zip(read.indices, shape, strict=True):
-        low, high = bounds(index, extents) or (0, extent - 1)
-        low, high = max(low, 0), min(high, extent - 1)
+        values = value_range(index, extents)
+        low, high = max(values.low, 0), min(values.high, extent - 1)
         form = linear(index)
         # Steps of more than one may leap over a small tensor.
         if form is not None and (step := gcd(*form.coefficients.values())):

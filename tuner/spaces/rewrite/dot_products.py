@@ -8,7 +8,8 @@ from itertools import count
 from math import prod
 
 from tuner.spaces.program.tiles import add, times
-from tuner.spaces.rewrite.access import Access, accesses, linear
+from tuner.spaces.rewrite.access import Access, accesses
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     Axis,
     Binary,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.spaces.program.tiles import constant
-from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.predicates import (
     conjuncts,
     hold_somewhere_along,
@@ -24,6 +23,7 @@ from tuner.spaces.rewrite.predicates import (
     term_predicates,
 )
 from tuner.spaces.rewrite.stages import is_elementwise
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     Axis,
     Binary,

@@ -16,9 +16,10 @@ from itertools import chain, pairwise
 from math import gcd
 
 from tuner.spaces.program.tiles import add, constant
-from tuner.spaces.rewrite.access import Linear, bounds, in_bounds_condition, linear
+from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.spaces.rewrite.predicates import conjuncts, identity
 from tuner.spaces.rewrite.stages import fresh_name, inlined, is_elementwise
+from tuner.workload.affine import Affine, linear, value_range
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -255,10 +256,12 @@ def _by_phases(
     ends: list[Scalar] = []
     for phase in phases:
         within = split[phase.axis.name].name
-        values[phase.axis.name] = Linear(
+        values[phase.axis.name] = Affine.of_iterators(
             {phase.axis.name: phase.stride, within: 1}, -phase.shift
         ).index
-        weight = Linear({phase.window.name: phase.stride, within: phase.slope}, phase.first)
+        weight = Affine.of_iterators(
+            {phase.window.name: phase.stride, within: phase.slope}, phase.first
+        )
         values[phase.window.name] = weight.index
         if phase.window.extent % phase.stride:
             ends.append(Binary("lt", values[phase.window.name], constant(phase.window.extent)))
@@ -352,15 +355,14 @@ def _divided(index: Scalar, by: int, extents: Mapping[str, int]) -> tuple[Scalar
     form = linear(index)
     if form is None or by < 1:
         return None
-    whole = Linear(
+    whole = Affine.of_iterators(
         {name: step // by for name, step in form.coefficients.items() if step % by == 0},
         form.constant // by,
     )
-    rest = Linear(
+    rest = Affine.of_iterators(
         {name: step for name, step in form.coefficients.items() if step % by}, form.constant % by
     ).index
-    low, high = bounds(rest, extents) or (-1, by)
-    return (whole.index, rest) if low >= 0 and high < by else None
+    return (whole.index, rest) if value_range(rest, extents).is_index_of(by) else None
 
 
 def _bare_read(factor: Scalar) -> Read | None:
@@ -502,7 +504,7 @@ def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axi
             for own in stage.axes
         )
         axes = tuple(chain.from_iterable(parts))
-        element = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
+        element = Affine.of_iterators({axis.name: phase.stride, inner.name: 1}, 0).index
         body = _substituted(
             stage.body, {axis.name: element}, {own.name: own.extent for own in axes}
         )

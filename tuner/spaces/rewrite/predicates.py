@@ -172,8 +172,8 @@ def _value(node: Scalar, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         case Cast(arg=arg):
             return _value(arg, values)
         case Unary(op=op, arg=arg):
-            value = _value(arg, values)
-            return np.asarray(np.logical_not(value) if op == "not" else np.negative(value))
+            operand = _value(arg, values)
+            return np.asarray(np.logical_not(operand) if op == "not" else np.negative(operand))
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return np.asarray(_NUMBERS[op](_value(lhs, values), _value(rhs, values)))
         case _:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.stages import fresh_name, renamed, tensor_names
+from tuner.workload.affine import linear
 from tuner.workload.expression import (
     Axis,
     Binary,
