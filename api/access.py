@@ -1,4 +1,4 @@
-"""The outermost layer of a request: its id, its line in the log, its count in the metrics."""
+"""Middleware for request ids, the access log and request metrics; the outermost layer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.metrics import Metrics
 
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-QUIET = frozenset(
-    {"/v1/health/live", "/v1/health/ready", "/v1/metrics"}
-)  # probes come every few seconds and say nothing
+# Not logged: probes come every few seconds.
+QUIET = frozenset({"/v1/health/live", "/v1/health/ready", "/v1/metrics"})
 
 log = structlog.get_logger("api.access")
 
 
 class Access:
-    """Takes the caller's X-Request-ID where it is harmless, else makes one; binds it to
-    every log line of the request."""
+    """Gives each request an id, a line in the log and a count in the metrics.
+
+    The id is the caller's X-Request-ID if it is harmless, otherwise a new one. It is bound
+    to every log line of the request.
+    """
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+        self.app = app
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

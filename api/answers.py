@@ -1,5 +1,4 @@
-"""From the database's records to what travels over REST. No queries here: routes read,
-these write it down."""
+"""Converts records of the database into the answers of the REST API, without queries."""
 
 from __future__ import annotations
 
@@ -47,57 +46,62 @@ def workload(stored: StoredWorkload) -> WorkloadAnswer:
     )
 
 
-def parsed_workload(found: Workload) -> WorkloadAnswer:
-    """The same of a workload that was not read from the database."""
-    if found.op is not None:
+def parsed_workload(workload: Workload) -> WorkloadAnswer:
+    """The answer for a workload that was not read from the database."""
+    if workload.op is not None:
         return WorkloadAnswer(
-            key=found.key, op=found.op, params=dict(found.params), spec=found.spec
+            key=workload.key, op=workload.op, params=dict(workload.params), spec=workload.spec
         )
     return WorkloadAnswer(
-        key=found.key, notation=found.notation, shapes=dict(found.shapes), spec=found.spec
+        key=workload.key,
+        notation=workload.notation,
+        shapes=dict(workload.shapes),
+        spec=workload.spec,
     )
 
 
-def target_ref(found: Target) -> TargetRef:
-    return TargetRef(key=found.key, kind=found.kind, name=found.name)
+def target_ref(target: Target) -> TargetRef:
+    return TargetRef(key=target.key, kind=target.kind, name=target.name)
 
 
-def target(found: Target) -> TargetAnswer:
+def target(target: Target) -> TargetAnswer:
     return TargetAnswer(
-        key=found.key,
-        kind=found.kind,
-        name=found.name,
-        isa=list(found.isa),
-        cores=found.cores,
-        vector_bytes=found.vector_bytes,
-        l1d_bytes=found.l1d_bytes,
-        l2_bytes=found.l2_bytes,
-        l3_bytes=found.l3_bytes,
-        fingerprint=dict(found.fingerprint),
-        fma_flops=None if found.limits is None else found.limits.fma_flops,
-        tvm=dict(found.tvm),
-        vector_registers=found.vector_registers,
-        limits=None if found.limits is None else LimitsAnswer.model_validate(asdict(found.limits)),
+        key=target.key,
+        kind=target.kind,
+        name=target.name,
+        isa=list(target.isa),
+        cores=target.cores,
+        vector_bytes=target.vector_bytes,
+        l1d_bytes=target.l1d_bytes,
+        l2_bytes=target.l2_bytes,
+        l3_bytes=target.l3_bytes,
+        fingerprint=dict(target.fingerprint),
+        fma_flops=None if target.limits is None else target.limits.fma_flops,
+        tvm=dict(target.tvm),
+        vector_registers=target.vector_registers,
+        limits=None
+        if target.limits is None
+        else LimitsAnswer.model_validate(asdict(target.limits)),
     )
 
 
-def task(found: Task, workloads: Mapping[str, StoredWorkload]) -> TaskAnswer:
+def task(task: Task, workloads: Mapping[str, StoredWorkload]) -> TaskAnswer:
     return TaskAnswer(
-        workload=workload(workloads[found.workload]),
-        state=found.state,
-        space_size=found.space_size,
-        trials_done=found.trials_done,
-        trials_ok=found.trials_ok,
-        best_median_s=found.best_median_s,
-        kernel=found.kernel,
-        elapsed_s=dict(found.elapsed_s),
-        stopped=found.stopped,
-        error=found.error,
+        workload=workload(workloads[task.workload]),
+        state=task.state,
+        space_size=task.space_size,
+        trials_done=task.trials_done,
+        trials_ok=task.trials_ok,
+        best_median_s=task.best_median_s,
+        kernel=task.kernel,
+        elapsed_s=dict(task.elapsed_s),
+        stopped=task.stopped,
+        error=task.error,
     )
 
 
 def job(
-    found: Job,
+    job: Job,
     workloads: Mapping[str, StoredWorkload],
     targets: Mapping[str, Target],
     *,
@@ -109,48 +113,48 @@ def job(
         "started_at", "finished_at", "last_event",
     )  # fmt: skip
     return JobAnswer(
-        target=target_ref(targets[found.target]),
+        target=target_ref(targets[job.target]),
         waiting=waiting,
-        tasks=[task(each, workloads) for each in found.tasks],
-        **{name: getattr(found, name) for name in same},
+        tasks=[task(each, workloads) for each in job.tasks],
+        **{name: getattr(job, name) for name in same},
     )
 
 
 def config(values: Config) -> dict[str, Any]:
-    """Tuples become lists, as JSON has it."""
+    """A config with its tuples as lists, as JSON has them."""
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
     }
 
 
-def trial(found: StoredTrial) -> TrialAnswer:
-    outcome = found.trial.outcome
+def trial(trial: StoredTrial) -> TrialAnswer:
+    outcome = trial.trial.outcome
     timed = outcome if isinstance(outcome, Timed) else None
     conditions = None
     if timed is not None:
         names = ("lane", "isolation", "cache", "steal_s", "frequency_hz", "pace", "abandoned")
         conditions = {name: getattr(timed.conditions, name) for name in names}
     return TrialAnswer(
-        workload=found.position,
-        number=found.trial.number,
-        config=config(found.trial.config),
+        workload=trial.position,
+        number=trial.trial.number,
+        config=config(trial.trial.config),
         outcome="ok" if not isinstance(outcome, Failed) else outcome.kind.value,
         median_s=None if timed is None else timed.median_s,
         samples_s=None if timed is None else list(timed.samples_s),
         max_rel_error=None if timed is None else timed.max_rel_error,
-        build_s=found.trial.build_s,
-        measure_s=found.trial.measure_s,
-        predicted=found.predicted,
-        worker=found.worker,
+        build_s=trial.trial.build_s,
+        measure_s=trial.trial.measure_s,
+        predicted=trial.predicted,
+        worker=trial.worker,
         conditions=conditions,
-        resources=None if found.trial.resources is None else asdict(found.trial.resources),
+        resources=None if trial.trial.resources is None else asdict(trial.trial.resources),
         error=outcome.message if isinstance(outcome, Failed) else None,
-        created_at=found.created_at,
+        created_at=trial.created_at,
     )
 
 
 def kernel(
-    found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]
+    kernel: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]
 ) -> KernelAnswer:
     same = (
         "id", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error",
@@ -158,44 +162,46 @@ def kernel(
         "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
-        state=found.state.replace(" ", "_"),
-        workload=workloads[found.workload],
-        target=target_ref(targets[found.target]),
-        config=config(found.config),
-        race=dict(found.race),
-        versions=dict(found.versions),
-        **{name: getattr(found, name) for name in same},
+        state=kernel.state.replace(" ", "_"),
+        workload=workloads[kernel.workload],
+        target=target_ref(targets[kernel.target]),
+        config=config(kernel.config),
+        race=dict(kernel.race),
+        versions=dict(kernel.versions),
+        **{name: getattr(kernel, name) for name in same},
     )
 
 
-def event(found: Event) -> EventAnswer:
+def event(event: Event) -> EventAnswer:
     return EventAnswer(
-        job=found.job_id,
-        sequence=found.sequence,
-        kind=found.kind,
-        data=dict(found.data),
-        at=found.at,
+        job=event.job_id,
+        sequence=event.sequence,
+        kind=event.kind,
+        data=dict(event.data),
+        at=event.recorded_at,
     )
 
 
-def worker(found: Worker, now: datetime) -> WorkerAnswer:
-    """As it is `now`: a worker that has been silent for long is lost, whether or not
-    anybody has written that down."""
-    age_s = max(0.0, (now - found.heartbeat_at).total_seconds())
-    state, reason = found.state, found.reason
+def worker(worker: Worker, now: datetime) -> WorkerAnswer:
+    """A worker as it is `now`.
+
+    One that has been silent for too long is lost, even if that is not recorded yet.
+    """
+    age_s = max(0.0, (now - worker.heartbeat_at).total_seconds())
+    state, reason = worker.state, worker.reason
     if state in (ACTIVE, DRAINING) and age_s > SILENT.total_seconds():
         state, reason = LOST, f"silent for more than {SILENT.total_seconds():g} s"
     return WorkerAnswer(
-        id=found.id,
-        host=found.host,
+        id=worker.id,
+        host=worker.host,
         state=state,
         reason=reason,
-        target=found.target,
-        isolation=found.isolation,
-        lanes=list(found.lanes),
-        labels=dict(found.labels),
-        versions=dict(found.versions),
-        joined_at=found.joined_at,
-        heartbeat_at=found.heartbeat_at,
+        target=worker.target,
+        isolation=worker.isolation,
+        lanes=list(worker.lanes),
+        labels=dict(worker.labels),
+        versions=dict(worker.versions),
+        joined_at=worker.joined_at,
+        heartbeat_at=worker.heartbeat_at,
         heartbeat_age_s=age_s,
     )

@@ -1,8 +1,8 @@
-"""The application: its layers from the outside in, its routes, its start and its end.
+"""The FastAPI application: middleware, routes, startup and shutdown.
 
-A request passes, in this order: request id, log and metrics (api/access.py); security
-headers; foreign pages refused; who is calling and how often; the body's limit; then its
-route.
+A request passes, in this order: request id, log and metrics (`api/access.py`); security
+headers; the check for cross-origin requests; authentication and rate limit; the limit of
+the body; its route.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from tuner.api import problems
 from tuner.api.access import Access
 from tuner.api.auth import Authentication, verify
 from tuner.api.body_limit import BodyLimit
+from tuner.api.cross_origin import CrossOriginGuard
 from tuner.api.dashboard.install import install as install_dashboard
 from tuner.api.event_feed import EventFeed
 from tuner.api.headers import SecurityHeaders
-from tuner.api.known_answers import KnownAnswers
+from tuner.api.lookup_cache import LookupCache
 from tuner.api.metrics import Metrics
 from tuner.api.openapi import DESCRIPTION, TAGS, document
 from tuner.api.options import ServiceOptions
-from tuner.api.origin import ForeignOrigin
 from tuner.api.rate_limit import TokenBuckets
 from tuner.api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
 from tuner.api.service import Service
-from tuner.api.workloads import Parsed
+from tuner.api.workloads import ParsedWorkloads
 from tuner.db import events as stored_events
 from tuner.db import targets
 from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.version import __version__ as VERSION
 
-BUSY_TIMEOUT_S = 5.0  # a client is told to come back rather than kept longer
+BUSY_TIMEOUT_S = 5.0  # a client that would wait longer gets 503
 
 
 def create_app(options: ServiceOptions, *, database: Database | None = None) -> FastAPI:
-    """The service. Opens `options.database_url` unless given an open `database`, which
-    then stays the caller's to close."""
+    """The service's application.
+
+    Opens `options.database_url`, unless an open `database` is given, which the caller closes.
+    """
     opened = database or open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
     service = build(options, opened)
 
@@ -73,7 +75,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     app.state.service = service
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way of extending the document
     problems.install(app)
-    # Routes are tried in this order, and a lookup is asked for more often than all else together.
+    # Routes are tried in this order, and lookups outnumber all other requests.
     for router in (lookup, jobs, events, kernels, runs, models, fleet, health, documents):
         app.include_router(router.router)
     install_dashboard(app)
@@ -94,33 +96,31 @@ def build(options: ServiceOptions, database: Database) -> Service:
         metrics=Metrics(),
         requests=TokenBuckets(per_s=options.requests_per_s, burst=options.request_burst),
         logins=TokenBuckets(per_s=options.failed_logins_per_s, burst=options.failed_login_burst),
-        parsed=Parsed(),
-        answers=KnownAnswers(),
+        parsed=ParsedWorkloads(),
+        lookups=LookupCache(),
     )
 
 
 def add_layers(app: FastAPI, service: Service) -> None:
-    """Innermost first: each call wraps the ones before."""
+    """Adds the middleware, innermost first: each call wraps the previous ones."""
     options = service.options
 
     def limit_of(path: str) -> int:
         if path == "/v1/models":
             return options.max_model_bytes
-        return (
-            options.max_run_bytes
-            if path.startswith("/v1/kernels/") and path.endswith("/run")
-            else options.max_body_bytes
-        )
+        if path.startswith("/v1/kernels/") and path.endswith("/run"):
+            return options.max_run_bytes
+        return options.max_body_bytes
 
     app.add_middleware(BodyLimit, limit_of=limit_of)
     app.add_middleware(
         Authentication, service=lambda: service, verify=partial(verify, service.database)
     )
-    app.add_middleware(ForeignOrigin, loopback_only=options.auth == "off")
+    app.add_middleware(CrossOriginGuard, loopback_only=options.auth == "off")
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Access, metrics=service.metrics)
 
 
 def operation_id(route: APIRoute) -> str:
-    """The function's name: `submit_job`, `get_kernel`."""
+    """The name of the route's function, such as `submit_job`."""
     return route.name

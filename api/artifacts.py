@@ -1,5 +1,4 @@
-"""Artifacts of the store as answers: immutable, their digest as the tag, signed where
-the service signs."""
+"""Delivers artifacts of the store: immutable, with their digest as ETag, possibly signed."""
 
 from __future__ import annotations
 
@@ -14,9 +13,8 @@ from tuner.db.artifacts import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What of an artifact a request wants, and what its client has of it: a dependency
-    of routes."""
+class DownloadHeaders:
+    """Request headers for partial and conditional downloads, as a dependency of routes."""
 
     range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None
     if_none_match: Annotated[str | None, Header(max_length=2000)] = None
@@ -24,9 +22,17 @@ class Asked:
 
 
 def deliver_artifact(
-    service: Service, artifact: Artifact, asked: Asked, *, filename: str, media_type: str
+    service: Service,
+    artifact: Artifact,
+    download: DownloadHeaders,
+    *,
+    filename: str,
+    media_type: str,
 ) -> Response:
-    """Raises what the store raises where its bytes are gone or are not what their digest says."""
+    """The artifact, or the requested part of it, as an answer.
+
+    Raises the store's errors if its bytes are missing or do not match their digest.
+    """
     headers = {
         "Content-Disposition": f'attachment; filename="{filename}"',
         "Cache-Control": "private, max-age=31536000, immutable",
@@ -39,7 +45,7 @@ def deliver_artifact(
         etag=f'"{artifact.sha256}"',
         headers=headers,
         media_type=media_type,
-        range_header=asked.range_header,
-        if_none_match=asked.if_none_match,
-        if_range=asked.if_range,
+        range_header=download.range_header,
+        if_none_match=download.if_none_match,
+        if_range=download.if_range,
     )

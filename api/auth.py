@@ -1,9 +1,8 @@
-"""Who is calling, decided before anything of the request is read: `Authorization:
-Bearer tk_<id>_<secret>`.
+"""Authentication by API key, before anything of the request is read.
 
-Keys and their digests are in db/keys.py. A key's scopes: read; submit, which includes
-read; admin, which includes all; worker, for machines that join the fleet and nothing
-else.
+The header is `Authorization: Bearer tk_<id>_<secret>`; keys and their digests are in
+`db/keys.py`. A key has scopes: `read`; `submit`, which includes `read`; `admin`, which
+includes all; `worker`, for machines that join the fleet and nothing else.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ from tuner.db import keys
 from tuner.db.engine import Database
 from tuner.errors import DatabaseError, TunerError
 
-LAST_USED_WITHIN = timedelta(
-    hours=1
-)  # a key's last use is noted as often, so that requests seldom write
+# The last use of a key is recorded at this interval, so that requests seldom write.
+LAST_USED_WITHIN = timedelta(hours=1)
 
 SECURED = "/v1/"
-OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys and learn nothing
+OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys
 INCLUDED = {
     "read": frozenset({"read", "submit", "admin"}),
     "submit": frozenset({"submit", "admin"}),
@@ -61,34 +59,35 @@ class Caller:
 
 
 OPERATOR = Caller(key_id=None, scopes=frozenset({"admin"}))
-Verify = Callable[
-    [str], Caller | None
-]  # blocking; None for a credential that is wrong, expired or revoked
+# Blocking; None for a credential that is wrong, expired or revoked.
+Verify = Callable[[str], Caller | None]
 
 
 class RecentKeys:
-    """Keys found right within the last moment, by the digest of their token, so that a
-    busy client costs one query a second.
+    """A cache of keys that were accepted moments ago, by the digest of their token.
 
-    For one event loop. What was refused is not kept.
+    A busy client thus costs one query a second. Belongs to one event loop. Refused
+    credentials are not cached.
     """
 
     def __init__(
         self, *, keep_s: float, names: int = 10_000, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._keep_s, self._names, self._clock = keep_s, names, clock
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()  # caller, until when
+        self._keep_s = keep_s
+        self._names = names
+        self._clock = clock
+        self._callers: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()  # until when
 
     def get(self, token: str) -> Caller | None:
-        caller, until = self._known.get(_digest(token), (None, 0.0))
+        caller, until = self._callers.get(_digest(token), (None, 0.0))
         return caller if self._clock() < until else None
 
     def put(self, token: str, caller: Caller) -> None:
         name = _digest(token)
-        self._known[name] = (caller, self._clock() + self._keep_s)
-        self._known.move_to_end(name)
-        if len(self._known) > self._names:
-            self._known.popitem(last=False)
+        self._callers[name] = (caller, self._clock() + self._keep_s)
+        self._callers.move_to_end(name)
+        if len(self._callers) > self._names:
+            self._callers.popitem(last=False)
 
 
 def _digest(token: str) -> bytes:
@@ -96,11 +95,15 @@ def _digest(token: str) -> bytes:
 
 
 class Authentication:
-    """Sets `scope["state"]["caller"]` for everything under /v1 but the probes; refuses
-    who has no key, and who asks too often."""
+    """Sets `scope["state"]["caller"]` for everything under /v1 except the probes.
+
+    Refuses requests without a valid key, and those beyond the rate limit.
+    """
 
     def __init__(self, app: ASGIApp, *, service: Callable[[], Service], verify: Verify) -> None:
-        self.app, self.service, self.verify = app, service, verify
+        self.app = app
+        self.service = service
+        self.verify = verify
         self.recent = RecentKeys(keep_s=service().options.key_memory_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,8 +148,8 @@ class Authentication:
             return caller
         caller = await run_in_threadpool(self.verify, token.strip())
         if caller is None:
-            # Only what is refused is counted: behind one proxy, a stranger's guesses
-            # must not lock out those who have keys.
+            # Only refusals count: a stranger's guesses must not lock out key holders
+            # behind the same proxy.
             wait_s = service.logins.take(address)
             if wait_s > 0:
                 detail = "too many refused credentials from this address"
@@ -161,17 +164,17 @@ class Authentication:
 
 
 def verify(database: Database, token: str) -> Caller | None:
-    """Whose key this is; None for an unknown, expired or revoked one. The day it was
-    last used on is kept with it."""
+    """The caller of a token; None for an unknown, expired or revoked one.
+
+    Also records the key's last use.
+    """
     with database.read() as session:
         key, now = keys.authenticate(session, token), session.now()
     if key is None:
         return None
     if key.last_used_at is None or now - key.last_used_at > LAST_USED_WITHIN:
-        with (
-            suppress(DatabaseError),
-            database.write("key-used") as session,
-        ):  # who may come in does not depend on a note
+        # A failure to record the use does not refuse the request.
+        with suppress(DatabaseError), database.write("key-used") as session:
             keys.touch(session, key.id)
     return Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
 
@@ -189,13 +192,18 @@ def take_token(service: Service, caller: Caller, cost: float) -> None:
 
 
 def take_work(service: Service, caller: Caller) -> None:
-    """The price of new work, of which a request has paid one token already. Raises Problem 429."""
+    """Takes the price of new work, of which the request has paid one token already.
+
+    Raises Problem 429.
+    """
     take_token(service, caller, service.options.submit_cost - 1.0)
 
 
 def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
-    """A dependency that gives the caller, or refuses one whose key lacks `scope`;
-    `costly` takes the price of new work."""
+    """A dependency that returns the caller and refuses one whose key lacks `scope`.
+
+    If `costly`, it also takes the price of new work.
+    """
 
     async def dependency(request: Request, service: ServiceDep) -> Caller:
         caller = cast(Caller, request.state.caller)

@@ -1,5 +1,4 @@
-"""The limit on a request's body, kept while it is read, so that a body sent in chunks
-without a length cannot pass it."""
+"""Middleware that limits the size of request bodies, also of chunked ones."""
 
 from __future__ import annotations
 
@@ -13,16 +12,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.problems import Problem, on_http_exception
 
 LENGTH = re.compile(r"[0-9]{1,18}")
-# A client that is still sending when the connection closes may never see the refusal:
-# this much more is read and dropped first.
+# A client that is still sending when the connection closes may never see the refusal.
+# Hence so much more is read and dropped first.
 DRAINED_BYTES = 8 * 1024 * 1024
 
 
 class BodyLimit:
-    """`limit_of(path)` is the most bytes a body to that path may have."""
+    """Refuses bodies of more than `limit_of(path)` bytes."""
 
     def __init__(self, app: ASGIApp, *, limit_of: Callable[[str], int]) -> None:
-        self.app, self.limit_of = app, limit_of
+        self.app = app
+        self.limit_of = limit_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -1,4 +1,4 @@
-"""What type a body must be of; nothing is guessed from its content."""
+"""Checks the media type of request bodies; nothing is guessed from their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_type(request: Request, *accepted: str) -> None:
 async def _json(request: Request) -> None:
     given = _given(request)
     if not given and not await request.body():
-        return  # no body at all: whether there has to be one is the route's to say
+        return  # no body at all: the route decides whether it needs one
     if given != "application/json" and not (
         given.startswith("application/") and given.endswith("+json")
     ):
@@ -29,9 +29,9 @@ def _given(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _refusal(given: str, wanted: str) -> Problem:
+def _refusal(given: str, accepted: str) -> Problem:
     return Problem(
-        415, "unsupported_media_type", f"the body is {given or 'of no type'}; send {wanted}"
+        415, "unsupported_media_type", f"the body is {given or 'of no type'}; send {accepted}"
     )
 
 

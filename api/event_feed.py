@@ -1,9 +1,8 @@
-"""Follows jobs' events for all streams of this process at once: one small query a tick
-tells which jobs have news.
+"""Polls the events of jobs for all streams of this process, with one query a tick.
 
-Events are numbered in the database, so a stream needs nothing but the number it has
-seen: it reads what follows, and when there is nothing it waits here until the job's
-last number has grown. A lost wake-up or a slow client costs time, never an event.
+Events are numbered in the database, so that a stream needs only the number it has seen.
+It reads what follows and otherwise waits here until the job's last number has grown. A
+lost wake-up or a slow client costs time, never an event.
 """
 
 from __future__ import annotations
@@ -29,12 +28,15 @@ class Latest(Protocol):
 
 
 class EventFeed:
-    """Belongs to one event loop. `run` is the poller; it sleeps through ticks in which
-    nobody listens."""
+    """The number of each followed job's last event, and a way to wait for the next one.
+
+    Belongs to one event loop. `run` is the poller, which skips ticks without followers.
+    """
 
     def __init__(self, latest: Latest, *, poll_s: float) -> None:
-        self._latest, self._poll_s = latest, poll_s
-        self._known: dict[str, int] = {}  # job -> number of its last event, as of the last tick
+        self._latest = latest
+        self._poll_s = poll_s
+        self._last_events: dict[str, int] = {}  # by job, as of the last tick
         self._followers: Counter[str] = Counter()  # streams of each job
         self._holders: Counter[str] = Counter()  # streams of each key
         self._changed = asyncio.Condition()
@@ -49,35 +51,37 @@ class EventFeed:
 
     @asynccontextmanager
     async def following(self, job_id: str, holder: str) -> AsyncIterator[None]:
-        """While inside, ticks ask for this job, and the stream counts as the holder's."""
+        """Polls this job while inside, and counts the stream as the holder's."""
         self._followers[job_id] += 1
         self._holders[holder] += 1
         try:
             yield
         finally:
-            self._holders -= Counter((holder,))  # leaves nothing behind of those that have none
+            self._holders -= Counter((holder,))  # also removes counts of zero
             self._followers -= Counter((job_id,))
             if job_id not in self._followers:
-                self._known.pop(job_id, None)
+                self._last_events.pop(job_id, None)
 
     async def wait_beyond(self, job_id: str, sequence: int, *, timeout_s: float) -> bool:
-        """Whether the job has an event numbered above `sequence`; returns as soon as it
-        has, or False after `timeout_s`."""
+        """Waits until the job has an event numbered above `sequence`.
+
+        Returns whether it has one within `timeout_s`.
+        """
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(
-                    lambda: self._closed or self._known.get(job_id, 0) > sequence
+                    lambda: self._closed or self._last_events.get(job_id, 0) > sequence
                 )
         except TimeoutError:
             return False
-        return self._known.get(job_id, 0) > sequence
+        return self._last_events.get(job_id, 0) > sequence
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     async def close(self) -> None:
-        """Ends every wait: streams say goodbye and clients reconnect elsewhere."""
+        """Ends every wait, so that streams end and clients reconnect."""
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -90,11 +94,13 @@ class EventFeed:
 
     async def _tick(self) -> None:
         try:
-            found = await run_in_threadpool(self._latest, tuple(self._followers))
+            latest = await run_in_threadpool(self._latest, tuple(self._followers))
         except DatabaseError as error:
-            # The streams stay open; the next tick asks again.
+            # The streams stay open; the next tick tries again.
             log.warning("events_unavailable", error=str(error))
             return
         async with self._changed:
-            self._known = {job: number for job, number in found.items() if job in self._followers}
+            self._last_events = {
+                job: number for job, number in latest.items() if job in self._followers
+            }
             self._changed.notify_all()

@@ -1,7 +1,6 @@
-"""Examples of what travels, for the OpenAPI document: one job with its trial, kernel
-and worker. Their numbers are made up.
+"""Examples for the OpenAPI document: a job with its trial, kernel and worker.
 
-A test holds them to the types.
+Their numbers are made up. A test validates them against the schemas.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The security headers every answer carries, unless a route has set its own (pages need
-a policy that lets their styles load)."""
+"""Middleware that adds security headers to every answer."""
 
 from __future__ import annotations
 
@@ -22,8 +21,10 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 class SecurityHeaders:
-    """Adds `SECURITY_HEADERS` where a route has not set its own (pages need a policy
-    that lets their styles load)."""
+    """Adds `SECURITY_HEADERS`, except those that a route has set itself.
+
+    Pages, for example, need a policy by which their styles load.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,5 +1,7 @@
-"""Structured logs of the service: one JSON object a line with time, level, request id
-and, where there is one, job id."""
+"""Structured logs of the service: one JSON object a line.
+
+Each has a time, a level, a request id and, where there is one, a job id.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ import structlog
 
 
 def configure(format: Literal["json", "text"], *, stream: TextIO | None = None) -> None:
-    """Called once by `serve`, never on import: the process's logging belongs to whoever
-    starts it."""
+    """Configures the logging of this process; called once, by `serve`."""
     # Tracebacks without local variables: those hold credentials.
     rendering: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,5 +1,4 @@
-"""The service's numbers for Prometheus: its own requests, counted here, and the fleet's
-state, read from the database."""
+"""Metrics for Prometheus: requests of this process, and the fleet's state."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0
 
 
 class Metrics:
-    """One registry per application, so that two applications in a process do not share counts."""
+    """The metrics of one application, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,8 +1,7 @@
-"""Which known kernel's schedule is worth replaying for a workload that has none: the
-nearest one of its operator.
+"""The nearest workload of the same operator, whose schedule is worth replaying.
 
-Distance is the sum over numeric parameters of |log2(a / b)|, as extents matter by
-ratio; all other parameters must be equal.
+The distance is the sum over numeric parameters of |log2(a / b)|, since extents matter by
+ratio. All other parameters must be equal.
 """
 
 from __future__ import annotations
@@ -13,35 +12,34 @@ from math import inf, log2
 Params = Mapping[str, object]
 
 
-def distance(wanted: Params, known: Params) -> float:
-    """0 for equal parameters, infinite where a dtype, layout or other word differs or a
-    parameter is missing."""
-    if set(wanted) != set(known):
+def distance(left: Params, right: Params) -> float:
+    """The distance of two workloads of one operator.
+
+    0 for equal parameters, infinite if a dtype, layout or other word differs or a
+    parameter is missing.
+    """
+    if set(left) != set(right):
         return inf
-    total = 0.0
-    for name, value in wanted.items():
-        other = known[name]
-        if value == other:
-            continue
-        if (
-            not isinstance(value, int | float)
-            or not isinstance(other, int | float)
-            or isinstance(value, bool)
-            or isinstance(other, bool)
-        ):
-            return inf
-        if value <= 0 or other <= 0:
-            return inf
-        total += abs(log2(value / other))
-    return total
+    return sum(_log_ratio(value, right[name]) for name, value in left.items())
 
 
-def nearest(wanted: Params, known: Iterable[tuple[str, Params]]) -> str | None:
-    """The name whose parameters are nearest to `wanted`; the first of equals; None
-    where none is comparable."""
+def _log_ratio(left: object, right: object) -> float:
+    if left == right:
+        return 0.0
+    for value in (left, right):
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            return inf
+    return abs(log2(left / right))  # type: ignore[operator]  # both are numbers
+
+
+def nearest(params: Params, candidates: Iterable[tuple[str, Params]]) -> str | None:
+    """The name of the candidate with the nearest parameters, the first of equals.
+
+    None if no candidate is comparable.
+    """
     best, least = None, inf
-    for name, params in known:
-        away = distance(wanted, params)
-        if away < least:
-            best, least = name, away
+    for name, candidate in candidates:
+        apart = distance(params, candidate)
+        if apart < least:
+            best, least = name, apart
     return best

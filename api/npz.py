@@ -1,9 +1,7 @@
-"""Checks an uploaded `.npz` by its headers alone, before anything is unpacked: names,
-dtypes, shapes, sizes, no objects.
+"""Checks an uploaded `.npz` by its headers: names, dtypes, shapes, sizes, no objects.
 
-An `.npz` is a ZIP of `.npy` members. A ZIP can claim little and unpack to much, and a
-`.npy` of dtype object holds a pickle; both are refused here, so that neither the
-database nor a worker meets them.
+An `.npz` is a ZIP of `.npy` members. A small ZIP can unpack to a large file, and a
+`.npy` of dtype object holds a pickle. Both are refused here, before anything is stored.
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ from tuner.errors import UsageError
 
 MAX_HEADER_BYTES = 4096
 _AT_ONCE = 1 << 20  # bytes of a member unpacked at a time
-WIRE_DTYPES: Mapping[str, str] = {
-    "bfloat16": "uint16"
-}  # NumPy has no bfloat16: its bits travel as uint16
+# NumPy has no bfloat16: its bits are sent as uint16.
+WIRE_DTYPES: Mapping[str, str] = {"bfloat16": "uint16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +47,10 @@ class ArrayError(UsageError):
 
 
 def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
-    """Raises `ArrayError` unless `data` is an `.npz` of exactly the expected arrays,
-    C-ordered, of their dtypes and shapes."""
+    """Raises `ArrayError` unless `data` is an `.npz` of exactly the expected arrays.
+
+    They must be C-ordered and have the expected dtypes and shapes.
+    """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, RuntimeError, ValueError) as error:
@@ -61,13 +60,13 @@ def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
     with archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(".npy") for member in members]
-        wanted = {spec.name: spec for spec in expected}
-        if len(names) != len(set(names)) or set(names) != set(wanted):
+        specs = {spec.name: spec for spec in expected}
+        if len(names) != len(set(names)) or set(names) != set(specs):
             raise ArrayError(
-                f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(wanted))}"
+                f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(specs))}"
             )
         for member, name in zip(members, names, strict=True):
-            check_member(archive, member, wanted[name])
+            check_member(archive, member, specs[name])
 
 
 def shown(names: list[str]) -> str:
@@ -112,8 +111,10 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """(shape, whether in Fortran order, dtype). Raises ValueError, or what reading the
-    file raises."""
+    """The array's shape, whether it is in Fortran order, and its dtype.
+
+    Raises ValueError, or what reading the file raises.
+    """
     version = np.lib.format.read_magic(file)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -123,7 +124,6 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.gen
         raise ValueError("unknown .npy version")
     try:
         return readers[version](file, max_header_size=MAX_HEADER_BYTES)
-    except (
-        Exception
-    ) as error:  # NumPy evaluates the header as a literal, of which nearly everything can be wrong
+    # NumPy evaluates the header as a literal and raises nearly any error.
+    except Exception as error:
         raise ValueError("the header is no description of an array") from error

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the problem schema, the key scheme and our words."""
+"""The OpenAPI document: FastAPI's, with problems, the key scheme and examples added."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ SCHEME = {
     "description": "made by `tuner keys create`",
 }
 UNSECURED = ("/v1/health/",)
-DROPPED = (
-    "HTTPValidationError",
-    "ValidationError",
-)  # FastAPI's own error shape, which this service never answers with
+# FastAPI's own error schemas, which this service never answers with.
+DROPPED = ("HTTPValidationError", "ValidationError")
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Made once for an application."""
+    """The OpenAPI document of an application, made once."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title,

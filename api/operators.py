@@ -1,5 +1,7 @@
-"""The catalogue's operators as REST and commands show them. Apart from api/answers.py,
-so that no database is loaded for them."""
+"""Answers about the operators of the catalogue.
+
+Separate from `api/answers.py`, so that commands need not load the database.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +9,26 @@ from tuner.api.schemas import OperatorAnswer, OperatorParameter
 from tuner.workload.operator import Operator, Param
 
 
-def described_operator(found: Operator) -> OperatorAnswer:
+def operator_answer(operator: Operator) -> OperatorAnswer:
     return OperatorAnswer(
-        name=found.name,
-        summary=found.about,
-        notation=program(found),
-        parameters=[_parameter(param) for param in found.params],
+        name=operator.name,
+        summary=operator.about,
+        notation=program(operator),
+        parameters=[_parameter(param) for param in operator.params],
     )
 
 
-def program(found: Operator) -> str:
-    """The operator in the notation: its defaults, the first choice where there is none;
-    extents stay symbols."""
+def program(operator: Operator) -> str:
+    """The operator's program in the notation, with its extents as symbols.
+
+    Other parameters have their defaults, or their first choice if they have none.
+    """
     given = {
         param.name: param.choices[0] if param.choices else 8
-        for param in found.params
+        for param in operator.params
         if param.default is None
     }
-    return found.text(found.filled(given))
+    return operator.text(operator.filled(given))
 
 
 def _parameter(param: Param) -> OperatorParameter:

@@ -1,8 +1,7 @@
-"""What the service is started with: one plain record, filled by the command line, read
-by `create_app` and `serve`.
+"""The options of the service, as one record for `create_app` and `serve`.
 
-Nothing here reads the environment; precedence of flags, environment and files is
-decided before this record is made.
+Nothing here reads the environment: the command line fills the record and decides the
+precedence of flags, environment and files.
 """
 
 from __future__ import annotations
@@ -25,38 +24,30 @@ class ServiceOptions:
 
     database_url: str = field(repr=False)  # SQLAlchemy URL, or what db.engine accepts
     artifacts: Path  # content-addressed store of compiled kernels, shared with the workers
-    auth: Literal["on", "off"] = (
-        "on"  # "off" only on loopback: every caller there is an administrator
-    )
+    # "off" only on loopback: every caller there is an administrator
+    auth: Literal["on", "off"] = "on"
     host: str = "127.0.0.1"
     port: int = 8077
     max_body_bytes: int = 1_000_000
     max_model_bytes: int = 64 * MIB
-    max_run_bytes: int = (
-        64 * MIB
-    )  # body of a run request; the arrays in it are limited by their own sizes
+    max_run_bytes: int = 64 * MIB  # body of a run request; its arrays have limits of their own
     requests_per_s: float = 1000.0  # refill of a key's token bucket
     request_burst: int = 2000  # size of a key's token bucket
     submit_cost: int = 10  # tokens a request that makes work for the fleet takes; others take one
     failed_logins_per_s: float = 0.5  # refill of an address's bucket of refused credentials
     failed_login_burst: int = 20
-    key_memory_s: float = (
-        1.0  # how long a key found right is not looked up again; a revoked one ends within that
-    )
+    # how long an accepted key is cached; a revoked one ends within this time
+    key_memory_s: float = 1.0
     run_wait_s: float = 30.0  # how long POST …/run waits before it answers 202
-    event_poll_s: float = (
-        0.25  # how often the process asks the database for new events, once for all streams
-    )
-    event_ping_s: float = (
-        15.0  # comment line that keeps an idle stream's connection open; is the key still good?
-    )
+    event_poll_s: float = 0.25  # interval of the query for new events, one for all streams
+    # interval of comment lines in idle streams, and of checks that the key is still valid
+    event_ping_s: float = 15.0
     event_stream_s: float = 3600.0  # a stream is closed after this long, and clients reconnect
     max_streams: int = 500  # event streams open at once in this process
     max_key_streams: int = 250  # of one key, so that no key takes all
     max_waiting_runs: int = 64  # unfinished runs of one key
     max_active_jobs: int = 1000  # unfinished jobs of one key
-    # unfinished jobs that lookups have queued; they are nobody's, so no key's quota
-    # counts them
+    # unfinished jobs that lookups have queued; they have no owner and count in no key's quota
     max_prepare_jobs: int = 1000
     shutdown_grace_s: float = 10.0
     target: Target | None = None  # this machine's, meant where a request names none
@@ -74,8 +65,10 @@ class ServiceOptions:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name or address can only be reached from this machine; names other
-    than localhost are never trusted."""
+    """Whether the host is reachable from this machine only.
+
+    Names other than localhost are never trusted.
+    """
     if host == "localhost":
         return True
     try:

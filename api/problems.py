@@ -1,7 +1,6 @@
-"""Every refusal of the service as an RFC 9457 problem; the one place where the
-product's errors become HTTP statuses.
+"""RFC 9457 problems, and the mapping from the product's errors to HTTP statuses.
 
-A problem carries `code` (stable, for programs), `request_id` and `retryable`, and for a
+A problem has a `code` (stable, for programs), `request_id` and `retryable`, and for a
 workload the line and column. Its text is written for the caller: no traces, no file
 paths, no SQL.
 """
@@ -31,9 +30,8 @@ from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
 from tuner.export.artifacts import ArtifactError, ArtifactMissing
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = (
-    "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
-)
+# an identifier, never fetched: RFC 2606 reserves .invalid
+TYPE_BASE = "https://tuner.invalid/problems/"
 UNAVAILABLE = "the service cannot reach its storage at the moment; try again shortly"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
@@ -82,8 +80,10 @@ class ProblemBody(BaseModel):
 
 
 class Problem(HTTPException):
-    """A refusal raised anywhere in a request. `extra` is added to the body (only fields
-    of `ProblemBody`)."""
+    """A refusal raised anywhere in a request.
+
+    `extra` is added to the body and may hold only fields of `ProblemBody`.
+    """
 
     def __init__(
         self,
@@ -95,7 +95,8 @@ class Problem(HTTPException):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(status, detail, dict(headers) if headers else None)
-        self.code, self.extra = code, dict(extra or {})
+        self.code = code
+        self.extra = dict(extra or {})
 
 
 def problem_response(
@@ -170,7 +171,10 @@ async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 def allowed(request: Request) -> set[str]:
-    """Methods that some route takes at the request's path: Starlette names those of the first."""
+    """Methods that any route accepts at the request's path.
+
+    Starlette itself names only those of the first route.
+    """
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     routes = request.app.routes
     return {
@@ -182,17 +186,17 @@ def allowed(request: Request) -> set[str]:
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    found = [
+    errors = [
         {"location": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
         for item in error.errors()[:20]
     ]
-    first = found[0] if found else {"location": "body", "message": "cannot be read"}
+    first = errors[0] if errors else {"location": "body", "message": "cannot be read"}
     return problem_response(
         request,
         status=422,
         code="invalid_request",
         detail=f"{first['location']}: {first['message']}",
-        extra={"errors": found},
+        extra={"errors": errors},
     )
 
 
@@ -220,7 +224,7 @@ async def on_database_unavailable(request: Request, error: Exception) -> JSONRes
 
 
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
-    """A fault of ours. It runs outside the header middleware, so it sets the headers itself."""
+    """An internal error. Runs outside the header middleware, hence sets the headers itself."""
     log.error("unexpected_error", error_type=type(error).__name__, exc_info=error)
     request_id = request.scope.get("request_id", "")
     return problem_response(
@@ -242,7 +246,7 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route, for OpenAPI: each named status is a problem."""
+    """The `responses` of a route in OpenAPI, for statuses that are problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}

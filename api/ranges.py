@@ -1,8 +1,7 @@
-"""Conditional and partial delivery of bytes that never change: strong ETag,
-`If-None-Match`, `If-Range`, one byte range.
+"""Conditional and partial delivery of immutable bytes (RFC 9110, sections 13 and 14).
 
-RFC 9110, sections 13 and 14. Several ranges in one request are answered with the whole,
-as section 14.2 allows.
+Supports strong ETags, `If-None-Match`, `If-Range` and one byte range. A request for
+several ranges gets everything, as section 14.2 allows.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def deliver(
         return Response(status_code=304, headers=common)
     if range_header is None or (if_range is not None and if_range.strip() != etag):
         return Response(data, headers=common, media_type=media_type)
-    wanted = RANGE.fullmatch(range_header.strip())
-    if wanted is None or wanted.groups() == ("", ""):
+    requested = RANGE.fullmatch(range_header.strip())
+    if requested is None or requested.groups() == ("", ""):
         return Response(data, headers=common, media_type=media_type)
-    start, stop = bounds(wanted.group(1), wanted.group(2), len(data))
+    start, stop = bounds(requested.group(1), requested.group(2), len(data))
     if start >= stop:
         raise Problem(
             416,
@@ -50,14 +49,14 @@ def deliver(
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Weak comparison, as RFC 9110 section 13.1.2 asks for."""
+    """Whether a tag of the header is `etag`, by the weak comparison of RFC 9110, 13.1.2."""
     if if_none_match.strip() == "*":
         return True
     return any(tag.removeprefix("W/") == etag for tag in TAG.findall(if_none_match))
 
 
 def bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """Start and stop of the range, empty where it cannot be satisfied."""
+    """Start and stop of the range; empty if it cannot be satisfied."""
     if first == "":
         return max(0, size - int(last)), size
     start = int(first)

@@ -1,5 +1,4 @@
-"""Token buckets: how many requests a key may send, and how many wrong credentials an
-address may try."""
+"""Token buckets, which limit the requests of a key and the wrong credentials of an address."""
 
 from __future__ import annotations
 
@@ -11,8 +10,10 @@ from time import monotonic
 
 
 class TokenBuckets:
-    """One bucket for each name, full at first, refilled evenly. Thread-safe; bounded:
-    it forgets the least recently used."""
+    """One bucket for each name, full at first and refilled evenly. Thread-safe.
+
+    Holds at most `names` buckets and drops the least recently used ones.
+    """
 
     def __init__(
         self,
@@ -22,15 +23,16 @@ class TokenBuckets:
         clock: Callable[[], float] = monotonic,
         names: int = 10_000,
     ) -> None:
-        self.per_s, self.burst, self.clock, self.names = per_s, burst, clock, names
-        self._buckets: OrderedDict[str, tuple[float, float]] = (
-            OrderedDict()
-        )  # name -> tokens left, when that was
+        self.per_s = per_s
+        self.burst = burst
+        self.clock = clock
+        self.names = names
+        # by name: tokens left, and when that was
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
 
     def take(self, name: str, cost: float = 1.0) -> float:
-        """Takes `cost` tokens and returns 0, or takes nothing and returns the seconds
-        to wait until they are there."""
+        """Takes `cost` tokens and returns 0, or takes none and returns the seconds to wait."""
         with self._lock:
             now = self.clock()
             tokens = self._tokens(name, now)
@@ -39,7 +41,7 @@ class TokenBuckets:
             return wait_s
 
     def wait_s(self, name: str, cost: float = 1.0) -> float:
-        """The seconds until `cost` tokens are there, taking none."""
+        """The seconds until `cost` tokens are available; takes none."""
         with self._lock:
             missing = cost - self._tokens(name, self.clock())
             return 0.0 if missing <= 0 else self._wait_s(missing)

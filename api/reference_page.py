@@ -1,5 +1,7 @@
-"""The API's reference as one page of plain HTML, made from the OpenAPI document: no
-script, nothing loaded from elsewhere."""
+"""The API reference as a page of plain HTML, made from the OpenAPI document.
+
+It has no script and loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +114,8 @@ def reference(item: Mapping[str, Any]) -> str:
 
 
 def examples(item: Mapping[str, Any]) -> str:
-    found = [value["value"] for value in item.get("examples", {}).values()]
-    return "".join(f"<pre>{escape(json.dumps(value, indent=2))}</pre>" for value in found)
+    values = [value["value"] for value in item.get("examples", {}).values()]
+    return "".join(f"<pre>{escape(json.dumps(value, indent=2))}</pre>" for value in values)
 
 
 def schema(name: str, item: Mapping[str, Any]) -> str:

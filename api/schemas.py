@@ -1,7 +1,7 @@
-"""What travels over REST, as types: strings become objects here, at the edge. Also what
-`tuner.client` gives back.
+"""Requests and answers of the REST API as pydantic types, shared with `tuner.client`.
 
-Requests refuse unknown fields. Answers may gain fields; clients ignore those they do not know.
+Requests refuse unknown fields. Answers may gain fields; clients ignore those that they do
+not know.
 """
 
 from __future__ import annotations
@@ -27,32 +27,39 @@ TargetName = Annotated[
     str,
     Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target"),
 ]
-IDENTIFIER = (
-    r"^[A-Za-z0-9_-]{1,64}$"  # of anything that has an id, a key or a name in the catalogue
-)
+# of anything that has an id, a key or a name in the catalogue
+IDENTIFIER = r"^[A-Za-z0-9_-]{1,64}$"
 MAX_NOTATION_CHARACTERS = 16 * 1024
 MAX_WORKLOADS = 64
 
 
 class Request(BaseModel):
+    """Base of the bodies of requests; refuses unknown fields."""
+
     model_config = ConfigDict(extra="forbid")
 
 
 class Answer(BaseModel):
+    """Base of all answers; ignores unknown fields, which a newer service may send."""
+
     model_config = ConfigDict(extra="ignore")
 
 
 class CatalogueWorkload(Request):
-    """An operator of the catalogue with its parameters, `const` and `numerics` among
-    them: `matmul:M=512,N=512,K=512`."""
+    """An operator of the catalogue with its parameters, such as `matmul:M=512,N=512,K=512`.
+
+    `const` and `numerics` are given as parameters, too.
+    """
 
     op: Name
     params: dict[Name, Parameter] = Field(default_factory=dict, max_length=64)
 
 
 class NotationWorkload(Request):
-    """A text in the notation (docs/reference/notation.md), at most 16 KiB, and the extent of each
-    of its shape symbols."""
+    """A text in the notation (docs/reference/notation.md), and the extents of its symbols.
+
+    The text has at most 16 KiB.
+    """
 
     notation: str = Field(min_length=1, max_length=MAX_NOTATION_CHARACTERS)
     shapes: dict[Name, Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]] = Field(
@@ -65,7 +72,7 @@ class NotationWorkload(Request):
 
 
 def form(value: Any) -> str:
-    """Which of the two forms a workload is written in."""
+    """The form a workload is written in: `notation` or `catalogue`."""
     if isinstance(value, dict):
         return "notation" if "notation" in value else "catalogue"
     return "notation" if isinstance(value, NotationWorkload) else "catalogue"
@@ -111,7 +118,7 @@ class JobRequest(Request):
 
 
 class ResumeRequest(Request):
-    """A new budget per workload, the earlier trials included; left out, the job keeps its own."""
+    """A new budget per workload, which includes earlier trials; omitted fields stay."""
 
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
@@ -151,7 +158,7 @@ class TargetRef(Answer):
 
 
 class LimitsAnswer(Answer):
-    """What one core was measured to do at most."""
+    """Measured limits of one core."""
 
     fma_flops: float
     fma_flops_best: float
@@ -271,7 +278,7 @@ class RollbackAnswer(Answer):
 
 
 class ScheduleAnswer(Answer):
-    """How the kernel came from its expression: text only; it is never accepted back."""
+    """The schedule of a kernel, as text only; it is never accepted back."""
 
     kernel: str
     schedule: dict[str, Any]
@@ -349,11 +356,13 @@ class HealthAnswer(Answer):
 
 
 class EventAnswer(Answer):
-    """One event of a job, as `data` of a server-sent event whose `id` is the sequence
-    and whose `event` is the kind."""
+    """An event of a job: the `data` of a server-sent event.
+
+    Its `id` is the sequence, its `event` is the kind.
+    """
 
     job: str
     sequence: int
     kind: str
     data: dict[str, Any]
-    at: datetime
+    recorded_at: datetime = Field(alias="at")

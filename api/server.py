@@ -1,5 +1,4 @@
-"""Runs the service in this process until it is told to stop: `serve` is what `tuner
-serve` calls."""
+"""Runs the service in this process until a signal stops it; `tuner serve` calls `serve`."""
 
 from __future__ import annotations
 
@@ -28,8 +27,10 @@ class AddressInUse(TunerError):
 
 
 class Server(uvicorn.Server):
-    """Ends event streams before it waits for open requests, which would otherwise wait
-    for each other."""
+    """A uvicorn server that ends event streams before it waits for open requests.
+
+    Otherwise it would wait for streams that never end.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping")
@@ -45,17 +46,17 @@ def serve(
     started: Callable[[str], None] | None = None,
     app: FastAPI | None = None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM, then lets running requests end for
-    `shutdown_grace_s`. `started` gets the URL.
+    """Serves until SIGINT or SIGTERM, then gives running requests `shutdown_grace_s`.
 
-    Raises AddressInUse, DatabaseError, and UsageError for auth 'off' beyond loopback.
+    `started` is called with the URL. Raises AddressInUse, DatabaseError, and UsageError
+    for auth 'off' beyond loopback.
     """
     logs.configure(options.log_format)
     listener = listen(options.host, options.port)
     try:
         server = server_of(app or create_app(options), options)
-        # What is loaded by now lives as long as the process; to look at it again would
-        # stop all requests for 0.1 s.
+        # What is loaded by now lives as long as the process. A collection that visits it
+        # would stop all requests for 0.1 s.
         gc.collect()
         gc.freeze()
         host, port = listener.getsockname()[:2]
@@ -87,9 +88,10 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections before anything else starts: a taken port is one
-    clear error, and who is told the address can connect at once, though answers wait
-    for the service. Port 0 takes any free one.
+    """A socket that accepts connections before anything else starts.
+
+    A port in use is thus one clear error, and clients can connect at once, though answers
+    wait for the service. Port 0 takes any free one.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio turns Nagle's delay off only where it is,

@@ -1,5 +1,4 @@
-"""What the routes share: the open database, the artifact store, the event feed, limits
-and counts of one application."""
+"""The state that the routes of one application share, and its dependency."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from tuner.api.event_feed import EventFeed
-from tuner.api.known_answers import KnownAnswers
+from tuner.api.lookup_cache import LookupCache
 from tuner.api.metrics import Metrics
 from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
-from tuner.api.workloads import Parsed
+from tuner.api.workloads import ParsedWorkloads
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 
@@ -22,23 +21,28 @@ from tuner.export.artifacts import ArtifactStore
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     options: ServiceOptions
+    """Open resources, limits and counts of one application."""
+
     database: Database
     artifacts: ArtifactStore
     feed: EventFeed
     metrics: Metrics
     requests: TokenBuckets  # by key
     logins: TokenBuckets  # by address: refused credentials
-    parsed: Parsed  # workloads lately asked for
-    answers: KnownAnswers  # to lookups
+    parsed: ParsedWorkloads
+    lookups: LookupCache
 
     @property
     def default_target(self) -> str | None:
-        """Key of the target meant where a request names none."""
+        """Key of the target of requests that name none."""
         return None if self.options.target is None else self.options.target.key
 
 
 async def of(request: Request) -> Service:
-    """Async because FastAPI would send a plain function to another thread, for nothing."""
+    """The service of the request's application.
+
+    Async because FastAPI would run a plain function in another thread.
+    """
     return cast(Service, request.app.state.service)
 
 

@@ -1,4 +1,4 @@
-"""Which target a request means: by key, name or kind; left out, the one the service has."""
+"""Chooses the target of a request by key, name or kind; by default the service's own."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class UnknownTarget(UsageError):
     code = "unknown_target"
 
 
-def choose(name: str | None, known: Sequence[Target], default: str | None) -> Target:
-    """The target of `known` that `name` means; without a name the service's `default`,
-    else the only one.
+def choose(name: str | None, stored: Sequence[Target], default: str | None) -> Target:
+    """The target of `stored` that `name` means.
 
-    A declared GPU (`cuda:sm_90`) is always known, whether or not any machine has it.
+    Without a name it is the service's `default`, else the only target. A declared GPU
+    (`cuda:sm_90`) is always accepted, whether or not any machine has it.
     """
     if name is not None and name.strip().lower() in DECLARED:
         return parse_target(name)
-    if not known:
+    if not stored:
         raise UnknownTarget(
             "no machine has joined yet, so there is no target; start a worker with 'tuner "
             "worker' or 'tuner serve'"
         )
-    exact = [target for target in known if name is not None and name in (target.key, target.name)]
-    alike = exact or [target for target in known if name is None or target.kind == name]
+    exact = [target for target in stored if name is not None and name in (target.key, target.name)]
+    alike = exact or [target for target in stored if name is None or target.kind == name]
     preferred = [target for target in alike if target.key == default]
-    found = preferred or alike
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{target.name!r} ({target.key[:12]}…)" for target in known[:8])
-    if found:
+    matches = preferred or alike
+    if len(matches) == 1:
+        return matches[0]
+    listed = ", ".join(f"{target.name!r} ({target.key[:12]}…)" for target in stored[:8])
+    if matches:
         raise UnknownTarget(
-            f"target {name or 'left out'!r} means {len(found)} targets; name one of {listed}, "
+            f"target {name or 'left out'!r} means {len(matches)} targets; name one of {listed}, "
             f"by its key or name"
         )
     raise UnknownTarget(f"target {name[:80] if name else ''!r} is not known; known are {listed}")

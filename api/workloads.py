@@ -1,5 +1,4 @@
-"""From a request's workload to the product's: parsed and checked in full before
-anything is written."""
+"""Parses the workloads of requests, completely and before anything is written."""
 
 from __future__ import annotations
 
@@ -17,8 +16,11 @@ from tuner.workload.workload import Workload
 
 
 def parse(request: CatalogueWorkload | NotationWorkload) -> Workload:
-    """Raises WorkloadError, with line and column for a notation and the parameter for
-    an operator."""
+    """The workload of a request.
+
+    Raises WorkloadError, with line and column for a notation and the parameter for an
+    operator.
+    """
     if isinstance(request, NotationWorkload):
         return workload_from_notation(
             request.notation, request.shapes, request.constants, request.numerics
@@ -33,30 +35,30 @@ def parse(request: CatalogueWorkload | NotationWorkload) -> Workload:
     return workload_from_params(request.op, request.params)
 
 
-class Parsed:
-    """Workloads by the request they came in, the latest of many: a lookup that is asked
-    500 times a second is parsed once.
+class ParsedWorkloads:
+    """A cache of recent workloads by their requests, so that repeated lookups parse once.
 
-    Thread-safe. A workload is immutable and depends on its request alone, so nothing
-    here can grow stale.
+    Thread-safe. A workload is immutable and depends on its request alone, so that no
+    entry becomes stale.
     """
 
     def __init__(self, capacity: int = 2048) -> None:
-        self._capacity, self._lock = capacity, Lock()
-        self._known: OrderedDict[str, Workload] = OrderedDict()
+        self._capacity = capacity
+        self._lock = Lock()
+        self._workloads: OrderedDict[str, Workload] = OrderedDict()
 
     def parse(self, request: CatalogueWorkload | NotationWorkload) -> Workload:
-        """As `parse`."""
+        """The workload of a request, see `parse`."""
         name = request.model_dump_json()
         with self._lock:
-            if name in self._known:
-                self._known.move_to_end(name)
-                return self._known[name]
+            if name in self._workloads:
+                self._workloads.move_to_end(name)
+                return self._workloads[name]
         workload = parse(request)
         with self._lock:
-            self._known[name] = workload
-            if len(self._known) > self._capacity:
-                self._known.popitem(last=False)
+            self._workloads[name] = workload
+            if len(self._workloads) > self._capacity:
+                self._workloads.popitem(last=False)
         return workload
 
 
@@ -67,7 +69,7 @@ def remember(session: Session, workload: Workload) -> str:
 def stored(session: Session, keys: Sequence[str]) -> Mapping[str, StoredWorkload]:
     """The stored workloads of these keys, in as many queries as needed."""
     unique = list(dict.fromkeys(keys))
-    found: dict[str, StoredWorkload] = {}
+    rows: dict[str, StoredWorkload] = {}
     for start in range(0, len(unique), 1000):
-        found |= workloads.get_many(session, unique[start : start + 1000])
-    return found
+        rows |= workloads.get_many(session, unique[start : start + 1000])
+    return rows

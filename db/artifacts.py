@@ -1,5 +1,4 @@
-"""Queries about artifacts: what is known of the bytes in the store, and which of them
-are no longer needed."""
+"""Queries about artifacts: metadata of the store's contents, and which are unused."""
 
 from __future__ import annotations
 
@@ -11,12 +10,10 @@ from sqlalchemy import and_, delete, exists, or_, select
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import ArtifactRow, KernelRow, RunRow
+from tuner.db.tables import ArtifactRow, KernelRow, RunRow
 
-OF_RUNS = (
-    "input",
-    "output",
-)  # kinds that go with the last run that refers to them; all others stay
+# kinds that are deleted with the last run that refers to them; all others stay
+OF_RUNS = ("input", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +28,11 @@ class Artifact:
 def remember(
     session: Session, *, sha256: str, size_bytes: int, kind: str, signature: str | None = None
 ) -> str:
-    """Notes that the store holds these bytes; put them there first. Known ones are left
-    as they are, and last until the transaction ends, so that it may refer to them. What
-    only runs had becomes what it is now for: it must not go with them.
+    """Records that the store holds these bytes, which must be put there first.
+
+    A row that exists is left as it is and locked until the transaction ends, so that it
+    may be referred to. An artifact that so far belonged to runs only changes its kind to
+    `kind`, so that it is not deleted with them.
     """
     new = {
         "sha256": sha256,
@@ -42,13 +41,15 @@ def remember(
         "signature": signature,
         "created_at": session.now(),
     }
-    known = (
+    same_digest = (
         select(ArtifactRow)
         .where(ArtifactRow.sha256 == sha256)
         .with_for_update(read=True, key_share=True)
     )
     while not session.insert_new(ArtifactRow, new):
-        row = session.scalars(known, execution_options={"populate_existing": True}).one_or_none()
+        row = session.scalars(
+            same_digest, execution_options={"populate_existing": True}
+        ).one_or_none()
         if row is None:
             continue  # another transaction forgot it just now
         if row.kind in OF_RUNS and kind not in OF_RUNS:
@@ -71,10 +72,11 @@ def get(session: Session, sha256: str) -> Artifact:
 
 
 def forget_unused(session: Session, digests: Collection[str]) -> tuple[str, ...]:
-    """Deletes the rows of those that are of runs and that none refers to any more; they
-    may be dropped from the store afterwards.
+    """Deletes the rows of artifacts of runs that nothing refers to any more.
 
-    Locked first: whoever has just remembered one is waited for, and what refers to it is then seen.
+    Returns their digests, which may be dropped from the store afterwards. The rows are
+    locked first: a transaction that has just remembered one of them ends before, and its
+    references are seen.
     """
     ours = and_(ArtifactRow.sha256.in_(digests), ArtifactRow.kind.in_(OF_RUNS))
     session.execute(

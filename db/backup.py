@@ -1,6 +1,6 @@
-"""Backups: a consistent copy while others read and write, and the way back.
+"""Backs up and restores the database while others read and write.
 
-SQLite through its online backup, PostgreSQL through its own pg_dump and pg_restore.
+Uses the online backup of SQLite, and pg_dump and pg_restore for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ WAIT_S = 30.0
 
 
 def backup(database: Database, file: Path) -> Path:
-    """Writes a copy of the database to `file`, which must not exist; it appears whole
-    or not at all.
+    """Writes a copy of the database to the new `file`, completely or not at all.
 
     For SQLite the copy is a database file, for PostgreSQL an archive of pg_dump. Raises
     UsageError when the file exists, DatabaseError when it cannot be written or pg_dump
@@ -65,9 +64,9 @@ def backup(database: Database, file: Path) -> Path:
 
 
 def restore(database: Database, file: Path) -> None:
-    """Replaces everything in the database by the backup, in one transaction; stop all
-    other programs that use it first.
+    """Replaces the contents of the database by the backup, in one transaction.
 
+    All other programs that use it must be stopped first.
     Raises UsageError when `file` is missing, DatabaseError when it is no sound backup
     of ours, or pg_restore is missing or fails.
     """
@@ -99,8 +98,10 @@ def restore(database: Database, file: Path) -> None:
 
 
 def restore_at(url: str, file: Path) -> str:
-    """`restore` of the database at a URL, which is returned without its password; a
-    damaged SQLite file is replaced whole."""
+    """Restores the database at a URL, which is returned without its password.
+
+    A damaged SQLite file is replaced as a whole.
+    """
     try:
         database = open_database(url, check_schema=False)
     except DatabaseDamaged:
@@ -116,8 +117,7 @@ def restore_at(url: str, file: Path) -> str:
 
 
 def _put_in_place_of(target: Path, file: Path) -> str:
-    """The backup instead of a file that SQLite cannot read: whole or not at all, and
-    without what lay beside that."""
+    """Replaces a file that SQLite cannot read, with its journals, by the backup."""
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         _copy(_reader(file), partial)
@@ -149,15 +149,15 @@ def _settle(file: Path) -> None:
 def _require_sound(file: Path) -> None:
     try:
         with contextlib.closing(_reader(file)) as connection:
-            found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            version = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     except sqlite.library().Error as error:
         raise DatabaseError(f"{file} is not a backup of this program: {error}") from error
-    if found is None or found[0] > schema.head():
+    if version is None or version[0] > schema.head():
         has = (
             "no schema"
-            if found is None
-            else f"schema {found[0]}, newer than {schema.head()} of this program"
+            if version is None
+            else f"schema {version[0]}, newer than {schema.head()} of this program"
         )
         raise DatabaseError(f"{file} has {has}; restore another backup, or upgrade the program")
     if problem != "ok":

@@ -1,5 +1,7 @@
-"""Queries about trained cost models, per target and version of the features: where a
-later job's search starts from."""
+"""Queries about trained cost models, per target and version of the features.
+
+A later job's search starts from the latest one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import undefer
 
 from tuner.db.engine import Session
-from tuner.db.models import CostModelRow
+from tuner.db.tables import CostModelRow
 from tuner.db.values import plain
 
 KEEP = 3  # models per target and feature version

@@ -34,7 +34,7 @@ from sqlalchemy.engine import URL, make_url
 from tuner.db import postgres, schema, sqlite
 from tuner.db.failpoints import reach
 from tuner.db.failures import refuse_odd_values, refuse_url, translated
-from tuner.db.models import Base
+from tuner.db.tables import Base
 from tuner.db.values import to_json
 from tuner.errors import DatabaseError
 
@@ -45,7 +45,7 @@ POOL_OVERFLOW = 32
 
 
 class Session(orm.Session):
-    """A transaction in progress, with the time it runs at."""
+    """A transaction with its own, fixed time."""
 
     clock: Clock | None = None
     _now: datetime | None = None
@@ -70,22 +70,26 @@ class Session(orm.Session):
         return self.get_bind().dialect.name == "postgresql"
 
     def insert_new(self, table: type[Base], values: dict[str, Any]) -> bool:
-        """Inserts a row unless its key is taken; whether it was inserted. Safe against
-        others doing the same."""
+        """Inserts a row unless its key exists; returns whether it was inserted.
+
+        Concurrent transactions may do the same.
+        """
         insert = postgresql.insert if self.on_postgresql else sqlite_dialect.insert
         statement = insert(cast("Table", table.__table__)).values(**values).on_conflict_do_nothing()
         return self.execute(statement.returning(literal_column("1"))).first() is not None
 
     def count_rows(self, statement: Executable) -> int:
-        """Executes an INSERT, UPDATE or DELETE; how many rows it touched."""
+        """Executes an INSERT, UPDATE or DELETE; returns the number of rows it touched."""
         result = self.execute(statement, execution_options={"synchronize_session": False})
         return cast("CursorResult[Any]", result).rowcount
 
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """An open database whose schema is this program's. Threads may share it; a session
-    belongs to one thread."""
+    """An open database with this program's schema.
+
+    Threads may share it; a session belongs to one thread.
+    """
 
     engine: Engine
     clock: Clock | None = None  # for tests; see Session.now
@@ -98,17 +102,21 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
         """A read-only transaction that sees one state of the database throughout.
-        Writing in it fails."""
+
+        Writing in it fails.
+        """
         with self._session(self._reading) as session:
             yield session
 
     def glance(self, statement: Executable, values: Mapping[str, object]) -> Row[Any] | None:
-        """The first row of one SELECT outside any transaction: what is committed now,
-        at a third of the price of `read`."""
+        """The first row of one SELECT outside any transaction.
+
+        Sees what is committed now, at a third of the cost of `read`.
+        """
         with translated(self.engine.url), self._glancing.connect() as connection:
             return connection.execute(statement, values).first()
 
-    # Made once: an engine with options of its own takes longer to make than a short query to run.
+    # Cached: creating an engine with its own options takes longer than a short query.
     @cached_property
     def _reading(self) -> Engine:
         options: dict[str, Any] = {sqlite.MODE: sqlite.READING}
@@ -129,10 +137,9 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, name: str = "") -> Iterator[Session]:
-        """A transaction that is committed at the end of the block, or rolled back when
-        the block raises. Nothing is tried twice.
+        """A transaction, committed at the end of the block or rolled back if it raises.
 
-        `name` is what tests know its commit by, see db.failpoints.
+        Nothing is retried. `name` identifies the commit in tests, see `db/failpoints.py`.
 
         Raises DatabaseBusy when another process held SQLite's write lock for longer
         than the busy timeout, DatabaseFull, or DatabaseUnreachable.
@@ -148,7 +155,7 @@ class Database:
         with translated(self.engine.url), Session(engine, expire_on_commit=False) as session:
             session.clock = self.clock
             if engine.dialect.name == "sqlite":
-                # a writer takes its place in the queue now, before it has read anything
+                # Takes the write lock now, before anything is read.
                 session.connection()
             yield session
 
@@ -169,8 +176,9 @@ def open_database(
     clock: Clock | None = None,
     check_schema: bool = True,
 ) -> Database:
-    """Opens `url`: `sqlite:///FILE`, a path of an SQLite file, or
-    `postgresql://USER:PASSWORD@HOST/NAME`.
+    """Opens a database by its URL or the path of an SQLite file.
+
+    URLs have the form `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`.
 
     An empty database gets the current schema when `create`, and a missing SQLite file
     is made with its folders. An existing one must have this program's schema, unless
@@ -181,8 +189,7 @@ def open_database(
     if parsed.get_backend_name() == "sqlite":
         engine = _open_sqlite(parsed, create=create, busy_timeout_s=busy_timeout_s)
     else:
-        # A dead server must show within seconds; a connection that died meanwhile is
-        # found before it is used.
+        # A dead server is noticed within seconds, a dead connection before it is used.
         engine = create_engine(
             parsed,
             pool_size=POOL_SIZE,

@@ -1,7 +1,6 @@
-"""What can go wrong with the database, each as its own type, so that callers (HTTP,
-commands, orchestrator) can tell them apart.
+"""Errors of the database, a type for each that callers must distinguish.
 
-`retryable` says whether the same call may succeed later without anybody changing anything.
+`retryable` says whether the same call may succeed later without any other change.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Queries about events: what happened to a job, numbered from 1 without gaps, appended
-in the transaction that made it happen."""
+"""Queries about a job's events, numbered from 1 without gaps.
+
+Each is appended in the transaction of the change that it reports.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import EventRow, JobRow
+from tuner.db.tables import EventRow, JobRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +23,14 @@ class Event:
     sequence: int  # from 1
     kind: str  # a job's new state, or trial, best, kernel, note
     data: Mapping[str, Any]
-    at: datetime
+    recorded_at: datetime
 
 
 def append(session: Session, job_id: str, kind: str, data: Mapping[str, Any] | None = None) -> int:
-    """Adds an event to the job; its sequence number. Holds the job's row until the
-    transaction ends, so numbers have no gaps."""
+    """Adds an event to the job and returns its sequence number.
+
+    The job's row stays locked until the transaction ends, so that numbers have no gaps.
+    """
     number = session.scalars(
         update(JobRow)
         .where(JobRow.id == job_id)
@@ -40,7 +44,7 @@ def append(session: Session, job_id: str, kind: str, data: Mapping[str, Any] | N
         "sequence": number,
         "kind": kind,
         "data": dict(data or {}),
-        "at": session.now(),
+        "recorded_at": session.now(),
     }
     session.execute(insert(EventRow), [row])
     return number
@@ -70,8 +74,7 @@ def last(session: Session, job_id: str, kind: str) -> Event | None:
 
 
 def latest(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
-    """The number of each job's last event: one query tells a hundred streams whether
-    there is news."""
+    """The number of each job's last event, in one query for many jobs."""
     return {
         row.id: row.last_event
         for row in session.execute(
@@ -81,13 +84,21 @@ def latest(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
 
 
 def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes events older than `moment`, of finished jobs only; how many. Numbers are
-    never used again."""
+    """Deletes events older than `moment`, of finished jobs only; returns how many.
+
+    Numbers are never used again.
+    """
     finished = select(JobRow.id).where(JobRow.state.in_(("succeeded", "failed", "cancelled")))
     return session.count_rows(
-        delete(EventRow).where(EventRow.at < moment, EventRow.job_id.in_(finished))
+        delete(EventRow).where(EventRow.recorded_at < moment, EventRow.job_id.in_(finished))
     )
 
 
 def _event(row: EventRow) -> Event:
-    return Event(job_id=row.job_id, sequence=row.sequence, kind=row.kind, data=row.data, at=row.at)
+    return Event(
+        job_id=row.job_id,
+        sequence=row.sequence,
+        kind=row.kind,
+        data=row.data,
+        recorded_at=row.recorded_at,
+    )

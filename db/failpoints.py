@@ -1,9 +1,9 @@
-"""Places where a test may kill the process: before and after each commit of the job
-engine, by name.
+"""Failpoints: places where a test may kill the process, by name.
 
-`TUNER_FAILPOINT=trial:before` kills whoever is about to commit a trial, as a power cut
-would: nothing is closed or rolled back. Without the variable a failpoint costs one look
-at the environment.
+There is one before and one after each commit of the job engine.
+`TUNER_FAILPOINT=trial:before` kills the process that is about to commit a trial, as a
+power cut would: nothing is closed or rolled back. Without the variable a failpoint costs
+one look at the environment.
 """
 
 from __future__ import annotations

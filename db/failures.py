@@ -1,5 +1,7 @@
-"""What the database drivers report, turned into our errors: each names the database
-(its password masked) and the way out."""
+"""Translates errors of the database drivers into those of `db/errors.py`.
+
+Each message names the database, with its password masked, and the way out.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,8 @@ from tuner.errors import DatabaseError, UsageError
 FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 POSTGRES_FULL = ("53100",)
-POSTGRES_BUSY = (
-    "55P03",
-    "40P01",
-    "40001",
-    "53300",
-)  # lock timeout, deadlock, serialisation, too many connections
+# lock timeout, deadlock, serialisation, too many connections
+POSTGRES_BUSY = ("55P03", "40P01", "40001", "53300")
 POSTGRES_READ_ONLY = ("25006",)
 
 
@@ -35,8 +33,11 @@ def refuse_url(url: URL | None = None) -> DatabaseError:
 
 
 def refuse_odd_values(engine: Engine) -> None:
-    """Makes values that no column can hold (too long, too large, NUL, lone surrogates)
-    a UsageError, wherever they are used."""
+    """Raises a UsageError for values that no column can hold, wherever they are used.
+
+    Such are texts that are too long or contain NUL or lone surrogates, and numbers that
+    are too large.
+    """
 
     @event.listens_for(engine, "handle_error")
     def failed(context: ExceptionContext) -> None:
@@ -53,15 +54,14 @@ def refuse_odd_values(engine: Engine) -> None:
 
 @contextlib.contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Turns drivers' errors raised in the block into ours; what is a bug of ours passes
-    unchanged."""
+    """Translates driver errors raised in the block; errors that are our own bugs pass."""
     try:
         yield
     except exc.DBAPIError as error:
-        known = _known(url.render_as_string(hide_password=True), error)
-        if known is None:
+        translation = _translate(url.render_as_string(hide_password=True), error)
+        if translation is None:
             raise
-        raise known from error
+        raise translation from error
     except exc.TimeoutError as error:
         where = url.render_as_string(hide_password=True)
         raise DatabaseBusy(
@@ -70,11 +70,11 @@ def translated(url: URL) -> Iterator[None]:
         ) from error
 
 
-def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
+def _translate(where: str, error: exc.DBAPIError) -> DatabaseError | None:
     state = getattr(error.orig, "sqlstate", None)
     text = " ".join(str(error.orig).split())
     if where.startswith("sqlite"):
-        return _known_sqlite(where, text)
+        return _translate_sqlite(where, text)
     if state in POSTGRES_FULL:
         return DatabaseFull(f"{where}: no space left on the server; free some and try again")
     if state in POSTGRES_BUSY:
@@ -95,7 +95,7 @@ def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
     return None
 
 
-def _known_sqlite(where: str, text: str) -> DatabaseError | None:
+def _translate_sqlite(where: str, text: str) -> DatabaseError | None:
     if "locked" in text or "busy" in text:
         return DatabaseBusy(
             f"{where}: another program holds the database; nothing was written, try again "

@@ -1,7 +1,7 @@
-"""Queries about what earlier searches tried on a target: where a new search starts from.
+"""Queries about earlier searches on a target, from which a new search starts.
 
-What they answer depends on a moment and not on what was recorded since, so that a
-restarted search starts from the same again.
+The answers depend on a moment, not on what was recorded since, so that a restarted
+search starts from the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 
 from tuner.db.engine import Session
-from tuner.db.models import JobRow, TaskRow, TrialRow, WorkloadRow
+from tuner.db.tables import JobRow, TaskRow, TrialRow, WorkloadRow
 from tuner.db.trials import stored
 from tuner.measure.outcome import FailureKind, Trial
 
-# the newest, among which workloads are found: one that is tuned again and again must
-# not hide the others
+# The newest tasks, among which workloads are chosen: enough for a workload that is tuned
+# again and again not to hide the others.
 TASKS_READ = 64
 
 
@@ -37,9 +37,10 @@ class PastTask:
 def recent_tasks(
     session: Session, *, target: str, threads: int, before: datetime, job: str, position: int
 ) -> tuple[PastTask, ...]:
-    """Searched workloads of (target, threads), the latest task of each, newest first:
-    of jobs that had started before the moment `before`, and the tasks of `job` in front
-    of `position`."""
+    """The latest task of each workload searched for (target, threads), the newest first.
+
+    Considers jobs that started before `before`, and the tasks of `job` before `position`.
+    """
     own = and_(TaskRow.job_id == job, TaskRow.position < position)
     earlier = and_(TaskRow.job_id != job, JobRow.started_at < before)
     query = (
@@ -53,20 +54,21 @@ def recent_tasks(
         .order_by(JobRow.started_at.desc(), TaskRow.job_id.desc(), TaskRow.position.desc())
         .limit(TASKS_READ)
     )
-    found: dict[str, PastTask] = {}
+    tasks: dict[str, PastTask] = {}
     for job_id, place, key, op, document in session.execute(query):
-        found.setdefault(
+        tasks.setdefault(
             key, PastTask(job=job_id, position=place, workload=key, op=op, document=document)
         )
-    return tuple(found.values())
+    return tuple(tasks.values())
 
 
 def trials_before(
     session: Session, task: PastTask, before: datetime | None, *, limit: int
 ) -> tuple[Trial, ...]:
-    """The task's trials by number that say something about their config:
-    infrastructure's losses and suspect timings are left out. `before` leaves out what
-    was recorded later; None: nothing."""
+    """The task's trials by number, without infrastructure failures and suspect timings.
+
+    Trials recorded at `before` or later are left out; None keeps all.
+    """
     where = [
         TrialRow.job_id == task.job,
         TrialRow.position == task.position,

@@ -1,5 +1,7 @@
-"""Short ids that sort by the time they were made: a prefix, 48 bits of milliseconds, 30
-random bits, in Crockford's base 32."""
+"""Short ids that sort by the time of their creation.
+
+A prefix, 48 bits of milliseconds and 30 random bits, in Crockford's base 32.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ RANDOM_DIGITS = 6
 
 
 def new_id(prefix: str, now: datetime) -> str:
-    """For example `j_01jd3x5v9k7f2qam`: 16 digits after the prefix."""
+    """A new id, for example `j_01jd3x5v9k7f2qam`: 16 digits after the prefix."""
     time = _digits(int(now.timestamp() * 1000), TIME_DIGITS)
     return f"{prefix}_{time}{_digits(secrets.randbits(RANDOM_DIGITS * 5), RANDOM_DIGITS)}"
 

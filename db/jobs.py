@@ -1,6 +1,6 @@
-"""Queries about jobs: made, listed, cancelled, resumed. What an orchestrator does with
-one under its lease is in db/leases.py.
+"""Queries about jobs: create, list, cancel and resume them.
 
+What an orchestrator does with a job under its lease is in `db/leases.py`.
 Every change of state appends an event of the state's name in the same transaction.
 """
 
@@ -17,20 +17,18 @@ from tuner.db import events
 from tuner.db.engine import Session
 from tuner.db.errors import IdempotencyConflict, IllegalTransition, NotFound
 from tuner.db.ids import new_id
-from tuner.db.models import IdempotencyRow, JobRow, TaskRow
 from tuner.db.pages import Page, checked_limit, decode, page
+from tuner.db.tables import IdempotencyRow, JobRow, TaskRow
 from tuner.errors import UsageError
 from tuner.search.strategies import DEFAULT_STRATEGY
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
 TUNE = "tune"  # kind of a job that searches
-# kind of a job that makes a kernel of a neighbour's schedule or the default, for a
-# lookup
+# kind of a job that builds a kernel for a lookup, from a neighbour's schedule or the default
 PREPARE = "prepare"
-REVALIDATE = (
-    "revalidate"  # kind of a job that times kernels again after compiler, driver or machine changed
-)
+# kind of a job that times kernels again after compiler, driver or machine changed
+REVALIDATE = "revalidate"
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
@@ -81,9 +79,8 @@ class Task:
     best_median_s: float | None
     kernel: str | None  # id of the kernel it ended with
     elapsed_s: Mapping[str, float]  # total, search, build, measure
-    stopped: (
-        str | None
-    )  # why its last search ended, a value of `tuner.tuning.StopReason`; None before that
+    # why its last search ended, a value of `tuner.tuning.StopReason`; None before that
+    stopped: str | None
     error: str | None
 
 
@@ -113,7 +110,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idempotency:
-    """Makes a repeated request find the job of the first one."""
+    """Lets a repeated request return the job of the first one."""
 
     key: str  # chosen by the client
     digest: str  # of the request, hex
@@ -124,10 +121,10 @@ class Idempotency:
 def create(
     session: Session, new: NewJob, *, idempotency: Idempotency | None = None
 ) -> tuple[Job, bool]:
-    """Queues a job; it and whether it is new. With an idempotency key seen before, it
-    is the job that the first request made.
+    """Queues a job; returns it and whether it is new.
 
-    A job of kind MODEL has no workloads yet: whoever claims it adds them, see db/tasks.py.
+    A request whose idempotency key was seen before gets the job of the first request. A
+    job of kind MODEL has no workloads yet: whoever claims it adds them, see `db/tasks.py`.
 
     Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict
     when the key came with another request.
@@ -149,9 +146,9 @@ def create(
             )
     now = session.now()
     job_id = new_id("j", now)
-    known = None if idempotency is None else _find_repeated(session, idempotency)
-    if known is not None:
-        return get(session, known), False
+    repeated = None if idempotency is None else _find_repeated(session, idempotency)
+    if repeated is not None:
+        return get(session, repeated), False
     row = {
         name: getattr(new, name)
         for name in (
@@ -226,7 +223,7 @@ def _note(session: Session, idempotency: Idempotency, job_id: str) -> bool:
 
 
 def forget_expired_keys(session: Session) -> int:
-    """Deletes idempotency keys whose time is over; how many."""
+    """Deletes idempotency keys whose lifetime is over; returns how many."""
     return session.count_rows(
         delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now())
     )
@@ -252,8 +249,10 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Jobs, the newest first unless told otherwise; `state` keeps those in one of these
-    states, `owner` those of one api key."""
+    """One page of jobs, by default the newest first.
+
+    `state` keeps those in one of these states, `owner` those of one API key.
+    """
     limit = checked_limit(limit)
     listing = "jobs, oldest first" if oldest_first else "jobs"
     query = (
@@ -273,8 +272,8 @@ def list_page(
     if owner is not None:
         query = query.where(JobRow.owner == owner)
     if cursor is not None:
-        at = decode(listing, cursor, [str])[0]
-        query = query.where(JobRow.id > at if oldest_first else JobRow.id < at)
+        last_id = decode(listing, cursor, [str])[0]
+        query = query.where(JobRow.id > last_id if oldest_first else JobRow.id < last_id)
     rows = session.scalars(query).all()
     return page(_jobs(session, rows), limit, listing, [(row.id,) for row in rows])
 
@@ -286,7 +285,7 @@ def count(
     kind: str | None = None,
     state: Sequence[str] = UNFINISHED,
 ) -> int:
-    """How many jobs are in these states, of one owner or of all, of one kind or of all."""
+    """The number of jobs in these states, of one owner and one kind or of all."""
     query = select(func.count()).select_from(JobRow).where(JobRow.state.in_(state))
     if owner is not None:
         query = query.where(JobRow.owner == owner)
@@ -294,9 +293,9 @@ def count(
 
 
 def request_cancel(session: Session, job_id: str) -> Job:
-    """A queued job is cancelled at once, a running one when its orchestrator sees it; a
-    cancelling or cancelled one stays so.
+    """Cancels a job: a queued one at once, a running one when its orchestrator notices.
 
+    A cancelling or cancelled job stays as it is.
     Raises IllegalTransition for a job that succeeded or failed.
     """
     row = locked_row(session, job_id)
@@ -314,9 +313,9 @@ def request_cancel(session: Session, job_id: str) -> Job:
 def resume(
     session: Session, job_id: str, *, trials: int | None = None, seconds: float | None = None
 ) -> Job:
-    """Queues a cancelled or failed job again, with its recorded trials and, where
-    given, another budget. Queued ones stay so.
+    """Queues a cancelled or failed job again, with its recorded trials.
 
+    `trials` and `seconds` change its budget. Queued jobs stay as they are.
     Raises IllegalTransition for one that runs, is being cancelled, or succeeded.
     """
     row = locked_row(session, job_id)
@@ -340,8 +339,10 @@ def enter(
     *,
     error: str | None = None,
 ) -> None:
-    """Moves the locked `row` to `state` with its event; leaving running or cancelling
-    ends the lease."""
+    """Moves the locked `row` to `state` and appends the event of that name.
+
+    Leaving running or cancelling ends the lease.
+    """
     if row.state not in ALLOWED[state]:
         raise IllegalTransition(
             f"job {row.id} is {row.state}; only a job that is {' or '.join(ALLOWED[state])} can "

@@ -1,7 +1,7 @@
-"""Queries about kernels: promotion, which replaces the incumbent at one stroke,
-rollback, and lookup among many.
+"""Queries about kernels: promotion, rollback and lookup.
 
-At most one kernel of a (workload, target, threads) is promoted; the database itself holds that.
+A promotion replaces the incumbent atomically. At most one kernel of a (workload, target,
+threads) is promoted; a unique index of the database enforces it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tuner.db.engine import Session
 from tuner.db.errors import IllegalTransition, IncumbentChanged, NotFound
 from tuner.db.ids import new_id
 from tuner.db.leases import Lease, held
-from tuner.db.models import KernelRow, TaskRow, WorkloadRow
 from tuner.db.pages import Page, checked_limit, decode, page
+from tuner.db.tables import KernelRow, TaskRow, WorkloadRow
 from tuner.db.values import config_from_json
 from tuner.errors import UsageError
 from tuner.spaces.core.space import Config
@@ -47,9 +47,8 @@ class NewKernel:
     verified: bool
     default_median_s: float | None
     versions: Mapping[str, str]  # of TVM, runtime, driver
-    race: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # rivals timed in the same race, e.g. {"default": {"median_s", "ci95_s"}}
+    # rivals timed in the same race, e.g. {"default": {"median_s", "ci95_s"}}
+    race: Mapping[str, Any] = field(default_factory=dict)
     trial: int | None = None  # number of the trial it won with
     previous: str | None = None  # id of the incumbent that it was raced against
 
@@ -85,9 +84,9 @@ class Kernel:
 def promote(
     session: Session, new: NewKernel, *, lease: Lease | None = None, position: int = 0
 ) -> Kernel:
-    """Makes `new` the kernel of its (workload, target, threads) and the incumbent
-    superseded; with a lease, notes it in the job.
+    """Promotes `new` in place of the incumbent of its (workload, target, threads).
 
+    With a lease, the promotion is also noted in the lease's job.
     Raises IncumbentChanged unless the promoted kernel is `new.previous`, StaleLease,
     NotFound for an unknown workload.
     """
@@ -96,9 +95,9 @@ def promote(
     op = _serialise(session, new.workload)
     incumbent = find_promoted(session, new.workload, new.target, new.threads)
     if (None if incumbent is None else incumbent.id) != new.previous:
-        found = "none" if incumbent is None else incumbent.id
+        current = "none" if incumbent is None else incumbent.id
         raise IncumbentChanged(
-            f"the promoted kernel is {found}, the candidate was raced against "
+            f"the promoted kernel is {current}, the candidate was raced against "
             f"{new.previous or 'none'}; race again"
         )
     if incumbent is not None:
@@ -153,9 +152,9 @@ def _columns(new: NewKernel) -> dict[str, Any]:
 
 
 def rollback(session: Session, kernel_id: str) -> Kernel | None:
-    """Takes a promoted kernel back and promotes the one before it; that one, None where
-    there was none.
+    """Withdraws a promoted kernel and promotes its predecessor.
 
+    Returns the predecessor, or None if there was none.
     Raises IllegalTransition for a kernel that is not promoted.
     """
     _serialise(session, get(session, kernel_id).workload)
@@ -172,7 +171,10 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
 
 
 def _serialise(session: Session, workload: str) -> str | None:
-    """Lets one transaction at a time promote or roll back kernels of a workload; its operator."""
+    """Locks a workload, so that promotions and rollbacks take place one at a time.
+
+    Returns the name of its operator.
+    """
     row = session.scalars(
         select(WorkloadRow).where(WorkloadRow.key == workload).with_for_update()
     ).one_or_none()
@@ -205,12 +207,11 @@ def get(session: Session, kernel_id: str) -> Kernel:
 
 def schedule(session: Session, kernel_id: str) -> Mapping[str, Any]:
     """The schedule a kernel was built from: module, trace and versions."""
-    found = session.scalars(
+    document: Mapping[str, Any] | None = session.scalars(
         select(KernelRow.schedule).where(KernelRow.id == kernel_id)
     ).one_or_none()
-    if found is None:
+    if document is None:
         raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
-    document: Mapping[str, Any] = found
     return document
 
 
@@ -234,8 +235,7 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Kernel]:
-    """Kernels, the newest first unless told otherwise; promoted ones unless `state`
-    says otherwise."""
+    """One page of kernels: by default the promoted ones, the newest first."""
     limit = checked_limit(limit)
     listing = "kernels, oldest first" if oldest_first else "kernels"
     unknown = set(state) - set(STATES)
@@ -255,11 +255,11 @@ def list_page(
         KernelRow.op: op,
     }
     query = query.where(
-        *(column == wanted for column, wanted in columns.items() if wanted is not None)
+        *(column == value for column, value in columns.items() if value is not None)
     )
     if cursor is not None:
-        at = decode(listing, cursor, [str])[0]
-        query = query.where(KernelRow.id > at if oldest_first else KernelRow.id < at)
+        last_id = decode(listing, cursor, [str])[0]
+        query = query.where(KernelRow.id > last_id if oldest_first else KernelRow.id < last_id)
     rows = session.scalars(query).all()
     return page([_kernel(row) for row in rows], limit, listing, [(row.id,) for row in rows])
 
@@ -267,8 +267,7 @@ def list_page(
 def neighbours(
     session: Session, op: str, target: str, threads: int, *, limit: int = 100
 ) -> tuple[Kernel, ...]:
-    """Promoted kernels of other workloads of the same operator, the newest first: where
-    a neighbour is looked for."""
+    """Promoted kernels of one operator, the newest first: candidates for a neighbour."""
     query = (
         select(KernelRow)
         .where(
@@ -284,8 +283,10 @@ def neighbours(
 
 
 def mark_stale(session: Session, target: str, reason: str) -> int:
-    """Marks every promoted kernel of a target, after TVM, driver or machine changed, to
-    be timed again; how many."""
+    """Marks all promoted kernels of a target to be timed again; returns how many.
+
+    Needed after TVM, the driver or the machine changed.
+    """
     where = (KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
     return session.count_rows(update(KernelRow).where(*where).values(stale=reason))
 

@@ -1,6 +1,6 @@
-"""Queries about API keys `tk_<id>_<secret>`: made once, shown once, stored as a digest,
-compared in constant time.
+"""Queries about API keys `tk_<id>_<secret>`.
 
+A key is shown once, stored as a digest and compared in constant time.
 The secret has 256 random bits, so a plain SHA-256 is as good as a slow hash: there is
 nothing to guess.
 """
@@ -18,7 +18,7 @@ from sqlalchemy import insert, select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import ApiKeyRow
+from tuner.db.tables import ApiKeyRow
 from tuner.errors import UsageError
 
 SCOPES = ("read", "submit", "admin", "worker")
@@ -45,8 +45,10 @@ def create(
     quota: int | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """Makes a key; it and the token, which cannot be read back later. Raises UsageError
-    for unknown scopes or none."""
+    """Creates a key; returns it and its token, which cannot be read back later.
+
+    Raises UsageError for unknown scopes or none.
+    """
     unknown = set(scopes) - set(SCOPES)
     if unknown or not scopes:
         raise UsageError(
@@ -92,7 +94,7 @@ def touch(session: Session, key_id: str) -> None:
 
 
 def holds_good(session: Session, key_id: str) -> bool:
-    """Whether the key, which was found right before, is still neither revoked nor expired."""
+    """Whether a key that was valid before is still neither revoked nor expired."""
     row = session.get(ApiKeyRow, key_id)
     return (
         row is not None
@@ -102,8 +104,10 @@ def holds_good(session: Session, key_id: str) -> bool:
 
 
 def hold(session: Session, key_id: str) -> None:
-    """Keeps other transactions that hold this key waiting until this one ends. On
-    SQLite whoever writes is alone anyway."""
+    """Locks the key until the transaction ends.
+
+    SQLite has only one writer at a time anyway.
+    """
     session.execute(select(ApiKeyRow.id).where(ApiKeyRow.id == key_id).with_for_update())
 
 

@@ -1,13 +1,13 @@
-"""Which knobs have which values, in one small number: superimposed coding.
+"""A bit mask of a config's knob values, for fast filters: superimposed coding.
 
-Each knob=value of a config sets two bits of 62, so that a trial whose number lacks a
-bit of what is looked for cannot match. The number is in the indexes that lists walk,
-where testing it costs a fraction of reading the row and its JSON; rows that pass are
-then compared exactly. With 25 knobs 55% of the bits are set: of the trials that differ,
-a filter by two knobs reads one in ten.
+Each knob=value of a config sets two of 62 bits. A trial whose mask lacks a bit of the
+filter's mask cannot match. The mask is part of the indexes that lists scan, where
+testing it costs a fraction of reading the row and its JSON. Rows that pass are then
+compared exactly. With 25 knobs 55% of the bits are set, so that a filter by two knobs
+reads one in ten of the trials that do not match.
 
-The numbers are stored: whoever changes how they are made also writes a migration that
-makes them again.
+The masks are stored: a change of their computation needs a migration that computes them
+again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SET_PER_KNOB = 2
 
 
 def knob_bits(knobs: Mapping[str, int | str | Sequence[int]]) -> int:
-    """The bits of all of `knobs`, 0 of none. A tuple counts as the list that JSON makes of it."""
-    found = 0
+    """The mask of `knobs`, 0 for none. A tuple counts as the list that JSON makes of it."""
+    bits = 0
     for name, value in knobs.items():
         digest = hashlib.sha256(json.dumps([name, value], separators=(",", ":")).encode()).digest()
-        for each in digest[:SET_PER_KNOB]:
-            found |= 1 << each % BITS
-    return found
+        for byte in digest[:SET_PER_KNOB]:
+            bits |= 1 << byte % BITS
+    return bits

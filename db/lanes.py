@@ -1,4 +1,4 @@
-"""Queries about lanes: what each did when (its timeline), and how its calibration kernel fared."""
+"""Queries about measurement lanes: their timelines and calibrations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, extract, func, insert, select
 
 from tuner.db.engine import Session
-from tuner.db.models import CalibrationRow, LaneSpanRow
+from tuner.db.tables import CalibrationRow, LaneSpanRow
 from tuner.errors import UsageError
 
 KINDS = ("build", "wait", "check", "time", "idle")
@@ -41,14 +41,14 @@ class Activity:
 class Calibration:
     worker: str
     lane: str
-    at: datetime
+    measured_at: datetime
     median_s: float
     expected_s: float
     in_band: bool
 
 
 def add_spans(session: Session, spans: Sequence[LaneSpan]) -> None:
-    """Adds to the timelines; many at once cost one statement."""
+    """Adds spans to the timelines, in one statement."""
     rows = []
     for span in spans:
         if span.kind not in KINDS:
@@ -75,8 +75,10 @@ def timeline(
     until: datetime,
     limit: int = 10_000,
 ) -> tuple[LaneSpan, ...]:
-    """Spans that began within [since, until), in order of time; of one worker or lane,
-    or of all."""
+    """Spans that began within [since, until), in order of time.
+
+    Of one worker or lane where given, otherwise of all.
+    """
     query = select(LaneSpanRow).where(
         LaneSpanRow.started_at >= since, LaneSpanRow.started_at < until
     )
@@ -100,20 +102,22 @@ def timeline(
 
 
 def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Activity, ...]:
-    """Seconds each lane and builder spent on each kind of activity, of spans that began
-    within [since, until)."""
+    """Seconds that each lane and builder spent on each kind of activity.
+
+    Counts the spans that began within [since, until).
+    """
     began, ended = LaneSpanRow.started_at, LaneSpanRow.ended_at
     seconds: ColumnElement[Any]
     if session.on_postgresql:
         seconds = func.sum(extract("epoch", ended) - extract("epoch", began))
     else:  # text, which SQLite reads to the millisecond
         seconds = func.sum(func.julianday(ended) - func.julianday(began)) * 86400.0
-    station = (LaneSpanRow.worker_id, LaneSpanRow.lane, LaneSpanRow.kind)
+    columns = (LaneSpanRow.worker_id, LaneSpanRow.lane, LaneSpanRow.kind)
     query = (
-        select(*station, seconds)
+        select(*columns, seconds)
         .where(began >= since, began < until)
-        .group_by(*station)
-        .order_by(*station)
+        .group_by(*columns)
+        .order_by(*columns)
     )
     return tuple(
         Activity(worker=worker, lane=lane, kind=kind, seconds=float(total))
@@ -122,16 +126,18 @@ def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Act
 
 
 def delete_spans_before(session: Session, moment: datetime, limit: int) -> int:
-    """Deletes at most `limit` spans that began before `moment`, the oldest first; how many."""
+    """Deletes at most `limit` spans that began before `moment`, the oldest first.
+
+    Returns how many.
+    """
     oldest = (
         select(LaneSpanRow.id)
         .where(LaneSpanRow.started_at < moment)
         .order_by(LaneSpanRow.started_at)
         .limit(limit)
     )
-    oldest = oldest.with_for_update(
-        skip_locked=True
-    )  # another service's retention may be at work on some
+    # Another service's retention may be deleting some of them.
+    oldest = oldest.with_for_update(skip_locked=True)
     return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.id.in_(oldest)))
 
 
@@ -139,7 +145,7 @@ def add_calibration(session: Session, calibration: Calibration) -> None:
     row = {
         "worker_id": calibration.worker,
         "lane": calibration.lane,
-        "at": calibration.at,
+        "measured_at": calibration.measured_at,
         "median_s": calibration.median_s,
     }
     session.execute(
@@ -154,13 +160,13 @@ def calibrations(
     """The last calibrations of a lane, the newest first."""
     here = (CalibrationRow.worker_id == worker, CalibrationRow.lane == lane)
     rows = session.scalars(
-        select(CalibrationRow).where(*here).order_by(CalibrationRow.at.desc()).limit(limit)
+        select(CalibrationRow).where(*here).order_by(CalibrationRow.measured_at.desc()).limit(limit)
     )
     return tuple(
         Calibration(
             worker=row.worker_id,
             lane=row.lane,
-            at=row.at,
+            measured_at=row.measured_at,
             median_s=row.median_s,
             expected_s=row.expected_s,
             in_band=row.in_band,

@@ -1,9 +1,8 @@
-"""What an orchestrator does with a job: claims it by lease, renews, records progress,
-finishes or gives it back.
+"""Leases on jobs: an orchestrator claims, renews, finishes or releases a job.
 
 Each claim gets a higher fencing token. A write carries the lease and is refused with
-StaleLease once the token is no longer the job's, whatever any clock says; the time of
-expiry only tells others from when on they may claim.
+StaleLease once the token is no longer the job's, whatever any clock says. The time of
+expiry only decides from when on others may claim the job.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tuner.db.jobs import (
     get,
     locked_row,
 )
-from tuner.db.models import JobRow, TaskRow
+from tuner.db.tables import JobRow, TaskRow
 
 DEFAULT_LEASE = timedelta(seconds=30)
 # A lease that ends later than this was given before the clock was set back; its holder,
@@ -53,11 +52,11 @@ def claim_next(
     lifetime: timedelta = DEFAULT_LEASE,
     targets: Collection[str] | None = None,
 ) -> tuple[Job, Lease] | None:
-    """Claims the most urgent job for one of `targets` that is queued or whose lease ran
-    out: highest priority, then oldest.
+    """Claims the most urgent job for one of `targets`; None if there is none.
 
-    None where there is none. Two callers never get the same job. Jobs that a dead owner
-    left in cancelling are cancelled first.
+    Candidates are queued jobs and those whose lease ran out: the highest priority, then
+    the oldest. Two callers never get the same job. Jobs that a dead owner left in
+    cancelling are cancelled first.
     """
     settle_abandoned(session)
     free = or_(
@@ -77,8 +76,7 @@ def claim_next(
 
 
 def waiting(session: Session, *, targets: Collection[str], limit: int = 100) -> tuple[Job, ...]:
-    """Jobs for one of `targets` that could be claimed now, the most urgent first: for a
-    caller that chooses among them."""
+    """Jobs for one of `targets` that could be claimed now, the most urgent first."""
     free = or_(
         JobRow.state == QUEUED,
         and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())),
@@ -86,8 +84,8 @@ def waiting(session: Session, *, targets: Collection[str], limit: int = 100) -> 
     query = select(JobRow.id).where(
         JobRow.state.in_((QUEUED, RUNNING)), free, JobRow.target_key.in_(targets)
     )
-    found = session.scalars(query.order_by(JobRow.priority.desc(), JobRow.id).limit(limit)).all()
-    return tuple(get(session, job_id) for job_id in found)
+    job_ids = session.scalars(query.order_by(JobRow.priority.desc(), JobRow.id).limit(limit)).all()
+    return tuple(get(session, job_id) for job_id in job_ids)
 
 
 def claim(
@@ -98,9 +96,9 @@ def claim(
     lifetime: timedelta = DEFAULT_LEASE,
     take_over: bool = False,
 ) -> tuple[Job, Lease]:
-    """Claims this queued or running job. `take_over` also ends a lease that has not run
-    out, for a holder known to be dead.
+    """Claims this queued or running job.
 
+    `take_over` also ends a lease that has not run out, for a holder known to be dead.
     Raises LeaseHeld naming holder and expiry, IllegalTransition for a job that is
     finished or being cancelled.
     """
@@ -116,8 +114,10 @@ def claim(
 
 
 def abandon(session: Session, job_id: str) -> Job:
-    """Ends the lease of a holder known to be dead: a running job is queued again, a
-    cancelling one cancelled, others stay."""
+    """Ends the lease of a holder known to be dead.
+
+    A running job is queued again, a cancelling one cancelled; others stay as they are.
+    """
     row = locked_row(session, job_id)
     if row.state in (RUNNING, CANCELLING):
         enter(session, row, QUEUED if row.state == RUNNING else CANCELLED, {"reason": GONE})
@@ -125,7 +125,7 @@ def abandon(session: Session, job_id: str) -> Job:
 
 
 def holders(session: Session) -> tuple[tuple[str, str], ...]:
-    """Each job that somebody works on, and who that is."""
+    """Id and lease owner of each running or cancelling job."""
     query = select(JobRow.id, JobRow.lease_owner).where(
         JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_owner.is_not(None)
     )
@@ -137,8 +137,8 @@ def holders(session: Session) -> tuple[tuple[str, str], ...]:
 def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tuple[Job, Lease]:
     previous = row.lease_owner
     spent = sum(task.elapsed_s.get("total", 0.0) for task in get(session, row.id).tasks)
-    taken = {} if previous is None else {"taken_over_from": previous}
-    enter(session, row, RUNNING, {"owner": owner, "elapsed_s": spent, **taken})
+    takeover = {} if previous is None else {"taken_over_from": previous}
+    enter(session, row, RUNNING, {"owner": owner, "elapsed_s": spent, **takeover})
     row.fence += 1
     row.lease_owner = owner
     row.lease_expires_at = session.now() + lifetime
@@ -152,12 +152,12 @@ def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tup
 def is_over(
     expires_at: InstrumentedAttribute[datetime | None], now: datetime
 ) -> ColumnElement[bool]:
-    """Whether a lease has run out, or ends later than any that was given by today's clock."""
+    """Whether a lease has run out, or ends later than any lease given by the current clock."""
     return or_(expires_at <= now, expires_at > now + LONGEST_LEASE)
 
 
 def settle_abandoned(session: Session) -> int:
-    """Cancels jobs that were being cancelled when their orchestrator's lease ran out; how many."""
+    """Cancels jobs in cancelling whose lease ran out; returns how many."""
     query = select(JobRow).where(
         JobRow.state == CANCELLING, is_over(JobRow.lease_expires_at, session.now())
     )
@@ -168,8 +168,10 @@ def settle_abandoned(session: Session) -> int:
 
 
 def held(session: Session, lease: Lease) -> JobRow:
-    """The job's row, locked until the transaction ends, if `lease` is still the job's.
-    Raises StaleLease otherwise."""
+    """The job's row, locked until the transaction ends.
+
+    Raises StaleLease unless `lease` is still the job's.
+    """
     row = locked_row(session, lease.job_id)
     if row.fence != lease.fence:
         holder = "nobody" if row.lease_owner is None else row.lease_owner
@@ -183,7 +185,10 @@ def held(session: Session, lease: Lease) -> JobRow:
 def renew(
     session: Session, lease: Lease, *, lifetime: timedelta = DEFAULT_LEASE
 ) -> tuple[Lease, bool]:
-    """Prolongs the lease; it, and whether the job is to be cancelled. Raises StaleLease."""
+    """Prolongs the lease; returns it and whether the job is to be cancelled.
+
+    Raises StaleLease.
+    """
     row = held(session, lease)
     row.lease_expires_at = session.now() + lifetime
     session.flush()
@@ -194,8 +199,7 @@ def renew(
 
 
 def release(session: Session, lease: Lease) -> Job:
-    """Gives the job back to the queue, or ends it where it was to be cancelled. Raises
-    StaleLease."""
+    """Returns the job to the queue, or cancels it if that was requested. Raises StaleLease."""
     row = held(session, lease)
     enter(
         session, row, CANCELLED if row.state == CANCELLING else QUEUED, {"released_by": lease.owner}
@@ -204,8 +208,10 @@ def release(session: Session, lease: Lease) -> Job:
 
 
 def finish(session: Session, lease: Lease, state: str, *, error: str | None = None) -> Job:
-    """Ends the job as succeeded, failed or cancelled, and the lease with it. Raises
-    StaleLease or IllegalTransition."""
+    """Ends the job as succeeded, failed or cancelled, and the lease with it.
+
+    Raises StaleLease or IllegalTransition.
+    """
     if state not in FINISHED:
         raise IllegalTransition(
             f"a job cannot finish as {state!r}; it finishes as {', '.join(FINISHED)}"
@@ -231,7 +237,10 @@ def note_task(
     stopped: str | None = None,
     error: str | None = None,
 ) -> None:
-    """Stores what became known of a task; what is None stays as it was. Raises StaleLease."""
+    """Stores new facts about a task; arguments that are None change nothing.
+
+    Raises StaleLease.
+    """
     held(session, lease)
     given = {
         "state": state,

@@ -1,5 +1,7 @@
-"""Pages of long lists: a page ends with an opaque cursor that names the last row, so
-that rows added meanwhile move nothing."""
+"""Pages of long lists, each with an opaque cursor that names its last row.
+
+Rows that are added between two requests therefore move nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +34,23 @@ def encode(listing: str, position: Sequence[Any]) -> str:
 
 
 def decode(listing: str, cursor: str, types: Sequence[type | tuple[type, ...]]) -> list[Any]:
-    """The position in a cursor that `encode` made for the same listing. Raises
-    UsageError for any other text."""
+    """The position in a cursor that `encode` made for the same listing.
+
+    Raises UsageError for any other text.
+    """
     try:
-        found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError) as error:
         raise _refused(cursor) from error
-    if not isinstance(found, list) or len(found) != len(types) + 1 or found[0] != listing:
+    if not isinstance(position, list) or len(position) != len(types) + 1 or position[0] != listing:
         raise _refused(cursor)
-    # A bool is an int to Python, and nothing that PostgreSQL would compare with one.
+    # Python takes a bool for an int; PostgreSQL does not compare the two.
     if any(
         isinstance(value, bool) or not isinstance(value, kind)
-        for value, kind in zip(found[1:], types, strict=True)
+        for value, kind in zip(position[1:], types, strict=True)
     ):
         raise _refused(cursor)
-    return found[1:]
+    return position[1:]
 
 
 def _refused(cursor: str) -> UsageError:
@@ -64,8 +68,7 @@ def checked_limit(limit: int) -> int:
 def page(
     rows: Sequence[Item], limit: int, listing: str, positions: Sequence[Sequence[Any]]
 ) -> Page[Item]:
-    """The page of the first `limit` of `rows`, which holds one row more where another
-    page follows."""
+    """The page of the first `limit` of `rows`; one row more means that a page follows."""
     more = len(rows) > limit
     return Page(
         items=tuple(rows[:limit]), next=encode(listing, positions[limit - 1]) if more else None

@@ -1,8 +1,7 @@
-"""PostgreSQL as the shared database: an acknowledged commit survives a power cut,
-whatever the server's default for it is.
+"""PostgreSQL as the shared database, with commits that survive a power cut.
 
-`synchronous_commit` is a session's business and set here; `fsync` and
-`full_page_writes` are the server's, and `tuner db check` says where they are off
+`synchronous_commit` is a setting of the session and made here. `fsync` and
+`full_page_writes` are the server's; `tuner db check` reports where they are off
 (https://www.postgresql.org/docs/current/runtime-config-wal.html).
 """
 
@@ -19,8 +18,10 @@ NEEDED = {
 
 
 def configure(engine: Engine) -> None:
-    """Makes every connection of `engine` wait for its commits to be on disk. Stronger
-    settings, of replicas, stay."""
+    """Makes every connection of `engine` wait until its commits are on disk.
+
+    Stronger settings, for replicas, stay.
+    """
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:
@@ -31,11 +32,13 @@ def configure(engine: Engine) -> None:
 
 
 def weaknesses(engine: Engine) -> list[str]:
-    """Settings of the server that endanger what was acknowledged, in words."""
+    """Settings of the server that endanger acknowledged commits, in words."""
     with engine.connect() as connection:
-        found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in NEEDED}
+        settings = {
+            name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in NEEDED
+        }
     return [
         f"the server runs with {name} = off: {NEEDED[name]}; set it to on"
-        for name, value in found.items()
+        for name, value in settings.items()
         if value == "off"
     ]

@@ -1,10 +1,9 @@
-"""Queries that let go of what nobody needs any more: trials and events of jobs that
-ended, never a trial that a kernel refers to, and runs with their arrays.
+"""Deletes old trials and events of finished jobs, and old runs with their arrays.
 
-Which jobs is decided by age and by number: those finished before a moment, those beyond
-the newest that together have so many. A job's totals, its kernels and the job itself
-stay. One that may be resumed keeps all of its trials or none, in one transaction: a
-resumed search is told what was recorded, and half of that would mislead it.
+Jobs are selected by age and by number: those finished before a moment, and those beyond
+the newest that together have a given number of rows. A trial that a kernel refers to
+stays, as do a job, its totals and its kernels. A job that may be resumed keeps all of
+its trials or none: a search resumed with some of them would be misled.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from tuner.db import artifacts
 from tuner.db.engine import Session
 from tuner.db.jobs import FINISHED, SUCCEEDED, locked_row
-from tuner.db.models import EventRow, JobRow, KernelRow, RunRow, TrialRow
+from tuner.db.tables import EventRow, JobRow, KernelRow, RunRow, TrialRow
 
 REFERRED = exists().where(
     KernelRow.job_id == TrialRow.job_id, KernelRow.trial_number == TrialRow.number
@@ -28,8 +27,10 @@ REFERRED = exists().where(
 def jobs_with_trials(
     session: Session, *, before: datetime | None, most: int | None
 ) -> tuple[str, ...]:
-    """Finished jobs whose trials are to go, the oldest first: those finished `before`,
-    the older ones beyond `most` trials."""
+    """Finished jobs whose trials are to be deleted, the oldest first.
+
+    Those finished `before`, and the older ones beyond `most` trials in total.
+    """
     return _beyond(
         session, TrialRow.job_id, before, most, and_(TrialRow.job_id == JobRow.id, ~REFERRED)
     )
@@ -38,20 +39,22 @@ def jobs_with_trials(
 def jobs_with_events(
     session: Session, *, before: datetime | None, most: int | None
 ) -> tuple[str, ...]:
-    """The same of events."""
+    """Finished jobs whose events are to be deleted, selected likewise."""
     return _beyond(session, EventRow.job_id, before, most, EventRow.job_id == JobRow.id)
 
 
 def drop_trials(session: Session, job_id: str, limit: int) -> int:
-    """Deletes at most `limit` trials of a finished job that no kernel refers to, or all
-    of one that may be resumed; how many."""
+    """Deletes trials of a finished job that no kernel refers to; returns how many.
+
+    At most `limit`, but all at once if the job may be resumed.
+    """
     row = locked_row(session, job_id)
     if row.state not in FINISHED:
         return 0  # it was resumed since it was chosen
-    found: Select[int] = select(TrialRow.id).where(TrialRow.job_id == job_id, ~REFERRED)
+    unreferred: Select[int] = select(TrialRow.id).where(TrialRow.job_id == job_id, ~REFERRED)
     if row.state == SUCCEEDED:
         return session.count_rows(
-            delete(TrialRow).where(TrialRow.id.in_(found.order_by(TrialRow.id).limit(limit)))
+            delete(TrialRow).where(TrialRow.id.in_(unreferred.order_by(TrialRow.id).limit(limit)))
         )
     if (
         session.scalars(select(KernelRow.id).where(KernelRow.job_id == job_id).limit(1)).first()
@@ -62,8 +65,10 @@ def drop_trials(session: Session, job_id: str, limit: int) -> int:
 
 
 def drop_events(session: Session, job_id: str, limit: int) -> int:
-    """Deletes at most `limit` events of a finished job, the oldest first; how many.
-    Numbers are never used again."""
+    """Deletes at most `limit` events of a finished job, the oldest first.
+
+    Returns how many. Numbers are never used again.
+    """
     row = locked_row(session, job_id)
     if row.state not in FINISHED:
         return 0
@@ -79,10 +84,10 @@ def drop_events(session: Session, job_id: str, limit: int) -> int:
 
 
 def drop_runs(session: Session, before: datetime, limit: int) -> tuple[int, tuple[str, ...]]:
-    """Deletes at most `limit` runs that finished before `before`, the oldest first, and
-    forgets the arrays that no other run has.
+    """Deletes at most `limit` runs that finished before `before`, the oldest first.
 
-    How many, and the digests forgotten: their files may go once this is committed, not earlier.
+    Their arrays are forgotten if no other run has them. Returns the number of runs and
+    the forgotten digests, whose files may be deleted once this is committed, not earlier.
     """
     oldest = (
         select(RunRow.id)
@@ -90,9 +95,8 @@ def drop_runs(session: Session, before: datetime, limit: int) -> tuple[int, tupl
         .order_by(RunRow.finished_at)
         .limit(limit)
     )
-    oldest = oldest.with_for_update(
-        skip_locked=True
-    )  # another service's retention may be at work on some
+    # Another service's retention may be deleting some of them.
+    oldest = oldest.with_for_update(skip_locked=True)
     query = (
         delete(RunRow)
         .where(RunRow.id.in_(oldest))

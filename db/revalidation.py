@@ -1,5 +1,4 @@
-"""Queries about kernels that must be timed again: which are marked, which a machine's
-earlier target left, what is under way."""
+"""Queries about kernels that must be timed again."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from sqlalchemy import select
 from tuner.db.engine import Session
 from tuner.db.jobs import PREPARE, UNFINISHED
 from tuner.db.kernels import IS_PROMOTED
-from tuner.db.models import JobRow, KernelRow, TaskRow
+from tuner.db.tables import JobRow, KernelRow, TaskRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +23,10 @@ class Due:
 
 
 def due(session: Session, target: str, source: str) -> tuple[Due, ...]:
-    """What is to be timed on `target`: its marked kernels, or, where `source` is
-    another target, that one's which it lacks.
+    """Workloads whose kernels are to be timed on `target`.
 
-    Left out is what an unfinished job times already.
+    If `source` is `target`, these are its kernels marked stale; otherwise the kernels of
+    `source` that `target` lacks. Those of unfinished jobs are left out.
     """
     query = select(KernelRow.workload_key, KernelRow.threads, JobRow.kind).outerjoin(
         JobRow, JobRow.id == KernelRow.job_id
@@ -42,16 +41,22 @@ def due(session: Session, target: str, source: str) -> tuple[Due, ...]:
         )
         left_out = {(row.workload_key, row.threads) for row in session.execute(here)}
     left_out |= _under_way(session, target)
-    found = (
+    candidates = (
         Due(workload=row[0], threads=row[1], prepared=row[2] == PREPARE)
         for row in session.execute(query)
     )
-    return tuple(one for one in found if (one.workload, one.threads) not in left_out)
+    return tuple(
+        candidate
+        for candidate in candidates
+        if (candidate.workload, candidate.threads) not in left_out
+    )
 
 
 def _under_way(session: Session, target: str) -> set[tuple[str, int]]:
-    """Workload and threads of every task of an unfinished job: a search races the
-    kernel that is there, too."""
+    """Workload and threads of every task of an unfinished job, searches included.
+
+    A search also races the existing kernel.
+    """
     query = select(TaskRow.workload_key, JobRow.threads).join(JobRow, JobRow.id == TaskRow.job_id)
     rows: Sequence[tuple[str, int]] = [
         (row[0], row[1])

@@ -1,7 +1,7 @@
-"""Queries about runs: a caller's arrays go in, a worker runs the kernel on them, the
-results come out; the arrays are artifacts.
+"""Queries about runs of a kernel on a caller's arrays, which are stored as artifacts.
 
-API and workers meet here. A run is claimed by lease with a fencing token, as a job is.
+The API submits runs, workers execute them. A run is claimed by lease with a fencing
+token, as a job is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Select, and_, insert, or_, select
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound, StaleLease
 from tuner.db.ids import new_id
-from tuner.db.models import KernelRow, RunRow
+from tuner.db.tables import KernelRow, RunRow
 
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 
@@ -51,10 +51,10 @@ def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | N
 def claim_next(
     session: Session, *, owner: str, lifetime: timedelta, targets: Collection[str] | None = None
 ) -> Run | None:
-    """Claims the oldest run, of kernels for one of `targets`, that is queued or whose
-    lease ran out; None where there is none.
+    """Claims the oldest run of a kernel for one of `targets`; None if there is none.
 
-    Its `fence` is the token to finish it with.
+    Candidates are queued runs and those whose lease ran out. The run's `fence` is the
+    token to finish it with.
     """
     now = session.now()
     query = _free(now, targets, lifetime).order_by(RunRow.id).limit(1)
@@ -70,8 +70,10 @@ def claim_next(
 def waiting(
     session: Session, *, lifetime: timedelta, targets: Collection[str] | None = None
 ) -> bool:
-    """Whether `claim_next` would find one: asked before it, because looking takes no
-    place in the queue of writers."""
+    """Whether `claim_next` would find a run.
+
+    Cheaper than claiming, because it takes no write lock.
+    """
     return session.scalars(_free(session.now(), targets, lifetime).limit(1)).first() is not None
 
 
@@ -95,8 +97,10 @@ def finish(
     output: str | None = None,
     error: str | None = None,
 ) -> Run:
-    """Ends a claimed run with its output, or with an error. Raises StaleLease when
-    another worker has it by now."""
+    """Ends a claimed run with its output, or with an error.
+
+    Raises StaleLease when another worker holds it by now.
+    """
     row = session.scalars(select(RunRow).where(RunRow.id == run_id).with_for_update()).one_or_none()
     if row is None:
         raise NotFound(f"no run {run_id!r} is known")

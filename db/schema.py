@@ -1,5 +1,4 @@
-"""The schema's version: what the database has, what this program needs, and the way
-from one to the other (Alembic).
+"""The version of the schema: checks and upgrades it with Alembic.
 
 Revisions are numbered files `NNNN_what.py` in migrations/versions; the number is the version.
 """
@@ -27,8 +26,10 @@ def head() -> str:
 
 
 def current(engine: Engine) -> str | None:
-    """The version the database has; None when it has no tables. Raises SchemaMismatch
-    when its tables are not ours."""
+    """The version the database has; None when it has no tables.
+
+    Raises SchemaMismatch when the tables belong to another program.
+    """
     with engine.connect() as connection:
         return _current(connection)
 
@@ -37,45 +38,49 @@ def _current(connection: Connection) -> str | None:
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
-    found = (
+    version = (
         connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
         if "alembic_version" in tables
         else None
     )
-    if found is None and "alembic_version" in tables and tables == ["alembic_version"]:
+    if version is None and "alembic_version" in tables and tables == ["alembic_version"]:
         return None  # taken down to nothing
-    if found is None or not {"workloads", "jobs", "trials"} <= set(tables):
+    if version is None or not {"workloads", "jobs", "trials"} <= set(tables):
         where = connection.engine.url.render_as_string(hide_password=True)
         raise SchemaMismatch(
             f"{where}: holds tables of another program ({', '.join(tables[:3])}); name another "
             f"database with --db"
         )
-    return str(found)
+    return str(version)
 
 
 def require_current(engine: Engine) -> None:
     """Raises SchemaMismatch unless the database has exactly this program's version."""
-    found, needed = current(engine), head()
+    version = current(engine)
+    needed = head()
     where = engine.url.render_as_string(hide_password=True)
-    if found is None:
+    if version is None:
         raise SchemaMismatch(
             f"{where}: has no tables yet, this program needs schema {needed}; run `tuner "
             f"db upgrade`"
         )
-    if found > needed:
+    if version > needed:
         raise SchemaMismatch(
-            f"{where}: has schema {found}, newer than {needed} of this program; upgrade the program"
+            f"{where}: has schema {version}, newer than {needed} of this program; upgrade "
+            f"the program"
         )
-    if found < needed:
+    if version < needed:
         raise SchemaMismatch(
-            f"{where}: has schema {found}, older than {needed} of this program; back it up, "
+            f"{where}: has schema {version}, older than {needed} of this program; back it up, "
             f"then run `tuner db upgrade`"
         )
 
 
 def create_if_empty(engine: Engine) -> bool:
-    """Gives an empty database the current schema; whether it was empty. Safe when
-    several processes do it at once."""
+    """Creates the current schema in an empty database; returns whether it was empty.
+
+    Several processes may call it at once.
+    """
     if current(engine) is not None:
         return False
     with engine.execution_options(**{MODE: WRITING}).begin() as connection:
@@ -87,9 +92,9 @@ def create_if_empty(engine: Engine) -> bool:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | None]:
-    """Brings the database to this program's schema in one transaction; the version
-    before and after.
+    """Upgrades the database to this program's schema in one transaction.
 
+    Returns the versions before and after.
     Raises SchemaMismatch when the database is newer than this program.
     """
     with engine.execution_options(**{MODE: WRITING}).begin() as connection:
@@ -106,8 +111,10 @@ def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
 
 
 def downgrade(engine: Engine, revision: str) -> None:
-    """Takes the database back to `revision` ("base" for none). Data that the older
-    schema cannot hold is lost."""
+    """Takes the database back to `revision` ("base" for none).
+
+    Data that the older schema cannot hold is lost.
+    """
     with engine.execution_options(**{MODE: WRITING}).begin() as connection:
         _lock(connection)
         command.downgrade(configuration(connection), revision)
@@ -124,8 +131,7 @@ def check(engine: Engine) -> list[str]:
 
 
 def integrity(engine: Engine) -> list[str]:
-    """What SQLite finds damaged in its file, in words; of PostgreSQL, which looks after
-    its own, settings that endanger it."""
+    """Damage that SQLite finds in its file; for PostgreSQL, settings that endanger its data."""
     if engine.dialect.name != "sqlite":
         return postgres.weaknesses(engine)
     with engine.connect() as connection:

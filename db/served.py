@@ -1,9 +1,8 @@
-"""The question asked most, answered as cheaply as it can be: which kernel is served for
-a workload, and has anything changed?
+"""The kernel served for a workload: the most frequent query, in one statement.
 
-One statement outside any transaction. Its record names all that an answer about the
-promoted kernel can change by, so that who keeps an answer compares two records and
-never serves a kernel that was replaced, rolled back or marked stale.
+It runs outside any transaction. Its record holds everything by which an answer about the
+promoted kernel can change. A cache that compares two records therefore never serves a
+kernel that was replaced, rolled back or marked stale.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, func, literal_column, select
 
 from tuner.db.engine import Database
-from tuner.db.models import KernelRow, TargetRow
+from tuner.db.tables import KernelRow, TargetRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +23,8 @@ class Served:
     kernel: str  # id
     stale: str | None  # why it must be timed again
     job: str | None  # that promoted it; None once that job was deleted
-    # how many are known: a name may mean another one once there are more; none is ever
-    # forgotten
+    # number of stored targets, which only grows: a target's name may mean another one
+    # once there are more
     targets: int
 
 
@@ -33,21 +32,19 @@ STATEMENT = select(
     KernelRow.id,
     KernelRow.stale,
     KernelRow.job_id,
-    select(func.count()).select_from(TargetRow).scalar_subquery().label("known"),
+    select(func.count()).select_from(TargetRow).scalar_subquery().label("targets"),
 ).where(
     KernelRow.workload_key == bindparam("workload"),
     KernelRow.target_key == bindparam("target"),
     KernelRow.threads == bindparam("threads"),
-    KernelRow.state
-    == literal_column("'promoted'"),  # in the text, so that SQLite sees the partial index fits
+    # a literal, so that SQLite recognizes the partial index
+    KernelRow.state == literal_column("'promoted'"),
 )
 
 
 def served(database: Database, *, workload: str, target: str, threads: int) -> Served | None:
-    """What is promoted now for the keys of a workload and a target; None where nothing is."""
+    """The kernel promoted now for the keys of a workload and a target; None if there is none."""
     row = database.glance(STATEMENT, {"workload": workload, "target": target, "threads": threads})
-    return (
-        None
-        if row is None
-        else Served(kernel=row.id, stale=row.stale, job=row.job_id, targets=row.known)
-    )
+    if row is None:
+        return None
+    return Served(kernel=row.id, stale=row.stale, job=row.job_id, targets=row.targets)

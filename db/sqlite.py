@@ -1,5 +1,6 @@
-"""SQLite as the embedded database: which library, and the settings without which it
-loses commits or deadlocks.
+"""SQLite as the embedded database: the library and the settings it needs.
+
+Without these settings it loses commits or deadlocks.
 
 - `synchronous=FULL`: an acknowledged commit survives a power cut.
 - WAL only on a library free of the WAL-reset bug, which can lose commits
@@ -21,31 +22,29 @@ from tuner.errors import DatabaseError
 
 try:
     from pysqlite3 import dbapi2 as _bundled
-# a platform without the wheel: the system's library, with DELETE journal where that one
-# has the bug
+# A platform without the wheel uses the system's library, with the DELETE journal if that
+# library has the bug.
 except ImportError:
     _bundled = None
 
-# of each connection; with the library's 2 MiB, pages of a long list are read again and
-# again
+# Of each connection. With the library's default of 2 MiB, a long list reads the same
+# pages repeatedly.
 CACHE_KIB = 16_384
 MODE = "tuner_mode"  # execution option: what a connection's transactions are for; left out, READING
-READING, WRITING, GLANCING = (
-    "reading",
-    "writing",
-    "glancing",
-)  # a glance is one SELECT, outside any transaction
+# a glance is one SELECT outside any transaction
+READING, WRITING, GLANCING = "reading", "writing", "glancing"
 
 
 def library() -> ModuleType:
-    """The SQLite module in use: the bundled one, or the standard library's where there
-    is no wheel."""
+    """The SQLite module in use: the bundled one if installed, else the standard library's."""
     return sqlite3 if _bundled is None else _bundled
 
 
 def wal_is_safe(version: tuple[int, int, int]) -> bool:
-    """Whether this SQLite version is free of the WAL-reset bug: it is in 3.7.0 to
-    3.51.2, fixed in 3.51.3, 3.50.7 and 3.44.6."""
+    """Whether this SQLite version is free of the WAL-reset bug.
+
+    Versions 3.7.0 to 3.51.2 have it; 3.51.3, 3.50.7 and 3.44.6 fix it.
+    """
     if version < (3, 7, 0):
         return False  # knows no WAL
     fixed = {(3, 44): (3, 44, 6), (3, 50): (3, 50, 7)}.get(version[:2], (3, 51, 3))

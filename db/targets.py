@@ -10,12 +10,12 @@ from sqlalchemy import select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import TargetRow
+from tuner.db.tables import TargetRow
 from tuner.target.target import Bandwidth, Limits, Target
 
 
 def remember(session: Session, target: Target) -> str:
-    """Stores `target` unless its key is known, and its limits where it has some; its key."""
+    """Stores `target` if it is new, and its limits if it has some; returns its key."""
     document = asdict(target)
     del document["limits"]
     new = {

@@ -1,4 +1,4 @@
-"""Workloads added to a job that was queued without them: those a model turned out to consist of."""
+"""Adds tasks to a job of a model, whose workloads are known only once it is imported."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from tuner.db import events
 from tuner.db.engine import Session
 from tuner.db.jobs import QUEUED, Job, get, locked_row
 from tuner.db.leases import Lease, held
-from tuner.db.models import TaskRow
+from tuner.db.tables import TaskRow
 
 LIBRARY = "library"  # in a model's job's settings: the digest of its library's archive
 
 
 def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
     """Adds a task for each stored workload the job does not have yet, with one event.
-    Raises StaleLease."""
+
+    Raises StaleLease.
+    """
     held(session, lease)
     here = TaskRow.job_id == lease.job_id
-    known = set(session.scalars(select(TaskRow.workload_key).where(here)))
-    fresh = [key for key in dict.fromkeys(workloads) if key not in known]
+    present = set(session.scalars(select(TaskRow.workload_key).where(here)))
+    fresh = [key for key in dict.fromkeys(workloads) if key not in present]
     first = session.scalars(
         select(func.coalesce(func.max(TaskRow.position) + 1, 0)).where(here)
     ).one()
@@ -46,8 +48,10 @@ def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
 
 
 def note_library(session: Session, lease: Lease, digest: str) -> None:
-    """Notes the archive of the whole model's library, stored and remembered before,
-    with an event. Raises StaleLease."""
+    """Records the archive of the whole model's library in the job, with an event.
+
+    The archive must be stored and remembered before. Raises StaleLease.
+    """
     held(session, lease)
     row = locked_row(session, lease.job_id)
     row.settings = {**row.settings, LIBRARY: digest}

@@ -1,5 +1,7 @@
-"""Counts over the whole database for the service's metrics, each from an index or a
-small table: never a walk over the trials."""
+"""Counts over the whole database, for the service's metrics.
+
+Each is read from an index or a small table, never by a scan of the trials.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from sqlalchemy import func, select
 from tuner.db.engine import Session
 from tuner.db.jobs import STATES as JOB_STATES
 from tuner.db.kernels import IS_PROMOTED
-from tuner.db.models import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
 from tuner.db.runs import QUEUED, RUNNING
+from tuner.db.tables import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
 from tuner.db.workers import STATES as WORKER_STATES
 
 

@@ -1,5 +1,7 @@
-"""Lists of a job's trials: filtered, sorted by number or by median, page by page, each
-page a walk of an index or two."""
+"""Pages of a job's trials, filtered and sorted by number or by median.
+
+Each page is read by one or two scans of an index (`db/trial_walks.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from sqlalchemy import ColumnElement, SQLColumnExpression, func, select
 
 from tuner.db import trial_walks
 from tuner.db.engine import Session
-from tuner.db.models import TrialRow
 from tuner.db.pages import Page, checked_limit, decode, encode
+from tuner.db.tables import TrialRow
 from tuner.db.trial_walks import Conditions, Place, Walk
 from tuner.db.trials import OK, StoredTrial, stored
 from tuner.errors import UsageError
@@ -22,7 +24,7 @@ from tuner.spaces.core.space import Value
 Sort = Literal["number", "-number", "median_s", "-median_s"]
 FAILURES = frozenset(kind.value for kind in FailureKind)
 EVERYTHING = FAILURES | {OK}
-# What is sorted in a few ms: whole rows, or what the index has of them.
+# Numbers of whole rows, and of index entries, that are sorted within milliseconds.
 FEW_ROWS, FEW_KEYS = 4_000, 20_000
 SORTS = ("number", "-number", "median_s", "-median_s")
 
@@ -45,11 +47,11 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[StoredTrial]:
-    """Trials of a job, by number within tasks or by median; by median the failures
-    follow after all timed ones, in either order.
+    """One page of a job's trials, by number within tasks or by median.
 
-    A filter by knobs looks at 50,000 trials for a page: one that hardly any trial
-    passes may give a short page, or an empty one, whose cursor goes on from there.
+    In an order by median the failures follow all timed trials, in either direction. A
+    filter by knobs scans at most 50,000 trials for a page: if hardly any trial passes,
+    the page may be short or empty, and its cursor continues from there.
     Raises UsageError for an unknown sort or outcome, a limit out of range, or a cursor
     of another listing.
     """
@@ -58,11 +60,12 @@ def list_page(
         raise UsageError(f"unknown sort {sort!r}; trials are sorted by {', '.join(SORTS)}")
     where = where or TrialFilter()
     types: list[type | tuple[type, ...]] = [(float, int, type(None)), int, int]
-    at = None if cursor is None else decode(_listing(sort), cursor, types)
-    rows, reached = list[TrialRow](), None
-    for walk in _walks(session, job_id, where, sort, at):
-        found, reached = trial_walks.rows(session, walk, where.knobs, limit + 1 - len(rows))
-        rows += found
+    start = None if cursor is None else decode(_listing(sort), cursor, types)
+    rows: list[TrialRow] = []
+    reached: Place | None = None
+    for walk in _walks(session, job_id, where, sort, start):
+        batch, reached = trial_walks.rows(session, walk, where.knobs, limit + 1 - len(rows))
+        rows += batch
         if len(rows) > limit or reached is not None:
             break
     items = tuple(stored(row) for row in rows[:limit])
@@ -79,64 +82,62 @@ def _listing(sort: str) -> str:
 
 
 def _walks(
-    session: Session, job_id: str, where: TrialFilter, sort: Sort, at: Place | None
+    session: Session, job_id: str, where: TrialFilter, sort: Sort, start: Place | None
 ) -> Iterator[Walk]:
-    """What is walked for a page after the place `at`; by median first timed trials,
-    then failures, where either may pass.
+    """The scans of a page that begins after the place `start`.
 
-    Each walk has conditions on columns of the index that has its order, and others,
-    which cost the reading of a row.
+    In an order by median the timed trials come first, then the failures. The conditions
+    in `where` of a scan are on columns of its index; those in `also` cost reading a row.
     """
-    here, backwards, wanted = _here(job_id, where), sort.startswith("-"), _wanted(where)
+    here = _here(job_id, where)
+    backwards = sort.startswith("-")
+    outcomes = _accepted(where)
     medians = _medians(where, TrialRow.median_s)
     if sort.endswith("number"):
         if (
             medians
-            and OK in wanted
+            and OK in outcomes
             and _are_few(session, (*here, *medians), FEW_KEYS if where.knobs else FEW_ROWS)
         ):
-            yield Walk(where=(*here, *medians), by_median=False, backwards=backwards, after=at)
-        elif medians and OK in wanted:
-            hidden = _medians(
-                where, TrialRow.median_s + 0.0
-            )  # or the index by medians would be read and sorted
+            yield Walk(where=(*here, *medians), by_median=False, backwards=backwards, after=start)
+        elif medians and OK in outcomes:
+            # The addition keeps the planner from reading the index by medians and sorting.
+            hidden = _medians(where, TrialRow.median_s + 0.0)
             yield Walk(
-                where=here, also=tuple(hidden), by_median=False, backwards=backwards, after=at
+                where=here, also=tuple(hidden), by_median=False, backwards=backwards, after=start
             )
         elif not medians:
-            yield _numbered(here, where, wanted, backwards, at)
+            yield _numbered(here, where, outcomes, backwards, start)
         return
-    if (at is None or at[0] is not None) and OK in wanted:
+    if (start is None or start[0] is not None) and OK in outcomes:
         yield Walk(
             where=(*here, TrialRow.median_s.is_not(None), *medians),
             by_median=True,
             backwards=backwards,
-            after=at,
+            after=start,
         )
-    if not medians and wanted != {OK}:
-        after = (
-            at if at is not None and at[0] is None else None
-        )  # the failures begin after the last timed one
-        yield _numbered(here, where, wanted - {OK}, False, after)
+    if not medians and outcomes != {OK}:
+        # A start with a median is a timed trial: the failures then begin with the first.
+        after = start if start is not None and start[0] is None else None
+        yield _numbered(here, where, outcomes - {OK}, False, after)
 
 
 def _numbered(
     here: Conditions,
     where: TrialFilter,
-    wanted: frozenset[str],
+    accepted: frozenset[str],
     backwards: bool,
     after: Place | None,
 ) -> Walk:
-    """By number, those with one of the wanted outcomes."""
-    also, outcomes = list[ColumnElement[bool]](), tuple[str, ...]()
-    if OK not in wanted and (wanted == FAILURES or where.knobs):
-        here = (
-            *here,
-            TrialRow.median_s.is_(None),
-        )  # in the index by medians, whose other columns number the trials
-    if wanted not in (EVERYTHING, FAILURES):
-        outcomes = () if where.knobs else tuple(sorted(wanted))
-        also = [TrialRow.outcome.in_(sorted(wanted))] if where.knobs else []
+    """A scan by number of the trials with an accepted outcome."""
+    also: list[ColumnElement[bool]] = []
+    outcomes: tuple[str, ...] = ()
+    if OK not in accepted and (accepted == FAILURES or where.knobs):
+        # Failures are ordered by number in the index by medians.
+        here = (*here, TrialRow.median_s.is_(None))
+    if accepted not in (EVERYTHING, FAILURES):
+        outcomes = () if where.knobs else tuple(sorted(accepted))
+        also = [TrialRow.outcome.in_(sorted(accepted))] if where.knobs else []
     return Walk(
         where=tuple(here),
         also=tuple(also),
@@ -160,19 +161,18 @@ def _medians(
 
 
 def _are_few(session: Session, conditions: Conditions, few: int) -> bool:
-    """Whether so few trials are between the medians that they are better sorted by
-    number than looked for by number."""
+    """Whether at most `few` trials pass, so that sorting them beats a scan by number."""
     counted = select(TrialRow.median_s).where(*conditions).limit(few + 1).subquery()
     return session.execute(select(func.count()).select_from(counted)).scalar_one() <= few
 
 
-def _wanted(where: TrialFilter) -> frozenset[str]:
-    """The outcomes that may pass. Raises UsageError for one that is none."""
-    known = EVERYTHING | {"failed"}
+def _accepted(where: TrialFilter) -> frozenset[str]:
+    """The outcomes that the filter accepts. Raises UsageError for an unknown outcome."""
+    valid = EVERYTHING | {"failed"}
     for outcome in where.outcome:
-        if outcome not in known:
+        if outcome not in valid:
             raise UsageError(
-                f"unknown outcome {outcome!r}; it is one of {', '.join(sorted(known))}"
+                f"unknown outcome {outcome!r}; it is one of {', '.join(sorted(valid))}"
             )
     if not where.outcome:
         return EVERYTHING

@@ -1,9 +1,8 @@
-"""A walk along an index of trials, in order, from a place to a place: every row of it,
-or those whose knobs have given values.
+"""Ordered scans of a trial index, optionally restricted to given knob values.
 
-With knobs the walk looks at the index alone, where each trial has the bits of its
-config (db/knob_bits.py), for candidates; their rows are then read and compared. How far
-it looks is bounded, so that a value that no trial has costs no more than another.
+A scan by knobs first reads candidates from the index alone, which stores a bit mask of
+each config (`db/knob_bits.py`). Only the rows of candidates are read and compared. The
+length of such a scan is bounded, so that a value that no trial has stays cheap.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from sqlalchemy import ColumnElement, case, func, literal, select, tuple_, type_
 
 from tuner.db.engine import Session
 from tuner.db.knob_bits import knob_bits
-from tuner.db.models import TrialRow
+from tuner.db.tables import TrialRow
 from tuner.errors import UsageError
 from tuner.spaces.core.space import Value
 
-# Trials looked at for one page, and no more: first few, which is enough for a value
-# that many trials have.
+# Index entries scanned for one page, in two steps: the first suffices for a value that
+# many trials have, the second bounds the scan.
 REACHES = (2_000, 48_000)
-CANDIDATES = 2  # rows read at once for each that is still wanted
+CANDIDATES = 2  # rows read at once for each that the page still lacks
 
 Place = Sequence[Any]  # median in seconds or None, position, number: what a cursor holds
 Conditions = Sequence[ColumnElement[bool]]
@@ -32,12 +31,14 @@ Conditions = Sequence[ColumnElement[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    where: tuple[ColumnElement[bool], ...]  # on columns of the index that is walked
-    also: tuple[ColumnElement[bool], ...] = ()  # on others
-    outcomes: tuple[str, ...] = ()  # one of these; any where there are none
-    by_median: bool  # else by position and number
+    """What to scan, in which order, and where to begin."""
+
+    where: tuple[ColumnElement[bool], ...]  # on columns of the scanned index
+    also: tuple[ColumnElement[bool], ...] = ()  # on other columns
+    outcomes: tuple[str, ...] = ()  # accepted outcomes; empty accepts all
+    by_median: bool  # otherwise by position and number
     backwards: bool
-    after: Place | None  # begins behind it, in its direction
+    after: Place | None  # begins after this place, in the direction of the scan
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -66,25 +67,30 @@ class Walk:
 def rows(
     session: Session, walk: Walk, knobs: Mapping[str, Value], count: int
 ) -> tuple[list[TrialRow], Place | None]:
-    """The first `count` rows; where there are fewer and the walk ended at its bound,
-    the place it reached, else None."""
+    """The first `count` rows, and the place where a bounded scan stopped early.
+
+    The place is None if `count` rows were read or the index has no more.
+    """
     begin = walk.where if walk.after is None else (*walk.where, walk.behind(walk.after))
     if not knobs:
         return _outright(session, walk, begin, count), None
-    found, edge = list[TrialRow](), None
+    matching: list[TrialRow] = []
+    edge: Place | None = None
     for reach in REACHES:
         begin = begin if edge is None else (*walk.where, walk.behind(edge))
         edge = _edge(session, walk, begin, reach)
         end = () if edge is None else (walk.until(edge),)
-        found += _matching(session, walk, begin, end, knobs, count - len(found))
-        if edge is None or len(found) == count:
-            return found, None
-    return found, edge
+        matching += _matching(session, walk, begin, end, knobs, count - len(matching))
+        if edge is None or len(matching) == count:
+            return matching, None
+    return matching, edge
 
 
 def _outright(session: Session, walk: Walk, begin: Conditions, count: int) -> list[TrialRow]:
-    """Without knobs. Each outcome has a stretch of the index in order: several are
-    walked apart and merged."""
+    """The first `count` rows of a scan without knobs.
+
+    Each outcome is an ordered range of the index: several are scanned one by one and merged.
+    """
     query = select(TrialRow).order_by(*walk.order).limit(count)
     if len(walk.outcomes) < 2:
         outcome = [TrialRow.outcome == each for each in walk.outcomes]
@@ -105,7 +111,7 @@ def _outright(session: Session, walk: Walk, begin: Conditions, count: int) -> li
 
 
 def _edge(session: Session, walk: Walk, begin: Conditions, reach: int) -> Place | None:
-    """The place of the row so many on; None where the walk ends before."""
+    """The place of the row number `reach`, from 1; None if the scan has fewer rows."""
     row = session.execute(
         select(*walk.columns).where(*begin).order_by(*walk.order).offset(reach - 1).limit(1)
     ).first()
@@ -120,33 +126,34 @@ def _matching(
     knobs: Mapping[str, Value],
     count: int,
 ) -> list[TrialRow]:
-    exact, bits, found, wanted = (
-        [*walk.also, *_knobs_are(session, knobs)],
-        knob_bits(knobs),
-        list[TrialRow](),
-        CANDIDATES * count,
-    )
+    """At most `count` rows between `begin` and `end` whose config has these knob values."""
+    exact = [*walk.also, *_knobs_are(session, knobs)]
+    bits = knob_bits(knobs)
+    matching: list[TrialRow] = []
+    batch = CANDIDATES * count
     narrow = (
         select(TrialRow.id, *walk.columns)
         .where(TrialRow.knob_bits.op("&")(bits) == bits, *end)
         .order_by(*walk.order)
     )
-    while len(found) < count:
-        candidates = session.execute(narrow.where(*begin).limit(wanted)).all()
+    while len(matching) < count:
+        candidates = session.execute(narrow.where(*begin).limit(batch)).all()
         if candidates:
             rows = (
                 select(TrialRow)
                 .where(TrialRow.id.in_([each.id for each in candidates]), *exact)
                 .order_by(*walk.order)
             )
-            found += session.scalars(rows.limit(count - len(found)))
-        if len(candidates) < wanted:
+            matching += session.scalars(rows.limit(count - len(matching)))
+        if len(candidates) < batch:
             break
         begin = (*walk.where, walk.behind(walk.place(candidates[-1][1:])))
-    return found
+    return matching
 
 
 def _knobs_are(session: Session, knobs: Mapping[str, Value]) -> list[ColumnElement[bool]]:
+    """Conditions by which a trial's config has exactly these values."""
+    """Conditions by which a trial's config has exactly these values."""
     plain: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()
     }
@@ -165,8 +172,8 @@ def _knobs_are(session: Session, knobs: Mapping[str, Value]) -> list[ColumnEleme
     for name in plain:
         if '"' in name:
             raise UsageError(f"unknown knob {name!r}; `tuner space` lists the knobs")
-    wanted = {
+    expected = {
         name: json.dumps(it, separators=(",", ":")) if isinstance(it, list) else it
         for name, it in plain.items()
     }
-    return [func.json_extract(config, f'$."{name}"') == value for name, value in wanted.items()]
+    return [func.json_extract(config, f'$."{name}"') == value for name, value in expected.items()]

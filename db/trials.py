@@ -1,5 +1,4 @@
-"""Queries about trials: each outcome is committed once, under its number; and lists
-over a million of them."""
+"""Queries about trials: each outcome is committed once, under its number."""
 
 from __future__ import annotations
 
@@ -17,15 +16,14 @@ from tuner.db.engine import Session
 from tuner.db.errors import AlreadyRecorded, NotFound
 from tuner.db.jobs import FINISHED
 from tuner.db.leases import Lease, held
-from tuner.db.models import JobRow, LaneSpanRow, TaskRow, TrialRow
+from tuner.db.tables import JobRow, LaneSpanRow, TaskRow, TrialRow
 from tuner.db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 
 OK = "ok"
-# beside the conditions, in the same column: what a GPU's candidate takes, also of one
-# that failed
+# Key in the column of the conditions: resources of a GPU candidate, also of a failed one.
 RESOURCES = "resources"
 
 
@@ -134,14 +132,16 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
 
 
 def signature(message: str) -> str:
-    """Groups failures whose text differs only in numbers, addresses and paths: 16 hex
-    digits of a hash of the rest."""
+    """A key that failures share if their texts differ only in numbers, addresses and paths.
+
+    16 hex digits of a hash of the rest.
+    """
     text = re.sub(r"0x[0-9a-fA-F]+|/[\w./+-]+|\d+(\.\d+)?(e[+-]?\d+)?", "#", message)
     return hashlib.sha256(" ".join(text.split())[:2000].encode()).hexdigest()[:16]
 
 
 def of_task(session: Session, job_id: str, position: int = 0) -> tuple[Trial, ...]:
-    """Every trial of a task by number, as they were measured: what a restarted search is told."""
+    """Every trial of a task by number, for a restarted search."""
     return tuple(stored.trial for stored in stored_of_task(session, job_id, position))
 
 
@@ -190,7 +190,7 @@ def failure_counts(
 
 
 def failure_groups(session: Session, job_id: str, *, limit: int = 50) -> tuple[FailureGroup, ...]:
-    """Failures of a job with the same text, but for numbers, the most frequent first."""
+    """Failures of a job grouped by `signature`, the most frequent first."""
     count, first = func.count().label("failures"), func.min(TrialRow.id).label("first")
     groups = (
         select(TrialRow.outcome, TrialRow.signature, count, first)
@@ -220,11 +220,10 @@ def failure_groups(session: Session, job_id: str, *, limit: int = 50) -> tuple[F
 def mark_suspect(
     session: Session, worker: str, since: datetime, reason: str, *, machine: str | None = None
 ) -> int:
-    """Marks what a drifting worker timed since `since`; how many trials. The search
-    leaves marked ones out.
+    """Marks the timings of a drifting worker since `since`; returns how many.
 
-    `machine`: whose lane the worker is, where other machines have lanes of the same
-    name; by its timeline.
+    The search leaves marked trials out. `machine` restricts them to one machine's lane,
+    by its timeline, where several machines have lanes of the same name.
     """
     where = [
         TrialRow.worker == worker,
@@ -243,8 +242,10 @@ def mark_suspect(
 
 
 def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes trials older than `moment`, of finished jobs only; how many. The totals
-    of their tasks stay."""
+    """Deletes trials older than `moment`, of finished jobs only; returns how many.
+
+    The totals of their tasks stay.
+    """
     finished = select(JobRow.id).where(JobRow.state.in_(FINISHED), JobRow.finished_at < moment)
     return session.count_rows(
         delete(TrialRow).where(TrialRow.created_at < moment, TrialRow.job_id.in_(finished))
@@ -290,5 +291,5 @@ def _outcome(row: TrialRow) -> Timed | Failed:
 
 
 def _resources(row: TrialRow) -> Resources | None:
-    found: Mapping[str, int] | None = (row.conditions or {}).get(RESOURCES)
-    return None if found is None else Resources(**found)
+    columns: Mapping[str, int] | None = (row.conditions or {}).get(RESOURCES)
+    return None if columns is None else Resources(**columns)

@@ -1,8 +1,7 @@
-"""Column types that behave the same on SQLite and PostgreSQL: UTC times and JSON; and
-the text both can hold.
+"""Column types that behave the same on SQLite and PostgreSQL: text, UTC times and JSON.
 
 PostgreSQL refuses NUL characters and lone surrogates, which the output of a crashed
-compiler may contain: they are replaced.
+compiler may contain. They are replaced.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from tuner.spaces.core.space import Value
 
 
 def clean_text(text: str) -> str:
-    """`text` with what no database can hold replaced: NUL by U+FFFD, lone surrogates by
-    a question mark."""
+    """`text` with NUL replaced by U+FFFD and lone surrogates by a question mark."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def plain(value: object) -> Any:
-    """`value` as dictionaries, lists, clean strings and numbers, ready for JSON;
-    whatever else is left as it is."""
+    """`value` as dictionaries, lists and clean strings, ready for JSON.
+
+    Values of other types are left as they are.
+    """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, Mapping):
@@ -40,7 +40,7 @@ def plain(value: object) -> Any:
 
 
 def to_json(value: object) -> str:
-    """JSON text of `value`; numbers that JSON has no notation for (nan, infinity) are refused."""
+    """JSON text of `value`. Raises DatabaseError for what JSON cannot express, such as nan."""
     try:
         return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
@@ -68,8 +68,10 @@ class CleanText(TypeDecorator[str]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime in UTC. SQLite stores it without the zone, so values compare as
-    text in order of time."""
+    """An aware datetime in UTC.
+
+    SQLite stores it without the zone, so that values compare as text in order of time.
+    """
 
     impl = DateTime(timezone=True)
     cache_ok = True

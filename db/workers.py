@@ -1,4 +1,4 @@
-"""Queries about workers: who measures where, in which state, and when it was last heard of."""
+"""Queries about workers: their machines, states and heartbeats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import WorkerRow
+from tuner.db.tables import WorkerRow
 from tuner.errors import UsageError
 
 ACTIVE, DRAINING, QUARANTINED, LOST = "active", "draining", "quarantined", "lost"
@@ -45,31 +45,36 @@ class Worker:
 
 
 def join(session: Session, new: NewWorker) -> Worker:
-    """Adds a worker, or takes one back that was lost or restarted. A quarantined one
-    stays so until it is set active."""
+    """Adds a worker, or readmits one that was lost or restarted.
+
+    A quarantined one stays so until it is set active.
+    """
     now = session.now()
-    said: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "host": new.host,
         "target_key": new.target,
         "isolation": new.isolation,
         "lanes": list(new.lanes),
     }
-    said |= {
+    reported |= {
         "versions": dict(new.versions),
         "labels": dict(new.labels),
         "joined_at": now,
         "heartbeat_at": now,
     }
-    if not session.insert_new(WorkerRow, said | {"id": new.id, "state": ACTIVE, "reason": None}):
-        session.execute(update(WorkerRow).where(WorkerRow.id == new.id).values(**said))
-        fresh = update(WorkerRow).where(WorkerRow.id == new.id, WorkerRow.state != QUARANTINED)
-        session.execute(fresh.values(state=ACTIVE, reason=None))
+    fresh = reported | {"id": new.id, "state": ACTIVE, "reason": None}
+    if not session.insert_new(WorkerRow, fresh):
+        session.execute(update(WorkerRow).where(WorkerRow.id == new.id).values(**reported))
+        again = update(WorkerRow).where(WorkerRow.id == new.id, WorkerRow.state != QUARANTINED)
+        session.execute(again.values(state=ACTIVE, reason=None))
     return get(session, new.id)
 
 
 def heartbeat(session: Session, worker_id: str) -> str:
-    """Notes that the worker lives; its state, so that it learns what it is to do. A
-    lost one is active again."""
+    """Records a sign of life and returns the worker's state, which it acts on.
+
+    A lost worker becomes active again.
+    """
     row = _row(session, worker_id)
     row.heartbeat_at = session.now()
     if row.state == LOST:
@@ -88,16 +93,19 @@ def set_state(session: Session, worker_id: str, state: str, reason: str | None =
 
 
 def mark_lost(session: Session, silent_for: timedelta) -> tuple[str, ...]:
-    """Marks active and draining workers lost that were silent for that long; their ids."""
+    """Marks active and draining workers lost that were silent for so long.
+
+    Returns their ids.
+    """
     where = (
         WorkerRow.state.in_((ACTIVE, DRAINING)),
         WorkerRow.heartbeat_at < session.now() - silent_for,
     )
     reason = f"silent for more than {silent_for.total_seconds():g} s"
-    found = session.scalars(
+    lost = session.scalars(
         update(WorkerRow).where(*where).values(state=LOST, reason=reason).returning(WorkerRow.id)
     )
-    return tuple(sorted(found))
+    return tuple(sorted(lost))
 
 
 def get(session: Session, worker_id: str) -> Worker:

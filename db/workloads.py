@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
-from tuner.db.models import WorkloadRow
+from tuner.db.tables import WorkloadRow
 from tuner.workload.workload import Workload
 
 
@@ -27,8 +27,7 @@ class StoredWorkload:
 
 
 def remember(session: Session, workload: Workload, document: Mapping[str, Any]) -> str:
-    """Stores `workload` with the document it can be rebuilt from, unless its key is
-    known; its key."""
+    """Stores `workload`, if new, with the document it can be rebuilt from; returns its key."""
     session.insert_new(
         WorkloadRow,
         {
@@ -52,7 +51,7 @@ def get(session: Session, key: str) -> StoredWorkload:
 
 
 def get_many(session: Session, keys: list[str]) -> dict[str, StoredWorkload]:
-    """The known ones of `keys`, at most 1000."""
+    """The stored workloads among `keys`, at most 1000, by key."""
     rows = session.scalars(select(WorkloadRow).where(WorkloadRow.key.in_(keys)))
     return {row.key: _stored(row) for row in rows}
 

@@ -1,5 +1,7 @@
-"""Style, scripts and icon, read once from the package; their hash in the address keeps
-caches from going stale."""
+"""Style, scripts and icon of the pages, read once from the package.
+
+Their hash is part of the address, so that browsers never use stale copies.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,7 @@ class Asset:
 
 
 def read_assets() -> Mapping[str, Asset]:
-    """By file name. All versions are those of all files together, since scripts import
-    each other."""
+    """The assets by file name, with one version for all, since scripts import each other."""
     files = {
         path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES
     }

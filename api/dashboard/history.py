@@ -1,5 +1,4 @@
-"""A task's history from the database: its curve, what the model foresaw, which knobs
-mattered, what failed."""
+"""A task's history: its best-so-far curve, predictions and the importance of its knobs."""
 
 from __future__ import annotations
 
@@ -26,7 +25,10 @@ UNTRAINED = 0  # round of the trials that were scored before the model's first t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Timed trials that the cost model had scored before they were measured, by number."""
+    """Timed trials that the cost model scored before they were measured, by number.
+
+    All arrays have shape (n,).
+    """
 
     numbers: NDArray[np.int64]
     rounds: NDArray[np.int64]  # times the model had been trained; -1 where that was not recorded
@@ -35,8 +37,10 @@ class Predictions:
 
     @property
     def trained(self) -> NDArray[np.bool_]:
-        """Which scores come from a model trained on this job's trials. The others are an
-        estimate's, on a scale of their own."""
+        """Which scores come from a model trained on this job's trials, shape (n,).
+
+        The others come from the analytical estimate and have another scale.
+        """
         return np.asarray(self.rounds != UNTRAINED, np.bool_)
 
 
@@ -46,9 +50,8 @@ class Analysis:
     knobs: Sequence[KnobImportance]
     trials: Sequence[StoredTrial]  # timed ones of the sample, fastest first
     predictions: Predictions
-    correlations: Sequence[
-        tuple[int, float]
-    ]  # of each batch: its number, Spearman's rank correlation with the speed
+    # of each batch: its number, and Spearman's rank correlation of score and speed
+    correlations: Sequence[tuple[int, float]]
 
 
 def curve(
@@ -60,18 +63,19 @@ def curve(
     levels: Sequence[Level] = (),
     started: float | None = None,
 ) -> tuple[Curve, Timings]:
-    """The curve with all that was timed. `started` is the POSIX time the time axis begins at."""
-    timed, failed = (
-        charts.timings(session, job_id, position),
-        charts.failures(session, job_id, position),
-    )
+    """The curve of a task, and all its timings.
+
+    `started` is the POSIX time in seconds at which the time axis begins.
+    """
+    timed = charts.timings(session, job_id, position)
+    failed = charts.failures(session, job_id, position)
     failure_numbers = np.array(sorted(number for number, _ in failed), np.int64)
     last = max([0, *timed.numbers[-1:].tolist(), *failure_numbers[-1:].tolist()])
     records = record_mask(timed.medians_s)
     kept = thinned(timed.numbers, timed.medians_s, end=float(last), keep=records)
     marks = first_of_columns(failure_numbers, float(last))
     numbers, record_numbers = timed.numbers[kept], timed.numbers[records]
-    at, record_at, marks_at = (
+    positions, record_positions, mark_positions = (
         values.astype(np.float64) for values in (numbers, record_numbers, marks)
     )
     end = float(last)
@@ -79,44 +83,43 @@ def curve(
         place = _seconds(
             session, job_id, position, [*numbers.tolist(), *marks.tolist(), last], started
         )
-        at, record_at, marks_at = (
+        positions, record_positions, mark_positions = (
             np.array([place.get(int(n), 0.0) for n in some])
             for some in (numbers, record_numbers, marks)
         )
         end = max([1.0, *place.values()])
-    found = Curve(
+    drawn = Curve(
         total=len(timed.numbers) + len(failed),
         failed=len(failed),
         axis="time" if by_time else "trial",
         end=end,
         numbers=numbers,
-        at=at,
+        positions=positions,
         medians_s=timed.medians_s[kept],
         record_numbers=record_numbers,
-        record_at=record_at,
+        record_positions=record_positions,
         record_medians_s=timed.medians_s[records],
-        failures_at=marks_at,
+        failure_positions=mark_positions,
         failure_numbers=marks,
         levels=levels,
     )
-    return found, timed
+    return drawn, timed
 
 
 def _seconds(
     session: Session, job_id: str, position: int, numbers: Sequence[int], started: float | None
 ) -> dict[int, float]:
     moments = {
-        number: at.timestamp()
-        for number, at in charts.moments(session, job_id, position, numbers).items()
+        number: moment.timestamp()
+        for number, moment in charts.moments(session, job_id, position, numbers).items()
     }
     first = min(moments.values(), default=0.0)
     start = first if started is None else min(first, started)
-    return {number: at - start for number, at in moments.items()}
+    return {number: moment_s - start for number, moment_s in moments.items()}
 
 
 def in_order(timed: Timings, total: int) -> list[float | None]:
-    """Medians of all trials by number, None for failures, for the estimate of what is
-    still to gain."""
+    """Medians of all trials by number, None for failures."""
     last = int(timed.numbers[-1]) + 1 if len(timed.numbers) else 0
     values: list[float | None] = [None] * max(last, total)
     for number, median in zip(timed.numbers.tolist(), timed.medians_s.tolist(), strict=True):
@@ -125,8 +128,10 @@ def in_order(timed: Timings, total: int) -> list[float | None]:
 
 
 def sampled_numbers(timed: Timings) -> NDArray[np.int64]:
-    """All numbers of a small task; of a large one, blocks spread evenly over it and its
-    fastest trials."""
+    """Numbers of the trials to analyse.
+
+    All of a small task; of a large one, evenly spread blocks and the fastest trials.
+    """
     if len(timed.numbers) <= SAMPLE:
         return timed.numbers
     blocks = (SAMPLE - 500) // BLOCK
@@ -139,34 +144,38 @@ def sampled_numbers(timed: Timings) -> NDArray[np.int64]:
 def analysis(session: Session, job_id: str, position: int) -> Analysis:
     timed = charts.timings(session, job_id, position)
     numbers = sampled_numbers(timed)
-    found = [
-        one
-        for one in charts.some_trials(session, job_id, position, numbers.tolist())
-        if one.trial.config
+    sample = [
+        trial
+        for trial in charts.some_trials(session, job_id, position, numbers.tolist())
+        if trial.trial.config
     ]
     pairs = [
-        (one, one.trial.outcome.median_s) for one in found if isinstance(one.trial.outcome, Timed)
+        (trial, trial.trial.outcome.median_s)
+        for trial in sample
+        if isinstance(trial.trial.outcome, Timed)
     ]
-    predicted = _predictions(found)
+    predicted = _predictions(sample)
     return Analysis(
         sampled=len(numbers),
-        knobs=importance([one.trial.config for one, _ in pairs], [median for _, median in pairs]),
-        trials=[one for one, _ in sorted(pairs, key=lambda pair: pair[1])],
+        knobs=importance(
+            [trial.trial.config for trial, _ in pairs], [median for _, median in pairs]
+        ),
+        trials=[trial for trial, _ in sorted(pairs, key=lambda pair: pair[1])],
         predictions=predicted,
         correlations=correlations(predicted),
     )
 
 
-def _predictions(found: Sequence[StoredTrial]) -> Predictions:
+def _predictions(sample: Sequence[StoredTrial]) -> Predictions:
     rows = [
         (
-            one.trial.number,
-            -1 if one.round is None else one.round,
-            one.predicted,
-            one.trial.outcome.median_s,
+            trial.trial.number,
+            -1 if trial.round is None else trial.round,
+            trial.predicted,
+            trial.trial.outcome.median_s,
         )
-        for one in found
-        if one.predicted is not None and isinstance(one.trial.outcome, Timed)
+        for trial in sample
+        if trial.predicted is not None and isinstance(trial.trial.outcome, Timed)
     ]
     return Predictions(
         numbers=np.array([row[0] for row in rows], np.int64),
@@ -176,14 +185,16 @@ def _predictions(found: Sequence[StoredTrial]) -> Predictions:
     )
 
 
-def correlations(found: Predictions) -> tuple[tuple[int, float], ...]:
-    """Spearman's correlation of score and speed in each round, or in each 64 trials
-    where rounds were not recorded."""
-    rounds = np.where(found.rounds >= 0, found.rounds, found.numbers // BATCH)
+def correlations(predictions: Predictions) -> tuple[tuple[int, float], ...]:
+    """Spearman's rank correlation of score and speed in each round.
+
+    Where rounds were not recorded, a batch is 64 consecutive trials.
+    """
+    rounds = np.where(predictions.rounds >= 0, predictions.rounds, predictions.numbers // BATCH)
     values = []
     for batch in np.unique(rounds):
         rows = rounds == batch
-        value = spearman(found.scores[rows], -found.medians_s[rows])
+        value = spearman(predictions.scores[rows], -predictions.medians_s[rows])
         if value is not None:
             values.append((int(batch), value))
     return tuple(values)

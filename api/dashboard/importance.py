@@ -1,9 +1,8 @@
-"""Which knobs mattered: the share of the variance of log(time) that a knob's value
-alone explains, on sampled trials.
+"""The importance of knobs: the share of the variance of log(time) that each explains.
 
-That is ω² of a one-way analysis of variance (Hays 1963), which, unlike η², does not
-reward a knob for having many values; it is held to 0 from below. Main effects only:
-knobs that matter in combination alone do not show.
+This is ω² of a one-way analysis of variance (Hays 1963), clipped at 0. Unlike η² it does
+not favour knobs with many values. It shows main effects only: a knob that matters only
+in combination with others does not show.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST = 12  # timed trials below which nothing is said
+LEAST = 12  # timed trials that the analysis needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,33 +35,32 @@ class KnobImportance:
 def importance(
     configs: Sequence[Mapping[str, Any]], medians_s: Sequence[float]
 ) -> tuple[KnobImportance, ...]:
-    """The knobs that took more than one value, the most important first; empty with too
-    few trials to tell."""
+    """The knobs with more than one value, the most important first; empty for few trials."""
     if len(configs) < LEAST:
         return ()
     logs = np.log(np.asarray(medians_s, np.float64))
     names = dict.fromkeys(name for config in configs for name in config)
-    found = []
+    knobs = []
     for name in names:
         rows = np.array([row for row, config in enumerate(configs) if name in config], np.int64)
         values = [configs[row][name] for row in rows]
         ordered = sorted(set(values), key=_order)
         if len(ordered) < 2 or len(rows) < LEAST:
             continue
-        place = {value: at for at, value in enumerate(ordered)}
+        place = {value: index for index, value in enumerate(ordered)}
         codes = np.array([place[value] for value in values], np.int64)
-        found.append(
+        knobs.append(
             KnobImportance(
                 knob=name,
                 share=omega_squared(codes, logs[rows]),
                 groups=_groups(ordered, codes, logs[rows]),
             )
         )
-    return tuple(sorted(found, key=lambda one: (-one.share, one.knob)))
+    return tuple(sorted(knobs, key=lambda knob: (-knob.share, knob.knob)))
 
 
 def omega_squared(codes: NDArray[np.int64], logs: NDArray[np.float64]) -> float:
-    """ω² of `logs` grouped by `codes`, held to [0, 1]."""
+    """ω² of `logs` grouped by `codes`, clipped to [0, 1]. Both have shape (n,)."""
     counts = np.bincount(codes)
     sums = np.bincount(codes, weights=logs)
     present = counts > 0
@@ -84,13 +82,13 @@ def _groups(
             best_s=float(np.exp(mine.min())),
             median_s=float(np.exp(np.median(mine))),
         )
-        for at, value in enumerate(ordered)
-        if (mine := logs[codes == at]).size
+        for index, value in enumerate(ordered)
+        if (mine := logs[codes == index]).size
     )
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Numbers by size, then tuples, then words."""
+    """A sort key: numbers by size, then tuples, then words."""
     if isinstance(value, bool | int | float):
         return (0, value)
     return (1, tuple(map(float, value))) if isinstance(value, tuple) else (2, str(value))

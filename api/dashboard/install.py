@@ -1,4 +1,4 @@
-"""The dashboard's place in the application: its pages, its assets, its sign-in."""
+"""Adds the dashboard to the application."""
 
 from __future__ import annotations
 

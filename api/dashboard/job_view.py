@@ -1,4 +1,4 @@
-"""A job as its page shows it: one of its workloads at a time, with what it is compared to."""
+"""A job as its page shows it: one of its workloads, with the times it is compared to."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ STOPPED = {  # why a search ended before its budget of trials was spent, in the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The times a workload's result is shown with.
+    """A workload's result and the time of the default schedule from the same source.
 
-    A race runs the kernel and the default schedule in turn, in fresh processes; a trial was
-    timed once, in passing. The two differ, so pages say which of them a figure is from.
+    A race runs the kernel and the default schedule alternately, in fresh processes; a trial
+    was timed only once. The two differ, so that pages name the source of each figure.
     """
 
     source: Literal["race", "trial"]
@@ -78,7 +78,7 @@ class JobView:
 
     @property
     def best_s(self) -> float | None:
-        """Of the fastest trial."""
+        """The median of the fastest trial."""
         return self.task.best_median_s
 
     @property
@@ -89,7 +89,7 @@ class JobView:
 
     @property
     def race(self) -> Figures | None:
-        """Of the kernel the task ended with."""
+        """The figures of the kernel the task ended with."""
         if self.kernel is None:
             return None
         return Figures(
@@ -100,7 +100,7 @@ class JobView:
 
     @property
     def figures(self) -> Figures | None:
-        """Of the race where there was one, else of the best trial."""
+        """The figures of the race if there was one, else of the best trial."""
         return self.race or self.best_trial
 
     @property
@@ -115,7 +115,7 @@ class JobView:
 
     @property
     def stopped(self) -> str | None:
-        """Why the search ended before its trials were spent; None where it did not, or goes on."""
+        """Why the search ended before its budget of trials; None if it did not."""
         return STOPPED.get(self.task.stopped or "") if self.finished else None
 
     @property
@@ -124,18 +124,17 @@ class JobView:
 
     @property
     def elapsed_s(self) -> float | None:
-        """That the job was worked on, without what lies between a run and the one that
-        resumed it."""
+        """The time spent on the job, without the pauses between its runs."""
         if self.run is not None:
             return float(self.run.data.get("elapsed_s", 0.0)) + self.run_s
         return sum(task.elapsed_s.get("total", 0.0) for task in self.job.tasks) or None
 
     @property
     def run_s(self) -> float:
-        """That the present run has lasted."""
-        return (
-            0.0 if self.run is None else max(0.0, (datetime.now(UTC) - self.run.at).total_seconds())
-        )
+        """The duration of the present run so far."""
+        if self.run is None:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - self.run.recorded_at).total_seconds())
 
     @property
     def rate(self) -> float | None:
@@ -145,7 +144,7 @@ class JobView:
 
     @property
     def left_s(self) -> float | None:
-        """Until the budget is spent at the present rate; None unless it runs."""
+        """The time until the budget is spent at the present rate; None unless it runs."""
         if self.job.state not in (QUEUED, RUNNING) or not self.rate:
             return None
         open_trials = sum(
@@ -159,13 +158,13 @@ class JobView:
         return left
 
     def levels(self) -> tuple[Level, ...]:
-        """Default schedule, libraries of the kernel's race, and roofline."""
-        found = []
+        """Lines of the curve: default schedule, roofline, libraries of the kernel's race."""
+        levels = []
         if self.default_s is not None:
-            found.append(Level(name="default", seconds=self.default_s, kind="default"))
+            levels.append(Level(name="default", seconds=self.default_s, kind="default"))
         if self.least_s is not None:
-            found.append(Level(name="roofline", seconds=self.least_s, kind="roofline"))
-        return (*found, *rivals(self.kernel))
+            levels.append(Level(name="roofline", seconds=self.least_s, kind="roofline"))
+        return (*levels, *rivals(self.kernel))
 
 
 def rivals(kernel: Kernel | None) -> tuple[Level, ...]:
@@ -177,17 +176,20 @@ def rivals(kernel: Kernel | None) -> tuple[Level, ...]:
         if isinstance(entry, dict) and entry.get("median_s")
     ]
     own = ("default", "incumbent", "kernel")
-    found = [
+    libraries = [
         Level(name=name[:16], seconds=float(m), kind="rival")
         for name, m in timed
         if name not in own and " " not in name
     ]
-    return tuple(found[:RIVALS])
+    return tuple(libraries[:RIVALS])
 
 
 def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> JobView:
-    """Raises NotFound or Problem for a job the caller may not see, and Problem for a
-    workload the job does not have."""
+    """One workload of a job.
+
+    Raises NotFound or Problem for a job the caller may not see, and Problem for a
+    workload the job does not have.
+    """
     job = seen(session, job_id, caller)
     if not job.tasks:
         raise Problem(404, "not_found", f"job {job_id} has no workload: {unread(job)}")
@@ -198,14 +200,16 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
             f"job {job_id} has {len(job.tasks)} workloads, numbered from 0; {position} is not one",
         )
     task = job.tasks[position]
-    known = workloads.get_many(session, [one.workload for one in job.tasks][:1000])
-    stored, target = known[task.workload], targets.get(session, job.target)
+    stored_workloads = workloads.get_many(
+        session, [each_task.workload for each_task in job.tasks][:1000]
+    )
+    stored, target = stored_workloads[task.workload], targets.get(session, job.target)
     workload = limits.workload_of(stored.document)
     kernel = kernels.get(session, task.kernel) if task.kernel else None
     return JobView(
         job=job,
         position=position,
-        specs=[labels.label(known[one.workload]) for one in job.tasks],
+        specs=[labels.label(stored_workloads[each_task.workload]) for each_task in job.tasks],
         stored=stored,
         workload=workload,
         target=target,
@@ -218,7 +222,7 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
 
 
 def unread(job: Job) -> str:
-    """Of a job without workloads, what became of its model."""
+    """Why a job of a model has no workloads."""
     return job.error or (
         "its model was not read" if job.state in FINISHED else "its model is still to be read"
     )
@@ -227,7 +231,7 @@ def unread(job: Job) -> str:
 def curve_of(
     session: Session, view: JobView, *, by_time: bool = False
 ) -> tuple[Curve, Expectation | None]:
-    """The curve, and what further trials are expected to gain."""
+    """The curve, and the expected gain of further trials."""
     started = view.job.started_at.timestamp() if view.job.started_at else None
     curve, timed = history.curve(
         session, view.job.id, view.position, by_time=by_time, levels=view.levels(), started=started

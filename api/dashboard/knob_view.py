@@ -1,5 +1,7 @@
-"""Knobs as the job's page shows them: importance with slices, parallel coordinates;
-each value is a link to its trials."""
+"""Knobs on the job's page: their importance and parallel coordinates.
+
+Each value is a link to its trials.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ VALUES = 16  # of one knob
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRow:
     group: ValueGroup
-    href: str  # filters by the value, or no longer
+    href: str  # adds or removes the filter by this value
     picked: bool
 
 
@@ -39,12 +41,12 @@ class KnobRow:
 
 
 def written(name: str, value: Any) -> str:
-    """`NAME=VALUE` as the filter reads it."""
+    """The filter `NAME=VALUE` of a knob."""
     return f"{name}={json.dumps(value) if not isinstance(value, str) else value}"
 
 
 def toggled(params: QueryParams, name: str, value: Any) -> str:
-    """The query with this value of the knob chosen, or with the knob free where it was."""
+    """The query with the filter by this value added, or removed if it is there."""
     here = written(name, value)
     others = [text for text in params.getlist("knob") if text.partition("=")[0] != name]
     was = any(
@@ -55,10 +57,10 @@ def toggled(params: QueryParams, name: str, value: Any) -> str:
     return with_query(params, knob=others if was else [*others, here], cursor=None)
 
 
-def knob_rows(found: Analysis, params: QueryParams, chosen: Selection) -> Sequence[KnobRow]:
+def knob_rows(analysis: Analysis, params: QueryParams, chosen: Selection) -> Sequence[KnobRow]:
     knobs = dict(chosen.where.knobs)
     rows = []
-    for knob in found.knobs[:SHOWN]:
+    for knob in analysis.knobs[:SHOWN]:
         groups = sorted(
             sorted(knob.groups, key=lambda group: group.best_s)[:VALUES], key=knob.groups.index
         )
@@ -86,32 +88,23 @@ def knob_rows(found: Analysis, params: QueryParams, chosen: Selection) -> Sequen
     return rows
 
 
-def parallel(found: Analysis, params: QueryParams, chosen: Selection) -> str | None:
-    """None with fewer than two knobs that vary."""
+def parallel(analysis: Analysis, params: QueryParams, chosen: Selection) -> str | None:
+    """Parallel coordinates as SVG; None with fewer than two knobs that vary."""
     axes = [
         drawing.Axis(name=knob.knob, values=[group.value for group in knob.groups])
-        for knob in found.knobs[: drawing.MOST_AXES]
+        for knob in analysis.knobs[: drawing.MOST_AXES]
     ]
     if len(axes) < 2:
         return None
     knobs = dict(chosen.where.knobs)
-    every = [
-        one
-        for one in found.trials
-        if all(one.trial.config.get(name) == value for name, value in knobs.items())
-    ]
-    # The fastest and an even spread of the others, so that both the winners and their
-    # surroundings show.
-    quarter = drawing.MOST_LINES // 4
-    step = max(1, len(every) // (drawing.MOST_LINES - quarter))
-    kept = {index: one for index, one in enumerate(every) if index < quarter or index % step == 0}
-    lines = [
-        drawing.Line(
-            values=[one.trial.config.get(axis.name) for axis in axes],
-            rank=index / max(1, len(every)),
-        )
-        for index, one in kept.items()
+    matching = [
+        stored.trial.config
+        for stored in analysis.trials
+        if all(stored.trial.config.get(name) == value for name, value in knobs.items())
     ]
     return drawing.draw(
-        axes, lines, href=lambda name, value: toggled(params, name, value), chosen=knobs
+        axes,
+        drawing.sample_lines(axes, matching),
+        href=lambda name, value: toggled(params, name, value),
+        chosen=knobs,
     )

@@ -1,4 +1,4 @@
-"""Workloads in few words: the operator with the parameters that are not its defaults."""
+"""Short labels of workloads: the operator with the parameters that are not its defaults."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from tuner.workload.catalogue import operator
 
 
 def label(stored: StoredWorkload) -> str:
-    """`matmul:M=512,N=512,K=512` for what its full spec writes with every default; the
-    stored spec where there is no operator."""
+    """The label of a workload, such as `matmul:M=512,N=512,K=512`.
+
+    A workload without an operator has its stored spec as label.
+    """
     params = stored.document.get("params")
     if stored.op is None:
         shapes = stored.document.get("shapes")

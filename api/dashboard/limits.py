@@ -1,4 +1,4 @@
-"""What a workload could take at best on a target, by the target's measured limits."""
+"""Roofline limits of a workload, from the measured limits of a target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from tuner.workload.workload import Workload
 
 
 def workload_of(document: Mapping[str, Any]) -> Workload | None:
-    """The stored workload; None for a document of another version, which is shown
-    without its arithmetic."""
+    """The stored workload; None for a document of another version."""
     try:
         return from_document(document)
     except WorkloadError:
@@ -32,17 +31,20 @@ def work_of(workload: Workload, threads: int) -> Work:
 
 
 def least_s(workload: Workload | None, target: Target, threads: int) -> float | None:
-    """Seconds at the roofline; None where workload or limits are not known."""
+    """Seconds at the roofline; None if the workload or the limits are unknown."""
     if workload is None or target.limits is None:
         return None
     work = replace(work_of(workload, threads), flops=fewest_flops(workload, target))
-    found = least_seconds(work, target)
-    return found if found > 0 else None
+    seconds = least_seconds(work, target)
+    return seconds if seconds > 0 else None
 
 
 def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
-    """The arithmetic limit, in operations as they are stated, with the bandwidth of
-    each level of memory, for the roofline plot; empty without limits."""
+    """Limits of the roofline plot: the bandwidth of each level of memory, and arithmetic.
+
+    The arithmetic limit counts the operations of the expression, even if an algorithm
+    needs fewer. Empty if the target's limits are unknown.
+    """
     limits = target.limits
     if limits is None:
         return ()
@@ -55,9 +57,9 @@ def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
         ("L2", target.l2_bytes / 2),
         ("memory", target.l3_bytes * 4.0),
     ]
-    found = [
+    slopes = [
         Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat)
         for name, size in levels
     ]
-    distinct = {roof.bytes_per_s: roof for roof in found}
+    distinct = {roof.bytes_per_s: roof for roof in slopes}
     return (*distinct.values(), Roof(name="arithmetic", bytes_per_s=None, flops=flat))

@@ -1,9 +1,9 @@
-"""A kernel's loops as text, before and after its schedule: a stored text where there is
-one, else from the product's own trees.
+"""A kernel's loops as text, before and after scheduling.
 
-The loops after are those of the program its config means: blocks, nested and moved by
-the program's steps. A moved block keeps the loops that its new place does not already
-fix; loops are told apart by their axes' names.
+A stored text is preferred. Otherwise the loops are derived: before scheduling from the
+expression, after it from the program of the kernel's config, by applying its steps. A
+block moved below a loop keeps only the loops that its new place does not fix. Loops are
+identified by the names of their axes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MOST_TEXT = 200_000  # characters
 
 
 def scalar(node: Scalar) -> str:
-    """An expression in the notation's manner; operators inside operators in brackets."""
+    """An expression as text in the notation, with nested operators in brackets."""
     match node:
         case Var(name=name):
             return name
@@ -88,7 +88,7 @@ def _inner(node: Scalar) -> str:
 
 
 def before(schedule: Mapping[str, Any], workload: Workload | None) -> str | None:
-    """The loops of the expression as it is written, one nest a stage."""
+    """The loops of the expression as it is written, a nest for each stage."""
     kept = schedule.get("before")
     if isinstance(kept, str):
         return kept[:MOST_TEXT]
@@ -107,8 +107,10 @@ def before(schedule: Mapping[str, Any], workload: Workload | None) -> str | None
 def after(
     schedule: Mapping[str, Any], workload: Workload | None, target: Target, kernel: Kernel
 ) -> str | None:
-    """The loops of the kernel's config; None where neither a text was stored nor this
-    version knows its space."""
+    """The loops of the kernel's config.
+
+    None if no text was stored and this version does not know the config's space.
+    """
     kept = schedule.get("after")
     if isinstance(kept, str):
         return kept[:MOST_TEXT]
@@ -123,7 +125,7 @@ def after(
 
 
 def trace_text(schedule: Mapping[str, Any]) -> str | None:
-    """The schedule's trace of primitives: its readable text, else its instructions one a line."""
+    """The schedule's trace of primitives: its stored text, else an instruction a line."""
     text, trace = schedule.get("text"), schedule.get("trace")
     if isinstance(text, str):
         return text[:MOST_TEXT]
@@ -138,16 +140,15 @@ def trace_text(schedule: Mapping[str, Any]) -> str | None:
 
 @dataclass(slots=True)
 class _Nest:
-    """A block's place while steps are followed."""
+    """A block and its loops while the steps of the program are applied."""
 
     text: str
     loops: list[tuple[str, int]]  # axis and extent, outermost first
     reduced: frozenset[str]  # axes it sums over
     under: LoopId | None = None  # the loop it was moved below
     last: bool = False  # a consumer, after what computes it
-    start: tuple[str, str] | None = (
-        None  # axis its initialisation was split off above, and the text of that
-    )
+    # the axis above which its initialization was split off, and the text of that
+    start: tuple[str, str] | None = None
     marks: dict[str, str] = field(default_factory=dict)
     start_marks: dict[str, str] = field(default_factory=dict)
     fused: dict[str, frozenset[str]] = field(default_factory=dict)  # what a loop was made of
@@ -203,7 +204,7 @@ def _start(block: Block) -> str:
 
 
 def _reorder(nest: _Nest, order: Sequence[str]) -> None:
-    """The named loops in this order, in the places they held together."""
+    """Reorders the named loops among the places that they hold together."""
     extents, names = dict(nest.loops), iter(order)
     changed = []
     for name, extent in nest.loops:
@@ -213,7 +214,7 @@ def _reorder(nest: _Nest, order: Sequence[str]) -> None:
 
 
 def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: str) -> None:
-    """One loop for several; what was moved below one of them is below it."""
+    """Replaces several loops by one, which takes over the blocks moved below them."""
     nest = nests[block]
     extents = dict(nest.loops)
     size = prod(extents[name] for name in names)
@@ -231,7 +232,10 @@ def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: st
 def _split(
     nests: Mapping[str, _Nest], loop: LoopId, factors: Sequence[int], parts: Sequence[str]
 ) -> None:
-    """Several loops for one, outermost first; what was moved below it is below the innermost."""
+    """Replaces a loop by several, the outermost first.
+
+    Blocks that were moved below it are then below the innermost.
+    """
     nest = nests[loop.block]
     outermost = -(-dict(nest.loops)[loop.axis] // prod(factors))
     position = next(n for n, (axis, _) in enumerate(nest.loops) if axis == loop.axis)
@@ -244,7 +248,7 @@ def _split(
 
 
 def _mark(nests: Mapping[str, _Nest], loop: LoopId, label: str) -> None:
-    """Adds a mark to those a loop has."""
+    """Adds a mark to a loop."""
     nest = nests[loop.block]
     marks = nest.start_marks if loop.initial else nest.marks
     marks[loop.axis] = f"{marks[loop.axis]}, {label}" if loop.axis in marks else label
@@ -253,7 +257,10 @@ def _mark(nests: Mapping[str, _Nest], loop: LoopId, label: str) -> None:
 def _write(
     name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str]
 ) -> None:
-    """The block inside the axes its place fixes already, with what was moved below its loops."""
+    """Writes a block inside its loops, with the blocks that were moved below them.
+
+    `fixed` are the axes that the block's place fixes already.
+    """
     nest = nests[name]
     levels: list[tuple[str, int, frozenset[str]]] = []
     for axis, extent in nest.loops:
@@ -266,12 +273,12 @@ def _write(
         levels.append((axis, depth, fixed))
         _write_moved(name, axis, nests, depth, fixed, lines, last=False)
     lines.append(f"{'  ' * depth}{nest.text}")
-    for axis, level, known in reversed(levels):
-        _write_moved(name, axis, nests, level, known, lines, last=True)
+    for axis, level, level_fixed in reversed(levels):
+        _write_moved(name, axis, nests, level, level_fixed, lines, last=True)
 
 
 def _write_start(nest: _Nest, depth: int, fixed: frozenset[str], lines: list[str]) -> None:
-    """The initialisation over the axes still open that are not summed over."""
+    """Writes a block's initialization over the open axes that are not reduced."""
     assert nest.start is not None
     for axis, extent in nest.loops:
         if axis not in fixed and axis not in nest.reduced and extent > 1:

@@ -1,5 +1,4 @@
-"""How a page is made: templates with every text escaped, the policy of its answer, and
-refusals as pages instead of JSON."""
+"""Renders pages: templates with escaped texts, security policy, refusals as pages."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """What the pages share, made once for an application."""
+    """State that the pages share, made once for an application."""
 
     environment: Environment
     assets: Mapping[str, Asset]
@@ -83,7 +82,7 @@ def render(
     status: int = 200,
     caller: Caller | None = None,
 ) -> Response:
-    """The template as an answer; a missing form cookie is set on the way."""
+    """The rendered template as an answer, with the form cookie if the browser lacks it."""
     dashboard = cast(Dashboard, request.app.state.dashboard)
     token, now = sessions.form_token(request), datetime.now(UTC)
     shared = {
@@ -106,26 +105,27 @@ def render(
 
 
 def with_query(params: QueryParams, **changes: Any) -> str:
-    """The query with some names changed; None takes a name out, a list gives it several
-    times. Starts with `?`."""
+    """The query, from its `?`, with some names changed.
+
+    None removes a name, a list gives it several times.
+    """
     kept = [(name, value) for name, value in params.multi_items() if name not in changes]
     for name, value in changes.items():
         if value is not None:
             kept += [
-                (name, str(one)) for one in (value if isinstance(value, list | tuple) else [value])
+                (name, str(entry))
+                for entry in (value if isinstance(value, list | tuple) else [value])
             ]
     return "?" + urlencode(kept)
 
 
 def redirect(location: str) -> Response:
-    """After a form was taken: the browser fetches `location` anew, so that reloading
-    sends nothing twice."""
+    """A redirect after a form, so that reloading the page does not submit it again."""
     return RedirectResponse(location, 303, dict(HEADERS))
 
 
 class PageRoute(APIRoute):
-    """A route for people: without a session it leads to the sign-in page, and refusals
-    are pages."""
+    """A route for browsers: refusals are pages, a missing session leads to the sign-in."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # narrower on purpose
         handle = super().get_route_handler()

@@ -1,4 +1,4 @@
-"""The cost model's scores against what was measured, as the job's page and the report show them."""
+"""The plot of the cost model's scores against measured times."""
 
 from __future__ import annotations
 

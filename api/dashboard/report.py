@@ -1,12 +1,11 @@
-"""A job as one self-contained page: drawings, tables and style in the file, no script,
-nothing loaded from anywhere.
+"""A job as one self-contained HTML file, without scripts or other resources.
 
-For handing results on: to a colleague without access to the service, to a ticket, to an archive.
+It is meant for people without access to the service, for tickets and for archives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +22,7 @@ from tuner.api.dashboard.prediction_plot import prediction_plot
 from tuner.api.dashboard.views.kernel import race
 from tuner.db import jobs, kernels, targets, trials
 from tuner.db.engine import Session
+from tuner.db.trials import StoredTrial
 from tuner.version import __version__ as VERSION
 
 FASTEST = 20  # trials listed with their configs
@@ -32,7 +32,7 @@ KNOBS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One workload's part."""
+    """One workload's part of the report."""
 
     view: JobView
     parts: Mapping[str, Any]
@@ -62,10 +62,10 @@ def report(session: Session, job_id: str) -> str:
 
 def task_report(session: Session, view: JobView) -> TaskReport:
     drawn, expected = curve_of(session, view)
-    found = history.analysis(session, view.job.id, view.position)
+    analysis = history.analysis(session, view.job.id, view.position)
     axes = [
         parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups])
-        for knob in found.knobs[: parallel.MOST_AXES]
+        for knob in analysis.knobs[: parallel.MOST_AXES]
     ]
     entries = race(view.kernel) if view.kernel else []
     schedule = kernels.schedule(session, view.kernel.id) if view.kernel else {}
@@ -75,14 +75,16 @@ def task_report(session: Session, view: JobView) -> TaskReport:
         "words": curves.summary(drawn),
         "records": curves.records_table(drawn, view.default_s),
         "expected": expected,
-        "fastest": found.trials[:FASTEST],
+        "fastest": analysis.trials[:FASTEST],
         "knobs": [
             (knob, plots.bar(knob.share), min(knob.groups, key=lambda group: group.best_s))
-            for knob in found.knobs[:KNOBS]
+            for knob in analysis.knobs[:KNOBS]
         ],
-        "parallel_svg": static_parallel(axes, found) if len(axes) > 1 else None,
-        "predictions": prediction_plot(found.predictions),
-        "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
+        "parallel_svg": static_parallel(axes, analysis.trials) if len(axes) > 1 else None,
+        "predictions": prediction_plot(analysis.predictions),
+        "correlation_svg": plots.correlations(analysis.correlations)
+        if analysis.correlations
+        else None,
         "counts": trials.failure_counts(session, view.job.id, view.position),
         "entries": entries,
         "intervals_svg": plots.intervals(entries) if entries else None,
@@ -98,17 +100,7 @@ def task_report(session: Session, view: JobView) -> TaskReport:
     return TaskReport(view=view, parts=parts | {"groups": groups})
 
 
-def static_parallel(axes: list[parallel.Axis], found: history.Analysis) -> str:
-    """The drawing without links: a file has no table to filter."""
-    every = found.trials
-    quarter = parallel.MOST_LINES // 4
-    step = max(1, len(every) // (parallel.MOST_LINES - quarter))
-    lines = [
-        parallel.Line(
-            values=[one.trial.config.get(axis.name) for axis in axes],
-            rank=index / max(1, len(every)),
-        )
-        for index, one in enumerate(every)
-        if index < quarter or index % step == 0
-    ]
+def static_parallel(axes: Sequence[parallel.Axis], trials: Sequence[StoredTrial]) -> str:
+    """Parallel coordinates without links, since a file has no table to filter."""
+    lines = parallel.sample_lines(axes, [stored.trial.config for stored in trials])
     return parallel.draw(axes, lines, href=None, chosen={})

@@ -1,10 +1,9 @@
-"""Who looks at the pages: the same keys as the API, entered once and kept in a cookie
-that scripts cannot read.
+"""Sessions of the dashboard: API keys in a cookie, and tokens of its forms.
 
-The cookie holds the key itself, HttpOnly and SameSite=Strict, until the browser closes:
-every request checks it against the database, so a revoked key ends its sessions
-everywhere at once. It is no credential for /v1. Forms carry a second cookie's value,
-which another site can neither read nor send.
+The cookie holds the key itself, HttpOnly and SameSite=Strict, until the browser closes.
+Every request checks it against the database, so that revoking a key ends its sessions at
+once. It is no credential for /v1. Forms repeat the value of a second cookie, which
+another site can neither read nor send.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class SignIn(Exception):
 
 
 async def viewer(request: Request, service: ServiceDep) -> Caller:
-    """Who may look. Raises SignIn, or Problem for a key without the scope to read."""
+    """The caller of a page. Raises SignIn, or Problem for a key without the scope `read`."""
     if service.options.auth == "off":
         if request.client is None or not is_loopback(request.client.host):
             raise Problem(403, "forbidden", "auth is off, so only this machine may call")
@@ -56,8 +55,10 @@ async def viewer(request: Request, service: ServiceDep) -> Caller:
 
 
 async def enter(request: Request, service: Service, token: str) -> Caller | None:
-    """The caller of a key typed into the sign-in form; None for a wrong one, which
-    counts against the address."""
+    """The caller of a key from the sign-in form; None for a wrong key.
+
+    Wrong keys count against the address.
+    """
     address = request.client.host if request.client else ""
     wait_s = service.logins.wait_s(address)
     if wait_s > 0:
@@ -83,18 +84,18 @@ def keep(response: Response, request: Request, name: str, value: str) -> None:
 
 
 def form_token(request: Request) -> str:
-    """The value forms carry; a new one where the browser has none yet."""
+    """The token of the browser's forms, a new one if it has none yet."""
     return _kept_token(request) or secrets.token_urlsafe(32)
 
 
 def _kept_token(request: Request) -> str | None:
-    """What the browser keeps, if that was ever given out."""
-    found = request.cookies.get(FORM, "")
-    return found if len(found) == 43 and found.isascii() else None
+    """The token in the browser's cookie, if it has the form of one."""
+    token = request.cookies.get(FORM, "")
+    return token if len(token) == 43 and token.isascii() else None
 
 
 async def form(request: Request) -> Mapping[str, str]:
-    """The fields of a posted form, once its token is right. Raises Problem."""
+    """The fields of a posted form. Raises Problem, also for a wrong token."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Problem(

@@ -1,5 +1,4 @@
-"""Copy-paste lines that fetch and call a kernel: curl, Python, C, CMake. Text only,
-from the kernel's own names and shapes."""
+"""Code snippets that fetch and call a kernel: curl, Python, C and CMake."""
 
 from __future__ import annotations
 
@@ -23,12 +22,10 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a kernel's download is: an exported library's archive with its names, or the
-    bare library that was measured."""
+    """A kernel's download: an exported library's archive, or the bare measured library."""
 
-    library: (
-        str | None
-    )  # of the archive: its folder, Python package and CMake package; None for a bare library
+    # name of the archive's folder, Python package and CMake package; None for a bare library
+    library: str | None
     symbol: str  # the C function
 
     @property
@@ -37,67 +34,68 @@ class Delivery:
 
 
 def delivery(archive: bytes | None, symbol: object) -> Delivery:
-    """Names from the archive's own manifest; `symbol` is the bare library's function."""
+    """The names in an archive's manifest; `symbol` is the function of a bare library."""
     bare = symbol if isinstance(symbol, str) and NAME.fullmatch(symbol) else "kernel"
     if archive is None:
         return Delivery(library=None, symbol=bare)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
             member = next(
-                one
-                for one in tar
-                if one.isfile()
-                and one.name.endswith("/manifest.json")
-                and one.size <= MOST_MANIFEST
+                entry
+                for entry in tar
+                if entry.isfile()
+                and entry.name.endswith("/manifest.json")
+                and entry.size <= MOST_MANIFEST
             )
             content = tar.extractfile(member)
             manifest = json.loads(content.read()) if content is not None else {}
         library, function = str(manifest["name"]), str(manifest["functions"][0]["symbol"])
     except (tarfile.TarError, OSError, StopIteration, ValueError, LookupError, TypeError):
         return Delivery(library=None, symbol=bare)
-    known = NAME.fullmatch(library) and NAME.fullmatch(function)
+    usable = NAME.fullmatch(library) and NAME.fullmatch(function)
     return (
-        Delivery(library=library, symbol=function) if known else Delivery(library=None, symbol=bare)
+        Delivery(library=library, symbol=function)
+        if usable
+        else Delivery(library=None, symbol=bare)
     )
 
 
 def snippets(
-    kernel_id: str, found: Delivery, workload: Workload | None, base: str
+    kernel_id: str, delivered: Delivery, workload: Workload | None, base: str
 ) -> tuple[tuple[str, str], ...]:
-    """Title and text of each. `base` is the service's address as the browser has it."""
+    """Title and text of each snippet. `base` is the service's address in the browser."""
     texts = [
-        ("curl", curl(kernel_id, found, base)),
-        ("Python", python(kernel_id, found, workload, base)),
+        ("curl", curl(kernel_id, delivered, base)),
+        ("Python", python(kernel_id, delivered, workload, base)),
     ]
     if workload is not None:
-        texts += [("C", c(found, workload)), ("CMake", cmake(kernel_id, found))]
+        texts += [("C", c(delivered, workload)), ("CMake", cmake(kernel_id, delivered))]
     return tuple(texts)
 
 
-def curl(kernel_id: str, found: Delivery, base: str) -> str:
-    file = f"{kernel_id}.{found.extension}"
+def curl(kernel_id: str, delivered: Delivery, base: str) -> str:
+    file = f"{kernel_id}.{delivered.extension}"
     lines = [
         f'curl -fsS -H "Authorization: Bearer $TUNER_KEY" -o {file} \\',
         f"  '{base}/v1/kernels/{kernel_id}/artifact'",
     ]
-    return "\n".join([*lines, f"tar -xzf {file}"] if found.library else lines)
+    return "\n".join([*lines, f"tar -xzf {file}"] if delivered.library else lines)
 
 
-def python(kernel_id: str, found: Delivery, workload: Workload | None, base: str) -> str:
-    """Calls the extracted package where there is one; else runs the kernel on the
-    service's workers."""
+def python(kernel_id: str, delivered: Delivery, workload: Workload | None, base: str) -> str:
+    """Calls the package of the archive; for a bare library, runs the kernel on a worker."""
     tensors = () if workload is None else workload.expression.inputs
     arrays = [(tensor.name, _random(tensor)) for tensor in tensors if NAME.fullmatch(tensor.name)]
-    if found.library is not None:
+    if delivered.library is not None:
         return "\n".join(
             [
-                f"# PYTHONPATH={found.library}",
+                f"# PYTHONPATH={delivered.library}",
                 "import numpy as np",
-                f"import {found.library} as tuned",
+                f"import {delivered.library} as tuned",
                 "",
                 "rng = np.random.default_rng(0)",
                 *[f"{name} = {value}" for name, value in arrays],
-                f"result = tuned.{found.symbol}({', '.join(name for name, _ in arrays)})",
+                f"result = tuned.{delivered.symbol}({', '.join(name for name, _ in arrays)})",
             ]
         )
     return "\n".join(
@@ -122,43 +120,44 @@ def _random(tensor: Tensor) -> str:
     return f"np.zeros({shape}, np.{'uint16' if tensor.dtype == 'bfloat16' else tensor.dtype})"
 
 
-def c(found: Delivery, workload: Workload) -> str:
+def c(delivered: Delivery, workload: Workload) -> str:
     expression = workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     arguments = [f"const {C_TYPES[tensor.dtype]} *{tensor.name}" for tensor in expression.inputs]
     arguments += [f"{C_TYPES[tensor.dtype]} *{tensor.name}" for tensor in outputs]
     names = ", ".join(tensor.name for tensor in (*expression.inputs, *outputs))
-    declared = f"int {found.symbol}({', '.join(arguments)});"
-    known = f"#include <{found.library}.h>  // {declared}" if found.library else declared
+    declared = f"int {delivered.symbol}({', '.join(arguments)});"
+    declaration = (
+        f"#include <{delivered.library}.h>  // {declared}" if delivered.library else declared
+    )
     return "\n".join(
         [
             "#include <stdint.h>",
             "#include <stdlib.h>",
-            known,
+            declaration,
             "",
             "int main(void) {  // dense, row-major, 64-byte aligned buffers; 0 or an error code",
             *[_buffer(tensor) for tensor in (*expression.inputs, *outputs)],
             "  // fill the inputs",
-            f"  return {found.symbol}({names});",
+            f"  return {delivered.symbol}({names});",
             "}",
         ]
     )
 
 
 def _buffer(tensor: Tensor) -> str:
-    size = (
-        -(-max(1, tensor.nbytes) // 64) * 64
-    )  # aligned_alloc takes multiples of the alignment only
+    # aligned_alloc takes multiples of the alignment only
+    size = -(-max(1, tensor.nbytes) // 64) * 64
     shape = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     return f"  {C_TYPES[tensor.dtype]} *{tensor.name} = aligned_alloc(64, {size});  // {shape}"
 
 
-def cmake(kernel_id: str, found: Delivery) -> str:
-    if found.library is not None:
-        place = f'"${{CMAKE_SOURCE_DIR}}/{found.library}/cmake"'
-        lines = [f"find_package({found.library} CONFIG REQUIRED PATHS {place} NO_DEFAULT_PATH)"]
+def cmake(kernel_id: str, delivered: Delivery) -> str:
+    if delivered.library is not None:
+        place = f'"${{CMAKE_SOURCE_DIR}}/{delivered.library}/cmake"'
+        lines = [f"find_package({delivered.library} CONFIG REQUIRED PATHS {place} NO_DEFAULT_PATH)"]
         return "\n".join(
-            [*lines, f"target_link_libraries(app PRIVATE {found.library}::{found.library})"]
+            [*lines, f"target_link_libraries(app PRIVATE {delivered.library}::{delivered.library})"]
         )
     return "\n".join(
         [

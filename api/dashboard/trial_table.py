@@ -1,10 +1,9 @@
-"""The table of a job's trials: which the query in the address selects, in which order,
-from which place on."""
+"""The table of a job's trials, filtered and sorted by the query in the address."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query
@@ -24,8 +23,8 @@ OUTCOMES = ("ok", "failed", *(kind.value for kind in FailureKind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The filter as the address has it."""
+class TrialQuery:
+    """The filter as written in the address."""
 
     outcome: Sequence[str]
     knob: Sequence[str]
@@ -35,7 +34,7 @@ class Wanted:
     cursor: str | None
 
 
-def wanted(
+def trial_query(
     outcome: Annotated[list[str] | None, Query(max_length=12)] = None,
     knob: Annotated[
         list[Annotated[str, Query(max_length=200)]] | None, Query(max_length=16)
@@ -44,11 +43,12 @@ def wanted(
     max: Annotated[str, Query(max_length=40)] = "",
     sort: Annotated[str, Query(max_length=20)] = "number",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
-) -> Wanted:
-    chosen = [one for one in outcome or () if one]
-    return Wanted(
+) -> TrialQuery:
+    """The filter of a request: a dependency of routes."""
+    chosen = [kind for kind in outcome or () if kind]
+    return TrialQuery(
         outcome=chosen,
-        knob=[one for one in knob or () if one],
+        knob=[text for text in knob or () if text],
         min=min,
         max=max,
         sort=sort,
@@ -56,70 +56,67 @@ def wanted(
     )
 
 
-FilterQuery = Annotated[Wanted, Depends(wanted)]
+FilterQuery = Annotated[TrialQuery, Depends(trial_query)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    wanted: Wanted
+    """A filter as written and as read."""
+
+    query: TrialQuery
     where: TrialFilter
-    error: str | None  # what in the filter cannot be read; then nothing is filtered by it
+    error: str | None  # why the filter cannot be read; it then filters nothing
 
 
-def selection(found: Wanted) -> Selection:
+def selection(query: TrialQuery) -> Selection:
     try:
         where = TrialFilter(
-            outcome=tuple(found.outcome),
-            min_median_s=units.read_seconds(found.min),
-            max_median_s=units.read_seconds(found.max),
-            knobs=dict(knob_filter(text) for text in found.knob),
+            outcome=tuple(query.outcome),
+            min_median_s=units.read_seconds(query.min),
+            max_median_s=units.read_seconds(query.max),
+            knobs=dict(knob_filter(text) for text in query.knob),
         )
     except UsageError as error:
-        return Selection(wanted=found, where=TrialFilter(), error=str(error))
-    return Selection(wanted=found, where=where, error=None)
+        return Selection(query=query, where=TrialFilter(), error=str(error))
+    return Selection(query=query, where=where, error=None)
 
 
-def at(where: TrialFilter, position: int) -> TrialFilter:
-    return TrialFilter(
-        outcome=where.outcome,
-        position=position,
-        min_median_s=where.min_median_s,
-        max_median_s=where.max_median_s,
-        knobs=where.knobs,
-    )
+def of_task(where: TrialFilter, position: int) -> TrialFilter:
+    """The filter, restricted to one task of the job."""
+    return replace(where, position=position)
 
 
-def outcome_of(one: StoredTrial) -> str:
-    outcome = one.trial.outcome
+def outcome_of(stored: StoredTrial) -> str:
+    outcome = stored.trial.outcome
     return outcome.kind.value if isinstance(outcome, Failed) else "ok"
 
 
 def table(session: Session, view: JobView, chosen: Selection) -> Mapping[str, Any]:
-    """What the template of the table needs. A filter that cannot be read shows its
-    error above all trials."""
+    """The context of the table's template.
+
+    A filter that cannot be read shows its error above all trials.
+    """
     error = chosen.error
-    where = at(chosen.where, view.position)
+    where = of_task(chosen.where, view.position)
     try:
-        found = trial_pages.list_page(
+        rows = trial_pages.list_page(
             session,
             view.job.id,
             where=where,
-            sort=cast(Sort, chosen.wanted.sort),
-            cursor=chosen.wanted.cursor,
+            sort=cast(Sort, chosen.query.sort),
+            cursor=chosen.query.cursor,
             limit=ROWS,
         )
     except UsageError as refused:
-        error, found = (
-            str(refused),
-            trial_pages.list_page(
-                session, view.job.id, where=at(TrialFilter(), view.position), limit=ROWS
-            ),
+        error = str(refused)
+        rows = trial_pages.list_page(
+            session, view.job.id, where=of_task(TrialFilter(), view.position), limit=ROWS
         )
-    columns = dict.fromkeys(name for one in found.items for name in one.trial.config)
+    columns = dict.fromkeys(name for stored in rows.items for name in stored.trial.config)
     return {
-        "trials": found.items,
-        "next_cursor": found.next,
-        "wanted": chosen.wanted,
+        "trials": rows.items,
+        "next_cursor": rows.next,
+        "query": chosen.query,
         "filter_error": error,
         "outcomes": OUTCOMES,
         "outcome_of": outcome_of,

@@ -1,5 +1,4 @@
-"""Numbers for people, as the pages and the report write them: times, counts, rates and
-moments with the unit that suits them."""
+"""Formats numbers for people: times, counts, rates and moments with suitable units."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ DASH = "–"
 
 
 def seconds(value: float | None) -> str:
-    """Three significant digits: 1.23 s, 45.6 ms, 7.89 µs; a dash where nothing was measured."""
+    """A time with three significant digits: 1.23 s, 45.6 ms, 7.89 µs; a dash for None."""
     if value is None:
         return DASH
     if value == 0:
@@ -36,16 +35,18 @@ def three(value: float) -> str:
 
 
 def read_seconds(text: str) -> float | None:
-    """`80 µs`, `1.2ms`, `0.004`: seconds; None for nothing. Raises UsageError for what
-    is no time."""
+    """Seconds of a text such as `80 µs`, `1.2ms` or `0.004`; None for an empty one.
+
+    Raises UsageError for a text that is no time.
+    """
     if not text.strip():
         return None
-    found = WRITTEN.fullmatch(text)
-    if found is None:
+    parsed = WRITTEN.fullmatch(text)
+    if parsed is None:
         raise UsageError(
             f"{text[:40]!r} is not a time; write a number with a unit, such as 80 µs or 1.2 ms"
         )
-    value = float(found[1]) * FACTORS[found[2]]
+    value = float(parsed[1]) * FACTORS[parsed[2]]
     if not isfinite(value):
         raise UsageError(
             f"{text[:40]!r} is too large for a time; write a number with a unit, such as 80 µs "
@@ -55,7 +56,7 @@ def read_seconds(text: str) -> float | None:
 
 
 def duration(value: float | None) -> str:
-    """Whole seconds of something a person waits for: 42 s, 3 min 05 s, 2 h 10 min."""
+    """A duration in whole seconds, minutes or hours: 42 s, 3 min 05 s, 2 h 10 min."""
     if value is None:
         return DASH
     whole = round(value)

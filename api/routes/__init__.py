@@ -1,1 +1,1 @@
-"""The routes of the service, one file for each noun."""
+"""The routes of the REST API, a module for each kind of resource."""

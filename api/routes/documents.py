@@ -1,5 +1,4 @@
-"""The API's reference page and its style sheet, served from the package: no other host
-is ever asked."""
+"""Routes of the API's reference page and its style sheet, served from the package."""
 
 from __future__ import annotations
 

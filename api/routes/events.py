@@ -1,9 +1,9 @@
-"""A job's events as they happen, as server-sent events: all after the number the client
-has seen, then live until the end.
+"""A job's events as a stream of server-sent events.
 
-https://html.spec.whatwg.org/multipage/server-sent-events.html. The stream ends when the
-job has; a client that comes back with the last number of a finished job gets 204, which
-tells browsers to stop reconnecting.
+The stream has all events after the number that the client has seen, then new ones until
+the job ends. A client that reconnects with the last number of a finished job gets 204,
+which tells browsers to stop reconnecting.
+https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ RECONNECT_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
+    """Events of a job that a stream has not sent yet."""
+
     events: tuple[Event, ...]
     over: bool  # the job is finished and these are its last events
 
@@ -62,12 +64,12 @@ class News:
 def read_news(service: Service, job_id: str, after: int) -> News:
     with service.database.read() as session:
         job = jobs.get(session, job_id)
-        found = events.after(session, job_id, after, limit=BATCH)
-    return News(events=found, over=job.state in FINISHED and len(found) < BATCH)
+        batch = events.after(session, job_id, after, limit=BATCH)
+    return News(events=batch, over=job.state in FINISHED and len(batch) < BATCH)
 
 
 def encode(event: Event) -> bytes:
-    data = answers.event(event).model_dump_json()
+    data = answers.event(event).model_dump_json(by_alias=True)
     return format_sse_event(data_str=data, event=event.kind, id=str(event.sequence))
 
 
@@ -81,7 +83,7 @@ def still_allowed(service: Service, key_id: str | None) -> bool:
 async def stream(
     service: Service, job_id: str, after: int, key_id: str | None
 ) -> AsyncIterator[bytes]:
-    """Never skips and never repeats a number: each round reads what follows the last one sent."""
+    """The events after the number `after`, in order and without gaps or repetitions."""
     loop, ping_s = asyncio.get_running_loop(), service.options.event_ping_s
     deadline, check_at = loop.time() + service.options.event_stream_s, loop.time() + ping_s
     with service.metrics.streams.track_inprogress():

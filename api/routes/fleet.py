@@ -1,13 +1,13 @@
-"""What there is to tune on and what can be tuned: workers, targets, operators."""
+"""Routes of workers, targets and operators."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
 from tuner.api import answers
+from tuner.api.answer_queries import worker_answers
 from tuner.api.auth import Reader
-from tuner.api.machines import described_workers
-from tuner.api.operators import described_operator
+from tuner.api.operators import operator_answer
 from tuner.api.problems import documented
 from tuner.api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
 from tuner.api.service import ServiceDep
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 def list_workers(caller: Reader, service: ServiceDep) -> Page[WorkerAnswer]:
     """Every machine of the fleet, with its lanes, its state and what it did today."""
     with service.database.read() as session:
-        return Page(items=described_workers(session), next=None)
+        return Page(items=worker_answers(session), next=None)
 
 
 @router.get("/targets", responses=documented(401, 403, 429, 503))
@@ -36,4 +36,4 @@ def list_targets(caller: Reader, service: ServiceDep) -> Page[TargetAnswer]:
 @router.get("/operators", responses=documented(401, 403, 429))
 def list_operators(caller: Reader) -> Page[OperatorAnswer]:
     """The catalogue: each operator with its parameters and its program in the notation."""
-    return Page(items=[described_operator(operator) for operator in CATALOGUE], next=None)
+    return Page(items=[operator_answer(operator) for operator in CATALOGUE], next=None)

@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can serve, and its numbers for Prometheus."""
+"""Routes of liveness, readiness and metrics."""
 
 from __future__ import annotations
 

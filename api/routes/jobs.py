@@ -1,4 +1,4 @@
-"""Jobs: submitted, listed, cancelled, resumed, and their trials."""
+"""Routes of jobs and their trials."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastapi import APIRouter, Body, Header, Path, Query, Response
 from pydantic import BaseModel
 
 from tuner.api import answers, workloads
+from tuner.api.answer_queries import job_answers
 from tuner.api.auth import Caller, Reader, Requester, Submitter
 from tuner.api.content_type import JSON_BODY
-from tuner.api.described import described_jobs
 from tuner.api.problems import Problem, documented
 from tuner.api.schemas import (
     IDENTIFIER,
@@ -37,7 +37,7 @@ from tuner.spaces.core.space import Value
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")
 
-answer = described_jobs
+answer = job_answers
 SHARED = ("prepare", "revalidate")  # kinds of jobs that are nobody's own
 JobId = Annotated[str, Path(pattern=IDENTIFIER, description="the job's id")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
@@ -74,13 +74,12 @@ EXAMPLES = {
 
 
 def visible(job: Job, caller: Caller) -> bool:
-    """A key sees its own jobs and the shared ones that the service itself queued; an
-    administrator sees all."""
+    """Whether the caller may see the job: its own, a shared one, or as an administrator."""
     return caller.sees_all or job.kind in SHARED or job.owner == caller.key_id
 
 
 def seen(session: Session, job_id: str, caller: Caller) -> Job:
-    """The job, or a 404 that does not tell a foreign job from none."""
+    """The job if the caller may see it, else a 404 as for a job that does not exist."""
     structlog.contextvars.bind_contextvars(job=job_id)
     job = jobs.get(session, job_id)
     if not visible(job, caller):
@@ -89,7 +88,7 @@ def seen(session: Session, job_id: str, caller: Caller) -> Job:
 
 
 def owned(session: Session, job_id: str, caller: Caller) -> Job:
-    """A job that the caller may change."""
+    """The job if the caller may change it; raises Problem otherwise."""
     job = seen(session, job_id, caller)
     if not caller.sees_all and job.owner != caller.key_id:
         raise Problem(
@@ -99,7 +98,7 @@ def owned(session: Session, job_id: str, caller: Caller) -> Job:
 
 
 def digest(request: BaseModel) -> str:
-    """Identifies what was asked for, defaults filled in."""
+    """A hash of the request with its defaults filled in."""
     text = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -113,8 +112,10 @@ def create(
     idempotency_key: str | None,
     request_digest: str,
 ) -> tuple[Job, bool]:
-    """Queues the job within the caller's quota; repeated requests find the first one's
-    job and count for nothing."""
+    """Queues the job within the caller's quota; returns it and whether it is new.
+
+    A repeated request gets the job of the first one and does not count.
+    """
     idempotency = None
     if idempotency_key is not None:
         idempotency = Idempotency(
@@ -127,12 +128,13 @@ def create(
 
 
 def check_quota(session: Session, service: Service, caller: Caller) -> None:
-    """Refuses what has just given the caller one unfinished job too many; the
-    transaction is then rolled back."""
+    """Raises Problem 429 if the caller has more unfinished jobs than its quota.
+
+    The caller's transaction, which has just added one, is then rolled back.
+    """
     if caller.key_id is not None:
-        keys.hold(
-            session, caller.key_id
-        )  # or requests sent at once would not count each other's jobs
+        # Otherwise concurrent requests would not count each other's jobs.
+        keys.hold(session, caller.key_id)
     quota = caller.quota if caller.quota is not None else service.options.max_active_jobs
     if jobs.count(session, owner=caller.key_id) > quota:
         detail = (
@@ -167,7 +169,7 @@ def submit_job(
     with service.database.write("submit") as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         if targets.find(session, target.key) is None:
-            targets.remember(session, target)  # a declared GPU that no job was for yet
+            targets.remember(session, target)  # a declared GPU without jobs so far
         new = NewJob(
             workloads=tuple(workloads.remember(session, workload) for workload in parsed),
             target=target.key,
@@ -188,8 +190,8 @@ def submit_job(
             idempotency_key=idempotency_key,
             request_digest=digest(request),
         )
-        found = answer(session, [job])[0]
-    return accepted(response, found, created=created)
+        answered = answer(session, [job])[0]
+    return accepted(response, answered, created=created)
 
 
 @router.get("", responses=documented(400, 401, 403, 422, 429, 503))
@@ -266,7 +268,10 @@ def list_trials(
 
 
 def knob_filter(text: str) -> tuple[str, Value]:
-    """Name and value of `NAME=VALUE`; a value that is no JSON number or list stands for itself."""
+    """Name and value of `NAME=VALUE`.
+
+    A value that is no JSON number or list is taken as text.
+    """
     name, equals, written = text.partition("=")
     if not equals or not name or '"' in name or "\x00" in text:
         raise UsageError(f"knob {text[:80]!r} is not NAME=VALUE, such as tile.x=[4,8]")

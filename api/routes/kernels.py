@@ -1,4 +1,4 @@
-"""Kernels: listed, explained, downloaded. Kernels are shared: every key may read them."""
+"""Routes of kernels. Kernels are shared: every key may read them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from tuner.api.artifacts import Asked, deliver_artifact
+from tuner.api.answer_queries import kernel_answers
+from tuner.api.artifacts import DownloadHeaders, deliver_artifact
 from tuner.api.auth import Administrator, Reader
-from tuner.api.described import described_kernels
 from tuner.api.problems import Problem, documented
 from tuner.api.schemas import (
     IDENTIFIER,
@@ -25,7 +25,7 @@ from tuner.db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
-answer = described_kernels
+answer = kernel_answers
 KernelId = Annotated[str, Path(pattern=IDENTIFIER, description="the kernel's id")]
 KernelState = Literal["promoted", "superseded", "rolled_back"]
 STATES = {"promoted": PROMOTED, "superseded": SUPERSEDED, "rolled_back": ROLLED_BACK}
@@ -136,18 +136,18 @@ def get_artifact(
     kernel_id: KernelId,
     caller: Reader,
     service: ServiceDep,
-    asked: Annotated[Asked, Depends()],
+    download: Annotated[DownloadHeaders, Depends()],
 ) -> Response:
     """The compiled kernel as an exported library of one function. Its ETag is the
     SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
-        # The archive of the export where promotion made one, else the library that was measured.
+        # The exported archive if promotion made one, else the measured library.
         digest = str(kernels.schedule(session, kernel_id).get("export") or kernel.artifact)
         artifact = artifacts.get(session, digest)
     media_type, extension = FORMS.get(artifact.kind, FORMS["library"])
     return deliver_artifact(
-        service, artifact, asked, filename=f"{kernel_id}.{extension}", media_type=media_type
+        service, artifact, download, filename=f"{kernel_id}.{extension}", media_type=media_type
     )
 
 

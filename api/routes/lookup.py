@@ -1,5 +1,7 @@
-"""Lookup: the kernel for a workload, at once. Nothing is compiled here; what is missing
-is prepared by a job this may queue."""
+"""The route that looks up the kernel for a workload.
+
+Nothing is compiled within the request: a missing kernel is prepared by a job.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from tuner.api import answers, workloads
 from tuner.api.auth import Caller, Reader, take_work
 from tuner.api.content_type import JSON_BODY
-from tuner.api.known_answers import KnownAnswer
+from tuner.api.lookup_cache import CachedLookup
 from tuner.api.nearest import nearest
 from tuner.api.problems import documented
 from tuner.api.routes.kernels import answer
@@ -29,14 +31,14 @@ from tuner.workload.workload import Workload
 
 router = APIRouter(prefix="/v1/lookup", tags=["kernels"])
 
-PREPARED_FOR = timedelta(minutes=10)  # repeated lookups within this time find the first one's job
+PREPARED_FOR = timedelta(minutes=10)  # repeated lookups within this time share one job
 EXAMPLES = {
     "operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}}}
 }
 
 
 class QueueFull(Exception):
-    """Takes back the job that is one too many."""
+    """Rolls back the job that exceeds the limit of preparing jobs."""
 
 
 @router.post(
@@ -55,34 +57,39 @@ async def lookup_kernel(
     schedule, or builds the default, and verifies it."""
 
     def find() -> bytes:
-        asked = request.model_dump_json()
-        return service.answers.find(service.database, asked) or look_up(
-            request, asked, caller, service
+        text = request.model_dump_json()
+        return service.lookups.find(service.database, text) or look_up(
+            request, text, caller, service
         )
 
-    # One trip to another thread for query and text together: this is the address that
-    # is asked most.
+    # Query and encoding share one switch to another thread: this is the busiest route.
     return Response(await run_in_threadpool(find), media_type="application/json")
 
 
-def look_up(request: LookupRequest, asked: str, caller: Caller, service: Service) -> bytes:
+def look_up(request: LookupRequest, text: str, caller: Caller, service: Service) -> bytes:
+    """The encoded answer to a lookup; `text` is its key in the cache."""
     workload = service.parsed.parse(request.workload)
     with service.database.read() as session:
-        known = targets.list_all(session)
-        target = choose(request.target, known, service.default_target)
-        found = kernels.find_promoted(session, workload.key, target.key, request.threads)
-        if found is not None:
-            # Workload and target are at hand: the common case costs no further query.
+        stored_targets = targets.list_all(session)
+        target = choose(request.target, stored_targets, service.default_target)
+        promoted = kernels.find_promoted(session, workload.key, target.key, request.threads)
+        if promoted is not None:
+            # Workload and target are loaded already: the common case needs no other query.
             kernel = answers.kernel(
-                found, {workload.key: answers.parsed_workload(workload)}, {target.key: target}
+                promoted, {workload.key: answers.parsed_workload(workload)}, {target.key: target}
             )
-            body = encode(LookupAnswer(source=source_of(session, found), kernel=kernel, job=None))
+            body = encode(
+                LookupAnswer(source=source_of(session, promoted), kernel=kernel, job=None)
+            )
             holds_for = Served(
-                kernel=found.id, stale=found.stale, job=found.job, targets=len(known)
+                kernel=promoted.id,
+                stale=promoted.stale,
+                job=promoted.job,
+                targets=len(stored_targets),
             )
-            service.answers.keep(
-                asked,
-                KnownAnswer(
+            service.lookups.keep(
+                text,
+                CachedLookup(
                     body=body,
                     workload=workload.key,
                     target=target.key,
@@ -109,8 +116,7 @@ def encode(answer: LookupAnswer) -> bytes:
 
 
 def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour", "default"]:
-    """Where the schedule of a workload's own kernel comes from: a search, or what was
-    prepared when it was looked up first."""
+    """The source of a kernel's schedule: a search, or a job that prepared it for a lookup."""
     if kernel.job is None or jobs.kind_of(session, kernel.job) != jobs.PREPARE:
         return "exact"
     return "neighbour" if kernel.config else "default"
@@ -121,19 +127,21 @@ def find_neighbour(
 ) -> KernelAnswer | None:
     if workload.op is None:
         return None
-    found = {
+    neighbours = {
         kernel.id: kernel
         for kernel in kernels.neighbours(session, workload.op, target.key, threads)
     }
-    stored = workloads.stored(session, [kernel.workload for kernel in found.values()])
+    stored = workloads.stored(session, [kernel.workload for kernel in neighbours.values()])
     same = [
-        kernel for kernel in found.values() if stored[kernel.workload].numerics == workload.numerics
+        kernel
+        for kernel in neighbours.values()
+        if stored[kernel.workload].numerics == workload.numerics
     ]
     best = nearest(
         workload.params,
         ((kernel.id, stored[kernel.workload].document.get("params") or {}) for kernel in same),
     )
-    return None if best is None else answer(session, [found[best]])[0]
+    return None if best is None else answer(session, [neighbours[best]])[0]
 
 
 def prepare(
@@ -144,8 +152,10 @@ def prepare(
     threads: int,
     neighbour: KernelAnswer | None,
 ) -> str | None:
-    """Queues the preparing job, once for all who look up the same within a while; None
-    for a key that may only read, and while as many jobs wait as may."""
+    """Queues the job that prepares a kernel, once for equal lookups; returns its id.
+
+    None for a key that may only read, and while too many such jobs wait.
+    """
     if not caller.may("submit"):
         return None
     take_work(service, caller)
@@ -162,10 +172,10 @@ def queue_prepare(
     threads: int,
     neighbour: KernelAnswer | None,
 ) -> str:
-    wanted = f"{workload.key}:{target.key}:{threads}"
+    key = f"{workload.key}:{target.key}:{threads}"
     with service.database.write("prepare") as session:
         if targets.find(session, target.key) is None:
-            targets.remember(session, target)  # a declared GPU that no job was for yet
+            targets.remember(session, target)  # a declared GPU without jobs so far
         new = NewJob(
             workloads=(workloads.remember(session, workload),),
             target=target.key,
@@ -175,8 +185,8 @@ def queue_prepare(
             kind=jobs.PREPARE,
             settings={} if neighbour is None else {"neighbour": neighbour.id},
         )
-        # The owner of this key is no api key's id, so it meets no client's Idempotency-Key.
-        once = Idempotency(key=wanted, digest="", owner="lookup", lifetime=PREPARED_FOR)
+        # The owner is no API key's id, so that it cannot clash with a client's Idempotency-Key.
+        once = Idempotency(key=key, digest="", owner="lookup", lifetime=PREPARED_FOR)
         job, created = jobs.create(session, new, idempotency=once)
         if created and jobs.count(session, kind=jobs.PREPARE) > service.options.max_prepare_jobs:
             raise QueueFull

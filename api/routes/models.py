@@ -1,5 +1,7 @@
-"""Models: an ONNX file becomes one job; a worker takes it apart into the workloads it
-tunes. The file is never opened here."""
+"""Routes of models: an ONNX file becomes a job, whose workloads a worker extracts.
+
+The file is never opened here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from tuner.api.artifacts import Asked, deliver_artifact
+from tuner.api.artifacts import DownloadHeaders, deliver_artifact
 from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
 from tuner.api.problems import Problem, documented
@@ -94,7 +96,7 @@ def get_library(
     job_id: JobId,
     caller: Reader,
     service: ServiceDep,
-    asked: Annotated[Asked, Depends()],
+    download: Annotated[DownloadHeaders, Depends()],
 ) -> Response:
     """The whole model as an exported library of the one function `model_run`, made when
     the model's job succeeds. Its ETag is the SHA-256 of its bytes, checked each time."""
@@ -109,14 +111,14 @@ def get_library(
             raise Problem(404, "not_found", detail)
         artifact = artifacts.get(session, digest)
     return deliver_artifact(
-        service, artifact, asked, filename=f"{job_id}.tar.gz", media_type="application/gzip"
+        service, artifact, download, filename=f"{job_id}.tar.gz", media_type="application/gzip"
     )
 
 
 def store(
     service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None
 ) -> tuple[JobAnswer, bool]:
-    """Puts the file into the store and queues its job; `new.target` is the name as it was given."""
+    """Stores the file and queues its job; `new.target` is the target's name as given."""
     model = service.artifacts.put(body)
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
     with service.database.write("submit") as session:

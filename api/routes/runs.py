@@ -1,8 +1,7 @@
-"""Running a kernel on a caller's arrays: checked here, computed by a worker, awaited up
-to 30 s, fetched later after that.
+"""Routes that run a kernel on a caller's arrays, in a worker.
 
-The arrays travel as `.npz` and lie in the artifact store between the two; nothing in
-them is ever unpickled.
+The request waits up to 30 s for the result, which can be fetched later otherwise. Arrays
+are sent as `.npz` and passed on in the artifact store; nothing in them is unpickled.
 """
 
 from __future__ import annotations
@@ -39,13 +38,11 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
-    """What the kernel takes, in the order of its expression."""
+    """The kernel's inputs, in the order of its expression."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
-        target, document = (
-            targets.get(session, kernel.target),
-            workloads.get(session, kernel.workload).document,
-        )
+        target = targets.get(session, kernel.target)
+        document = workloads.get(session, kernel.workload).document
     if target.on_device:
         detail = (
             f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: "
@@ -74,7 +71,7 @@ def submit(service: Service, caller: Caller, kernel_id: str, body: bytes) -> Run
 
 
 async def settled(service: Service, run: Run) -> Run:
-    """The run when it has ended, or as it is after `run_wait_s`."""
+    """The run once it has ended, or as it is after `run_wait_s`."""
     loop = asyncio.get_running_loop()
     deadline, pause_s = loop.time() + service.options.run_wait_s, FIRST_POLL_S
 

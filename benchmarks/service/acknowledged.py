@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from tuner.app.machine import with_limits
 from tuner.db import jobs, keys, schema, targets, workloads
 from tuner.db.engine import Database
-from tuner.db.models import EventRow, JobRow, TaskRow, TrialRow
+from tuner.db.tables import EventRow, JobRow, TaskRow, TrialRow
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 

@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, literal, select, update
 
 from tuner.db import artifacts, events, jobs, keys, leases, targets, workloads
 from tuner.db.engine import Database, Session
-from tuner.db.models import JobRow, KernelRow, TaskRow, TrialRow, WorkloadRow
+from tuner.db.tables import JobRow, KernelRow, TaskRow, TrialRow, WorkloadRow
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import to_document, workload_from_params
 from tuner.workload.workload import Workload

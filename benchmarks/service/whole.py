@@ -19,7 +19,7 @@ from sqlalchemy import func, select
 
 from benchmarks.service.process import ROOT
 from tuner.db.engine import Database
-from tuner.db.models import TaskRow
+from tuner.db.tables import TaskRow
 from tuner.errors import DatabaseError
 
 POLL_S = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from tuner.db.models import Base
+from tuner.db.tables import Base
 
 connection = context.config.attributes.get("connection")
 if connection is None:

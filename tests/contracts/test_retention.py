@@ -31,7 +31,7 @@ from tuner.db import (
 from tuner.db.engine import Database, Session
 from tuner.db.errors import NotFound
 from tuner.db.jobs import NewJob
-from tuner.db.models import RunRow
+from tuner.db.tables import RunRow
 from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.workload.spec import to_document, workload_from_params

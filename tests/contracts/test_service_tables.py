@@ -11,7 +11,7 @@ from tests.support.database_samples import ManualClock, sample_target
 from tuner.db import cost_models, keys, lanes, targets, workers
 from tuner.db.engine import Database
 from tuner.db.errors import NotFound
-from tuner.db.models import ApiKeyRow
+from tuner.db.tables import ApiKeyRow
 from tuner.errors import UsageError
 
 
@@ -87,7 +87,12 @@ def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> N
         for i, kind in enumerate(lanes.KINDS[:4])
     ]
     calibration = lanes.Calibration(
-        worker="w1", lane="cpu:1", at=start, median_s=1.1e-3, expected_s=1e-3, in_band=False
+        worker="w1",
+        lane="cpu:1",
+        measured_at=start,
+        median_s=1.1e-3,
+        expected_s=1e-3,
+        in_band=False,
     )
     with database.write() as session:
         workers.join(session, worker())

@@ -26,7 +26,7 @@ from tuner.db import (
 )
 from tuner.db.engine import Database, Session
 from tuner.db.leases import Lease
-from tuner.db.models import JobRow, KernelRow, TaskRow, TrialRow
+from tuner.db.tables import JobRow, KernelRow, TaskRow, TrialRow
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.spaces.by_target import space_of
@@ -379,7 +379,7 @@ def fleet(session: Session) -> None:
             found = lanes.Calibration(
                 worker=name,
                 lane="cpu:1",
-                at=when,
+                measured_at=when,
                 median_s=1e-3 * drift,
                 expected_s=1e-3,
                 in_band=drift < 1.05,

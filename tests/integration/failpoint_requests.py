@@ -15,7 +15,7 @@ from tests.integration.failpoint_steps import cancelled, counted, in_state, only
 from tests.support.database_samples import sample_kernel, sample_target
 from tuner.db import jobs, kernels, targets, workloads
 from tuner.db.engine import Database, Session
-from tuner.db.models import JobRow, KernelRow, RunRow
+from tuner.db.tables import JobRow, KernelRow, RunRow
 from tuner.workload.spec import parse_spec, to_document
 
 SPEC = "matmul:M=16,N=8,K=4"

@@ -27,7 +27,7 @@ from tuner.app.jobs import requeue
 from tuner.app.retention import Keep, prune
 from tuner.db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
 from tuner.db.engine import Database, open_database
-from tuner.db.models import (
+from tuner.db.tables import (
     ArtifactRow,
     CalibrationRow,
     CostModelRow,
@@ -187,7 +187,7 @@ def act_neighbour(database: Database, folder: Path) -> None:
         "labels": "{}",
     }
     found = ClusterHosts(database)
-    found._note(worker_id("another"), told, known=False)
+    found._note(worker_id("another"), told, joined=False)
 
 
 # What a fleet did and found out about its lanes.

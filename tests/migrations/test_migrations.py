@@ -19,8 +19,8 @@ from tests.migrations.freeze import freeze
 from tests.support.database_samples import add_claimed, add_job, failed, timed
 from tuner.db import events, jobs, kernels, keys, schema, trial_pages, trials
 from tuner.db.engine import Database, open_database
-from tuner.db.models import Base
 from tuner.db.pages import Page
+from tuner.db.tables import Base
 from tuner.db.trial_pages import TrialFilter
 from tuner.db.trials import StoredTrial
 from tuner.measure.outcome import Failed, Trial

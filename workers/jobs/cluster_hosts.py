@@ -49,17 +49,17 @@ class ClusterHosts:
         with suppress(DatabaseError):
             for name, host in present.items():
                 if now - self._there.get(name, float("-inf")) >= BEAT_S:
-                    self._note(name, host, known=name in self._there)
+                    self._note(name, host, joined=name in self._there)
                     self._there[name] = now
-            for name in [one for one in self._there if one not in present]:
+            for name in [host_id for host_id in self._there if host_id not in present]:
                 with suppress(NotFound), self._database.write("neighbour") as session:
                     if workers.get(session, name).state != workers.QUARANTINED:
                         workers.set_state(session, name, workers.LOST, "it left the cluster")
                 del self._there[name]
 
-    def _note(self, name: str, host: Details, *, known: bool) -> None:
+    def _note(self, name: str, host: Details, *, joined: bool) -> None:
         with self._database.write("neighbour") as session:
-            if known:
+            if joined:
                 workers.heartbeat(session, name)
                 return
             new = workers.NewWorker(

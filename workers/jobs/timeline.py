@@ -27,8 +27,12 @@ MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far
 
 def versions() -> dict[str, str]:
     """Of what decides how candidates are built and measured here."""
-    found = {name: version(name) for name in ("apache-tvm", "apache-tvm-ffi", "ray", "numpy")}
-    return found | {"python": platform.python_version(), "tuner": __version__, "protocol": PROTOCOL}
+    installed = {name: version(name) for name in ("apache-tvm", "apache-tvm-ffi", "ray", "numpy")}
+    return installed | {
+        "python": platform.python_version(),
+        "tuner": __version__,
+        "protocol": PROTOCOL,
+    }
 
 
 def worker_id(target: Target) -> str:
@@ -67,29 +71,28 @@ class Timeline:
         if len(self._waiting) >= BATCH or time.monotonic() - self._written > MAX_AGE_S:
             self.flush()
 
-    def calibrated(self, found: Sequence[Calibrated]) -> None:
+    def calibrated(self, results: Sequence[Calibrated]) -> None:
         """Notes calibrations; trials of a lane that has drifted become suspect, and the
         worker's state says which lanes rest."""
         self.flush()  # by the spans is known which trials are this machine's
         with self._database.write("calibration") as session:
-            for one in found:
-                lanes.add_calibration(session, self._calibration(one))
-                if one.suspect_since_s is not None:
-                    ratio = one.median_s / one.expected_s
+            for result in results:
+                lanes.add_calibration(session, self._calibration(result))
+                if result.suspect_since_s is not None:
+                    ratio = result.median_s / result.expected_s
                     reason = (
-                        f"{LANE} {one.lane} had drifted: its calibration was at "
+                        f"{LANE} {result.lane} had drifted: its calibration was at "
                         f"{ratio:.2f} of its band's middle"
                     )
-                    since = datetime.fromtimestamp(one.suspect_since_s, UTC)
-                    machine = (
-                        None if "/" in one.lane else self._worker
-                    )  # lanes of a cluster have their machine in the name
-                    trials.mark_suspect(session, one.lane, since, reason, machine=machine)
-                self._resting.pop(one.lane, None)
-                if one.drained:
-                    self._resting[one.lane] = (
-                        f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} "
-                        f"of its band"
+                    since = datetime.fromtimestamp(result.suspect_since_s, UTC)
+                    # Lanes of a cluster have their machine in the name.
+                    machine = None if "/" in result.lane else self._worker
+                    trials.mark_suspect(session, result.lane, since, reason, machine=machine)
+                self._resting.pop(result.lane, None)
+                if result.drained:
+                    ratio = result.median_s / result.expected_s
+                    self._resting[result.lane] = (
+                        f"{LANE} {result.lane} is drained, at {ratio:.2f} of its band"
                     )
             self._say_state(session)
 
@@ -111,14 +114,14 @@ class Timeline:
                 lanes.add_spans(session, waiting)
                 workers.heartbeat(session, self._worker)
 
-    def _calibration(self, found: Calibrated) -> Calibration:
+    def _calibration(self, result: Calibrated) -> Calibration:
         return Calibration(
             worker=self._worker,
-            lane=found.lane,
-            at=datetime.fromtimestamp(found.at_s, UTC),
-            median_s=found.median_s,
-            expected_s=found.expected_s,
-            in_band=found.in_band,
+            lane=result.lane,
+            measured_at=datetime.fromtimestamp(result.at_s, UTC),
+            median_s=result.median_s,
+            expected_s=result.expected_s,
+            in_band=result.in_band,
         )
 
     def _row(self, span: Span) -> LaneSpan:

@@ -1,8 +1,7 @@
-"""The best-so-far curve: every trial as a point, thinned to what the eye can tell
-apart, the records exact.
+"""The best-so-far curve of a task, with its trials as points.
 
-The thinning keeps one trial for each small cell of the drawing, all records, and one
-mark for each column with failures.
+Points are thinned to one for each small cell of the drawing, failures to one for each
+column. All records are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ STRIP = 12  # height of the failures' marks, above the axis
 CELL = 3.0  # pixels: trials nearer than this to another are drawn once
 MOST_POINTS = 4000
 MOST_ROWS = 200  # of the table of improvements
-MOST_DOTS = 80  # improvements beyond which the line alone shows them
+MOST_DOTS = 80  # with more improvements only the line is drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A task's history, ready to be drawn. `at` is a trial's place on the x axis: its
+    """A task's history, ready to be drawn. `positions` are the trial's place on the x axis: its
     number, or seconds since the start."""
 
     total: int  # trials recorded
@@ -46,18 +45,18 @@ class Curve:
     axis: str  # trial or time
     end: float  # of the x axis
     numbers: NDArray[np.int64]  # of the points kept
-    at: NDArray[np.float64]
+    positions: NDArray[np.float64]
     medians_s: NDArray[np.float64]
     record_numbers: NDArray[np.int64]
-    record_at: NDArray[np.float64]
+    record_positions: NDArray[np.float64]
     record_medians_s: NDArray[np.float64]
-    failures_at: NDArray[np.float64]
+    failure_positions: NDArray[np.float64]
     failure_numbers: NDArray[np.int64]
     levels: Sequence[Level] = field(default_factory=tuple)
 
 
 def record_mask(medians_s: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which trials, in order, were faster than all before."""
+    """Which trials, in order, were faster than all previous ones; shape (n,)."""
     before = (
         np.concatenate([[np.inf], np.minimum.accumulate(medians_s)[:-1]])
         if len(medians_s)
@@ -73,8 +72,7 @@ def thinned(
     end: float,
     keep: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Indexes of the points to draw: one of each cell of the drawing by trial, and all
-    in `keep`."""
+    """Indexes of the points to draw: one of each cell of the drawing, and all in `keep`."""
     if len(numbers) == 0:
         return np.zeros(0, np.int64)
     logs = np.log(medians_s)
@@ -95,12 +93,12 @@ def first_of_columns(numbers: NDArray[np.int64], end: float) -> NDArray[np.int64
 
 
 def points_json(curve: Curve) -> list[list[Any]]:
-    """What the pointer finds: x, y, number, median of each point drawn, in order of number."""
+    """x, y, number and median of each point drawn, by number, for the page's script."""
     x, y = scales(curve)
-    kept = zip(curve.at, curve.medians_s, curve.numbers, strict=True)
+    kept = zip(curve.positions, curve.medians_s, curve.numbers, strict=True)
     return [
-        [x(float(at)), y(float(value)), int(number), float(f"{value:.4g}")]
-        for at, value, number in kept
+        [x(float(position)), y(float(value)), int(number), float(f"{value:.4g}")]
+        for position, value, number in kept
     ]
 
 
@@ -117,19 +115,23 @@ def draw(curve: Curve) -> str:
     x, y = scales(curve)
     parts = [*_axes(curve, x, y)]
     failures = "".join(
-        f"M{x(float(at)):g} {HEIGHT - BOTTOM - STRIP + 2}v{STRIP - 4}" for at in curve.failures_at
+        f"M{x(float(position)):g} {HEIGHT - BOTTOM - STRIP + 2}v{STRIP - 4}"
+        for position in curve.failure_positions
     )
     if failures:
         parts.append(svg.element("path", class_="fail", d=failures))
     parts.append(
         svg.dots(
-            ((x(float(a)), y(float(m))) for a, m in zip(curve.at, curve.medians_s, strict=True)),
+            (
+                (x(float(a)), y(float(m)))
+                for a, m in zip(curve.positions, curve.medians_s, strict=True)
+            ),
             "point",
         )
     )
     records = [
         (x(float(a)), y(float(m)))
-        for a, m in zip(curve.record_at, curve.record_medians_s, strict=True)
+        for a, m in zip(curve.record_positions, curve.record_medians_s, strict=True)
     ]
     parts.append(svg.polyline(svg.staircase(records, x(curve.end)), "best"))
     if len(records) <= MOST_DOTS:
@@ -176,25 +178,29 @@ def _levels(curve: Curve, y: Scale) -> list[str]:
     """Lines with their names at the right, moved apart where they would overlap."""
     parts, last = [], -100.0
     for level in sorted(curve.levels, key=lambda level: -level.seconds):
-        at = y(level.seconds)
-        parts.append(svg.line(LEFT, at, WIDTH - RIGHT, at, f"level {level.kind}"))
-        last = max(at, last + 24)
+        height = y(level.seconds)
+        parts.append(svg.line(LEFT, height, WIDTH - RIGHT, height, f"level {level.kind}"))
+        last = max(height, last + 24)
         parts.append(svg.text(WIDTH - RIGHT + 6, last - 1, level.name, f"level-name {level.kind}"))
         parts.append(svg.text(WIDTH - RIGHT + 6, last + 10, units.seconds(level.seconds), "tick"))
     return parts
 
 
 def records_table(curve: Curve, default_s: float | None) -> list[dict[str, Any]]:
-    """The last records as rows, the latest first: what the drawing says, for those who
-    do not see it."""
+    """The last records as rows, the latest first: the drawing as an accessible table."""
     rows = zip(
         curve.record_numbers.tolist(),
-        curve.record_at.tolist(),
+        curve.record_positions.tolist(),
         curve.record_medians_s.tolist(),
         strict=True,
     )
-    found = [
-        {"number": n, "at": at, "median_s": m, "speedup": default_s / m if default_s else None}
-        for n, at, m in rows
+    records = [
+        {
+            "number": n,
+            "position": position,
+            "median_s": m,
+            "speedup": default_s / m if default_s else None,
+        }
+        for n, position, m in rows
     ]
-    return found[: -MOST_ROWS - 1 : -1]
+    return records[: -MOST_ROWS - 1 : -1]

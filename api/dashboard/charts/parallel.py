@@ -1,9 +1,11 @@
-"""Parallel coordinates: one axis a knob, one line a trial, the fastest on top; each
-value is a link that filters the trials."""
+"""Parallel coordinates as SVG: an axis for each knob, a line for each trial.
+
+The fastest trials are on top. Each value may be a link that filters the trials.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -28,6 +30,21 @@ class Line:
     rank: float  # 0 for the fastest of all, 1 for the slowest
 
 
+def sample_lines(axes: Sequence[Axis], configs: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """Lines of configs that are sorted by speed, the fastest first.
+
+    Keeps the fastest and an even spread of the others, so that the drawing shows both the
+    best configs and their surroundings.
+    """
+    fastest = MOST_LINES // 4
+    step = max(1, len(configs) // (MOST_LINES - fastest))
+    return [
+        Line(values=[config.get(axis.name) for axis in axes], rank=index / max(1, len(configs)))
+        for index, config in enumerate(configs)
+        if index < fastest or index % step == 0
+    ]
+
+
 def draw(
     axes: Sequence[Axis],
     lines: Sequence[Line],
@@ -35,12 +52,15 @@ def draw(
     href: Callable[[str, Any], str] | None,
     chosen: dict[str, Any],
 ) -> str:
-    """`href(knob, value)` is where a value leads, None for a drawing without links;
-    `chosen` are the values filtered by now."""
+    """The drawing as SVG.
+
+    `href(knob, value)` is the link of a value, None for a drawing without links. `chosen`
+    are the values of the present filter.
+    """
     step = (WIDTH - 220) / max(1, len(axes) - 1)
-    xs = [90 + step * at for at in range(len(axes))]
+    xs = [90 + step * index for index in range(len(axes))]
     places = [
-        {value: _place(at, len(axis.values)) for at, value in enumerate(axis.values)}
+        {value: _place(index, len(axis.values)) for index, value in enumerate(axis.values)}
         for axis in axes
     ]
     parts = []
@@ -60,9 +80,9 @@ def draw(
         parts.append(svg.line(x, TOP, x, BOTTOM, "axis"))
         parts.append(svg.text(x, 16, _short(axis.name), "name", "middle"))
         skip = max(1, -(-len(axis.values) // MOST_VALUES))
-        for at, value in enumerate(axis.values):
+        for index, value in enumerate(axis.values):
             picked = chosen.get(axis.name) == value
-            if at % skip and not picked:
+            if index % skip and not picked:
                 continue
             label = svg.text(
                 x + 7,
@@ -87,9 +107,9 @@ def draw(
     )
 
 
-def _place(at: int, count: int) -> float:
+def _place(index: int, count: int) -> float:
     return round(
-        (TOP + BOTTOM) / 2 if count == 1 else BOTTOM - (BOTTOM - TOP) * at / (count - 1), 1
+        (TOP + BOTTOM) / 2 if count == 1 else BOTTOM - (BOTTOM - TOP) * index / (count - 1), 1
     )
 
 

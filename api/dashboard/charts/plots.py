@@ -1,5 +1,4 @@
-"""The smaller drawings: sparkline, intervals of a race, roofline, prediction against
-measurement, correlation, lanes, slices."""
+"""The smaller drawings: sparkline, intervals, roofline, scatter plot, lanes and others."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """A limit in the roofline plot: `bytes_per_s` for a slope, None for the flat
-    arithmetic limit."""
+    """A limit in the roofline plot; `bytes_per_s` is None for the flat arithmetic limit."""
 
     name: str
     bytes_per_s: float | None
@@ -74,8 +72,7 @@ def intervals(entries: Sequence[Interval]) -> str:
 
 
 def roofline(roofs: Sequence[Roof], *, intensity: float, flops: float) -> str:
-    """The kernel at its arithmetic intensity (FLOP per byte) and rate (FLOP/s) under
-    the machine's measured limits."""
+    """The kernel's arithmetic intensity (FLOP per byte) and rate (FLOP/s) under the limits."""
     flat = max(roof.flops for roof in roofs)
     slopes = [roof for roof in roofs if roof.bytes_per_s]
     corners = [flat / roof.bytes_per_s for roof in slopes if roof.bytes_per_s]
@@ -128,7 +125,7 @@ def roofline(roofs: Sequence[Roof], *, intensity: float, flops: float) -> str:
 
 
 def scatter(predicted: Sequence[float], medians_s: Sequence[float]) -> str:
-    """The model's scores against measured times: a good model falls from left to right."""
+    """The model's scores against measured times; for a good model they fall to the right."""
     x = svg.spanning(predicted, start=56, end=480)
     y = svg.spanning(medians_s, start=200, end=10, log_scale=True)
     parts = []
@@ -191,8 +188,10 @@ def bar(fraction: float, *, class_: str = "bar") -> str:
 def overlay(
     curves: Sequence[Sequence[tuple[int, float]]], ends: Sequence[int], *, regret: bool, title: str
 ) -> str:
-    """Best-so-far records of two jobs in one drawing; as regret, relative to the better
-    end of both."""
+    """Best-so-far records of two jobs in one drawing.
+
+    As regret, they are relative to the better result of both.
+    """
     floor = min((value for records in curves for _, value in records), default=1.0)
     shown = [
         [(n, value / floor if regret else value) for n, value in records] for records in curves
@@ -224,8 +223,10 @@ def overlay(
 
 
 def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title: str) -> str:
-    """A row for each lane, coloured by what took most of each bin; `labels` are (share
-    of the width, text)."""
+    """A row for each lane, coloured by the kind that took most of each bin.
+
+    `labels` are pairs of a share of the width and a text.
+    """
     left, width, height = 150, 950, 22 * len(strips) + 30
     parts = []
     for row, strip in enumerate(strips):
@@ -233,10 +234,10 @@ def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title
         parts.append(svg.text(left - 8, y + 13, strip.name[-24:], "name", "end"))
         parts.append(svg.element("rect", class_="lane", x=left, y=y, width=width, height=18))
         start = 0
-        for at in range(1, len(strip.bins) + 1):
-            if at == len(strip.bins) or strip.bins[at] != strip.bins[start]:
+        for stop in range(1, len(strip.bins) + 1):
+            if stop == len(strip.bins) or strip.bins[stop] != strip.bins[start]:
                 if strip.bins[start]:
-                    x, wide = round(left + start * step, 1), round((at - start) * step, 1)
+                    x, wide = round(left + start * step, 1), round((stop - start) * step, 1)
                     parts.append(
                         svg.element(
                             "rect",
@@ -247,7 +248,7 @@ def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title
                             height=18,
                         )
                     )
-                start = at
+                start = stop
     for share, label in labels:
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
         parts.append(svg.text(left + share * width, height - 6, label, anchor=anchor))
@@ -255,8 +256,7 @@ def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title
 
 
 def slices(groups: Sequence[Mapping[str, float]]) -> str:
-    """For each value of a knob its fastest and its middle trial: a tick and a dot over
-    the range of all, 200 × 12 a value."""
+    """The fastest and the median trial of each value of a knob, over the range of all."""
     values = [value for group in groups for value in (group["best_s"], group["median_s"])]
     low, high = min(values), max(values)
     span = max(log(high / low), 1e-9)

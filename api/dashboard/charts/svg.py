@@ -1,7 +1,7 @@
-"""Parts of every drawing: scales with their ticks, and SVG elements as text.
+"""Scales with their ticks, and SVG elements as text.
 
-Colours come from classes alone, so that drawings follow the page's theme and need no
-inline style, which the policy forbids.
+Colours come from classes alone: drawings follow the page's theme and need no inline
+style, which the security policy forbids.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The pixel, held to the drawing."""
+        """The pixel of a value, clipped to the drawing."""
         if self.log:
             part = log(max(value, 1e-300) / self.low) / log(self.high / self.low)
         else:
             part = (value - self.low) / (self.high - self.low)
         return round(self.start + min(1.0, max(0.0, part)) * (self.end - self.start), 1)
 
-    def ticks(self, wanted: int = 6) -> list[float]:
-        """Round values inside the scale, at most about `wanted`."""
+    def ticks(self, count: int = 6) -> list[float]:
+        """Round values inside the scale, about `count` at most."""
         return (
-            log_ticks(self.low, self.high, wanted)
+            log_ticks(self.low, self.high, count)
             if self.log
-            else linear_ticks(self.low, self.high, wanted)
+            else linear_ticks(self.low, self.high, count)
         )
 
 
 def spanning(
     values: Iterable[float], *, start: float, end: float, log_scale: bool = False, pad: float = 0.04
 ) -> Scale:
-    """A scale around the values with a little room; a single value gets room on both sides."""
-    found = [value for value in values if value > 0 or not log_scale]
-    low, high = (min(found), max(found)) if found else (1.0, 2.0)
+    """A scale around the values, with a margin on both sides."""
+    usable = [value for value in values if value > 0 or not log_scale]
+    low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if log_scale:
         room = max(pad * log(high / low), 0.02)
         return Scale(low=low * exp(-room), high=high * exp(room), start=start, end=end, log=True)
@@ -54,38 +54,43 @@ def spanning(
     return Scale(low=low - room, high=high + room, start=start, end=end)
 
 
-def linear_ticks(low: float, high: float, wanted: int) -> list[float]:
+def linear_ticks(low: float, high: float, count: int) -> list[float]:
     if high <= low:
         return [low]
-    raw = (high - low) / max(1, wanted)
+    raw = (high - low) / max(1, count)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     return [
-        round(at * step, 12) for at in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+        round(multiple * step, 12)
+        for multiple in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
     ]
 
 
-def log_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Powers of ten with their 2 and 5 where there is room; linear ones within less
-    than a factor of three."""
+def log_ticks(low: float, high: float, count: int) -> list[float]:
+    """Powers of ten and, where there is room, multiples of them; see `linear_ticks`.
+
+    A range of less than a factor of three gets linear ticks.
+    """
     if high / low < 3:
-        return linear_ticks(low, high, wanted)
+        return linear_ticks(low, high, count)
     for steps in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-        found = [
+        ticks = [
             step * 10.0**power
             for power in powers
             for step in steps
             if low <= step * 10.0**power <= high
         ]
-        if len(found) <= wanted + 2:
-            return found
-    return found[:: ceil(len(found) / wanted)]
+        if len(ticks) <= count + 2:
+            return ticks
+    return ticks[:: ceil(len(ticks) / count)]
 
 
 def element(name: str, content: str = "", **attributes: object) -> str:
-    """An element; `content` is markup already. `class_` is `class`, other underscores
-    become hyphens."""
+    """An element with its attributes; `content` is markup.
+
+    The attribute `class_` is written as `class`; other underscores become hyphens.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -121,9 +126,9 @@ def dots(points: Iterable[Point], class_: str) -> str:
 def staircase(points: Sequence[Point], until: float) -> list[Point]:
     """Steps that keep each level until the next point."""
     steps: list[Point] = []
-    for at, (x, y) in enumerate(points):
-        if at:
-            steps.append((x, points[at - 1][1]))
+    for index, (x, y) in enumerate(points):
+        if index:
+            steps.append((x, points[index - 1][1]))
         steps.append((x, y))
     return [*steps, (until, points[-1][1])] if points else []
 

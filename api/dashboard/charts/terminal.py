@@ -1,5 +1,4 @@
-"""The best-so-far curve as lines of text, for a terminal: time on a log scale, every
-cell the best of its trials."""
+"""The best-so-far curve as lines of text for a terminal, with time on a log scale."""
 
 from __future__ import annotations
 
@@ -15,8 +14,10 @@ MARGIN = 11  # columns of the labels
 
 
 def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
-    """`height` rows and an axis, at most `width` columns; one line of words where
-    nothing was timed."""
+    """The curve in `height` rows and an axis of at most `width` columns.
+
+    If nothing was timed, it is one line of words.
+    """
     columns = max(20, width - MARGIN - 2)
     if len(curve.record_medians_s) == 0:
         return ["no trial was timed yet"]
@@ -35,17 +36,20 @@ def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
     for level in curve.levels:
         cells[row(level.seconds)] = [LEVEL] * columns
         labels[row(level.seconds)] = level.name[:MARGIN]
-    for at, seconds in zip(curve.at.tolist(), curve.medians_s.tolist(), strict=True):
-        cells[row(seconds)][column(at)] = POINT
+    for position, seconds in zip(curve.positions.tolist(), curve.medians_s.tolist(), strict=True):
+        cells[row(seconds)][column(position)] = POINT
     _staircase(
         cells,
         [
-            (column(at), row(s))
-            for at, s in zip(curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)
+            (column(position), row(s))
+            for position, s in zip(
+                curve.record_positions.tolist(), curve.record_medians_s.tolist(), strict=True
+            )
         ],
     )
     lines = [
-        f"{labels.get(at, ''):>{MARGIN}} │{''.join(cell)}".rstrip() for at, cell in enumerate(cells)
+        f"{labels.get(index, ''):>{MARGIN}} │{''.join(cell)}".rstrip()
+        for index, cell in enumerate(cells)
     ]
     end = f"{curve.end:,.0f}" if curve.axis == "trial" else units.duration(curve.end)
     lines.append(f"{'':>{MARGIN}} └{'─' * columns}")
@@ -54,10 +58,10 @@ def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
 
 
 def _staircase(cells: list[list[str]], steps: Sequence[tuple[int, int]]) -> None:
-    """Each record's level until the next one, and the drop to it."""
+    """Draws each record's level until the next one, and the drop to it."""
     width = len(cells[0])
-    for at, (x, y) in enumerate(steps):
-        until, below = steps[at + 1] if at + 1 < len(steps) else (width - 1, y)
+    for index, (x, y) in enumerate(steps):
+        until, below = steps[index + 1] if index + 1 < len(steps) else (width - 1, y)
         for place in range(x, until + 1):
             cells[y][place] = MARK
         for place in range(min(y, below), max(y, below) + 1):

@@ -1,5 +1,4 @@
-"""Two jobs, or two kernels, side by side: how far each was from the better end, and
-what they do differently."""
+"""The page that compares two jobs or two kernels."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def page(
             session, owner=None if caller.sees_all else caller.key_id, limit=50
         ).items
         if a and b:
-            kinds = {one[:1] for one in (a, b)}
+            kinds = {identifier[:1] for identifier in (a, b)}
             if len(kinds) != 1:
                 raise UsageError(
                     f"{a[:40]!r} and {b[:40]!r} are not of one kind; compare two jobs (j…) or "
@@ -62,7 +61,7 @@ def page(
 
 
 def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -> Mapping[str, Any]:
-    views = [load_job(session, one, caller) for one in (a, b)]
+    views = [load_job(session, job_id, caller) for job_id in (a, b)]
     records = [charts.records(session, view.job.id, count=view.task.trials_done) for view in views]
     ends = [max(view.task.trials_done, 1) for view in views]
     words = " and ".join(
@@ -70,7 +69,8 @@ def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -
         for view, end in zip(views, ends, strict=True)
     )
     configs = [
-        best_config(session, view, found) for view, found in zip(views, records, strict=True)
+        best_config(session, view, job_records)
+        for view, job_records in zip(views, records, strict=True)
     ]
     return {
         "kind": "jobs",
@@ -84,37 +84,37 @@ def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -
 
 
 def best_config(session: Session, view: JobView, records: tuple[tuple[int, float], ...]) -> Config:
-    found = charts.some_trials(session, view.job.id, 0, [records[-1][0]]) if records else ()
-    return found[0].trial.config if found and isinstance(found[0].trial.outcome, Timed) else {}
+    trials = charts.some_trials(session, view.job.id, 0, [records[-1][0]]) if records else ()
+    return trials[0].trial.config if trials and isinstance(trials[0].trial.outcome, Timed) else {}
 
 
 def reached(records: list[tuple[tuple[int, float], ...]]) -> list[tuple[str, list[int | None]]]:
-    """After which trial each was within 50%, 20%, 10%, 5% and 1% of the better end of both."""
-    floor = min((found[-1][1] for found in records if found), default=None)
+    """The trials after which each job was within given shares of the better result of both."""
+    floor = min((job_records[-1][1] for job_records in records if job_records), default=None)
     if floor is None:
         return []
     rows = []
     for part in (0.5, 0.2, 0.1, 0.05, 0.01, 0.0):
         firsts = [
-            next((n for n, value in found if value <= floor * (1 + part)), None)
-            for found in records
+            next((n for n, value in job_records if value <= floor * (1 + part)), None)
+            for job_records in records
         ]
         rows.append((f"within {100 * part:.0f}%" if part else "the best of both", firsts))
     return rows
 
 
 def of_kernels(session: Session, a: str, b: str) -> Mapping[str, Any]:
-    views = [load_kernel(session, one) for one in (a, b)]
+    views = [load_kernel(session, kernel_id) for kernel_id in (a, b)]
     first, second = (view.kernel for view in views)
     entries = [
         Interval(
             name=name,
-            median_s=one.median_s,
-            low_s=one.ci95_s[0],
-            high_s=one.ci95_s[1],
-            own=one is first,
+            median_s=kernel.median_s,
+            low_s=kernel.ci95_s[0],
+            high_s=kernel.ci95_s[1],
+            own=kernel is first,
         )
-        for name, one in (("A", first), ("B", second))
+        for name, kernel in (("A", first), ("B", second))
     ]
     apart = first.ci95_s[1] < second.ci95_s[0] or second.ci95_s[1] < first.ci95_s[0]
     traces = [(loops.trace_text(view.schedule) or "").splitlines() for view in views]

@@ -1,5 +1,7 @@
-"""The selected trials as a file, sent while it is read: CSV, JSON lines, or Parquet
-where pyarrow is installed."""
+"""Downloads of the selected trials: CSV, JSON, or Parquet if pyarrow is installed.
+
+The file is sent while the trials are read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tuner.api import answers
 from tuner.api.dashboard.job_view import load
 from tuner.api.dashboard.pages import PageRoute
 from tuner.api.dashboard.sessions import Viewer
-from tuner.api.dashboard.trial_table import FilterQuery, at, selection
+from tuner.api.dashboard.trial_table import FilterQuery, of_task, selection
 from tuner.api.dashboard.views.job import TaskQuery
 from tuner.api.problems import Problem
 from tuner.api.routes.jobs import JobId
@@ -41,14 +43,8 @@ TYPES = {
     "json": "application/json",
     "parquet": "application/vnd.apache.parquet",
 }
-FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-)  # first characters by which spreadsheets take a text for a formula
+# first characters by which spreadsheets take a text for a formula
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def has_parquet() -> bool:
@@ -61,7 +57,7 @@ def download(
     extension: str,
     caller: Viewer,
     service: ServiceDep,
-    wanted: FilterQuery,
+    query: FilterQuery,
     task: TaskQuery = 0,
 ) -> Response:
     if extension not in TYPES:
@@ -70,13 +66,13 @@ def download(
         )
     if extension == "parquet" and not has_parquet():
         raise Problem(404, "not_found", "Parquet needs pyarrow on the service; take CSV or JSON")
-    chosen = selection(wanted)
+    chosen = selection(query)
     if chosen.error is not None:
         raise UsageError(chosen.error)
     with service.database.read() as session:
         load(session, job_id, caller, task)
-    sort: Sort = wanted.sort if wanted.sort in trial_pages.SORTS else "number"  # type: ignore[assignment]  # just checked
-    every = batches(service, job_id, at(chosen.where, task), sort)
+    sort: Sort = query.sort if query.sort in trial_pages.SORTS else "number"  # type: ignore[assignment]  # just checked
+    every = batches(service, job_id, of_task(chosen.where, task), sort)
     content: Iterator[str] | Iterator[bytes]
     match extension:
         case "csv":
@@ -94,7 +90,7 @@ def download(
 def batches(
     service: Service, job_id: str, where: TrialFilter, sort: Sort
 ) -> Iterator[Sequence[StoredTrial]]:
-    """Each batch in a transaction of its own, so that a slow reader holds no lock."""
+    """The trials in batches, each of its own transaction: slow readers hold no lock."""
     cursor: str | None = None
     while True:
         with service.database.read() as session:
@@ -108,7 +104,7 @@ def batches(
 
 
 def rows(items: Sequence[StoredTrial]) -> list[dict[str, Any]]:
-    return [answers.trial(one).model_dump(mode="json", include=set(COLUMNS)) for one in items]
+    return [answers.trial(trial).model_dump(mode="json", include=set(COLUMNS)) for trial in items]
 
 
 def as_csv(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
@@ -125,19 +121,19 @@ def _line(write: Callable[[Any], object]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Structures as JSON; text that a spreadsheet would run as a formula gets an apostrophe."""
+    """A cell: structures as JSON, and an apostrophe before text that looks like a formula."""
     if isinstance(value, dict | list):
         return json.dumps(value)
     return "'" + value if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def as_json(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
-    """The document that lists give: all items, no next."""
+    """One JSON document with all items, as lists of the API have it."""
     separator = '{"items":['
     for items in every:
-        found = rows(items)
-        if found:
-            yield separator + ",\n".join(json.dumps(row) for row in found)
+        batch = rows(items)
+        if batch:
+            yield separator + ",\n".join(json.dumps(row) for row in batch)
             separator = ",\n"
     yield ("" if separator != '{"items":[' else separator) + '],"next":null}\n'
 
@@ -145,7 +141,7 @@ def as_json(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
 def as_parquet(every: Iterator[Sequence[StoredTrial]]) -> Iterator[bytes]:
     """One file, written at the end: its index needs all row groups."""
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    found = [{name: _cell(row[name]) for name in COLUMNS} for items in every for row in rows(items)]
+    table = [{name: _cell(row[name]) for name in COLUMNS} for items in every for row in rows(items)]
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(found), buffer)
+    parquet.write_table(arrow.Table.from_pylist(table), buffer)
     yield buffer.getvalue()

@@ -1,5 +1,4 @@
-"""The fleet: each lane's time by what it was spent on, drift of its calibration,
-workers that were taken out and why."""
+"""The page of the fleet: activity of the lanes, drift, and workers taken out of service."""
 
 from __future__ import annotations
 
@@ -26,10 +25,9 @@ router = APIRouter(prefix="/fleet", route_class=PageRoute)
 WINDOWS = {"5m": 300, "1h": 3600, "24h": 86_400}
 BINS = 380
 CALIBRATIONS = 20
-EARLIEST, LATEST = (
-    datetime(2000, 1, 1, tzinfo=UTC),
-    datetime(2999, 1, 1, tzinfo=UTC),
-)  # that can be asked for
+# limits of the moment in the address
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +49,24 @@ def page(
     with service.database.read() as session:
         machines = workers.list_all(session)
         now = datetime.now(UTC)
-        # Without a moment in the address: the present, or the last thing that happened
-        # where all is quiet.
+        # Without a moment in the address, the window ends now, or with the last activity
+        # if nothing happened within it.
         latest = charts.latest_span(session)
         length = timedelta(seconds=WINDOWS[window])
         quiet = latest is not None and latest < now - length
-        end = (
-            (until.replace(tzinfo=until.tzinfo or UTC))
-            if until
-            else latest + timedelta(seconds=30)
-            if quiet and latest
-            else now
-        )
+        if until:
+            end = until.replace(tzinfo=until.tzinfo or UTC)
+        else:
+            end = latest + timedelta(seconds=30) if quiet and latest else now
         if not EARLIEST <= end <= LATEST:
             raise UsageError(f"until is {end}; give a moment between {EARLIEST} and {LATEST}")
         spans = charts.lane_spans(session, since=end - length, until=end)
         drift = [
-            (machine.id, str(lane["name"]), found)
+            (machine.id, str(lane["name"]), timings)
             for machine in machines
             for lane in machine.lanes
             if (
-                found := lanes.calibrations(
+                timings := lanes.calibrations(
                     session, machine.id, str(lane["name"]), limit=CALIBRATIONS
                 )
             )
@@ -92,14 +87,18 @@ def page(
         "rows": rows,
         "kinds": KINDS,
         "lanes_svg": plots.lanes(strips, labels, title=title) if strips else None,
-        "drift": [(worker, lane, found, deviation(found)) for worker, lane, found in drift],
+        "drift": [(worker, lane, timings, deviation(timings)) for worker, lane, timings in drift],
     }
     return render(request, "fleet.html", context, caller=caller)
 
 
-def deviation(found: Sequence[Calibration]) -> float:
+def deviation(calibrations: Sequence[Calibration]) -> float:
     """How much slower than expected the last calibration was: 0.02 is 2%."""
-    return found[0].median_s / found[0].expected_s - 1.0 if found[0].expected_s > 0 else 0.0
+    return (
+        calibrations[0].median_s / calibrations[0].expected_s - 1.0
+        if calibrations[0].expected_s > 0
+        else 0.0
+    )
 
 
 def lane_rows(spans: Sequence[LaneTotal], end: datetime, length: timedelta) -> list[LaneRow]:
@@ -120,22 +119,20 @@ def lane_rows(spans: Sequence[LaneTotal], end: datetime, length: timedelta) -> l
 
 
 def lane_strips(spans: Sequence[LaneTotal], end: datetime, length: timedelta) -> list[Strip]:
-    """For each lane and bin the kind that took most of it."""
+    """For each lane, the kind of activity that took most of each bin."""
     start, width = end - length, length.total_seconds() / BINS
     bins: dict[tuple[str, str], list[dict[str, float]]] = {}
     for span in spans:
         row = bins.setdefault((span.worker, span.lane), [{} for _ in range(BINS)])
-        first, last = (
-            (span.started_at - start).total_seconds(),
-            (min(span.ended_at, end) - start).total_seconds(),
-        )
-        for at in range(max(0, int(first / width)), min(BINS - 1, int(last / width)) + 1):
-            part = min(last, (at + 1) * width) - max(first, at * width)
-            row[at][span.kind] = row[at].get(span.kind, 0.0) + max(part, 1e-9)
+        first = (span.started_at - start).total_seconds()
+        last = (min(span.ended_at, end) - start).total_seconds()
+        for index in range(max(0, int(first / width)), min(BINS - 1, int(last / width)) + 1):
+            part = min(last, (index + 1) * width) - max(first, index * width)
+            row[index][span.kind] = row[index].get(span.kind, 0.0) + max(part, 1e-9)
     return [
         Strip(
             name=f"{worker} {lane}",
-            bins=[max(one, key=lambda kind: one[kind]) if one else "" for one in row],
+            bins=[max(shares, key=lambda kind: shares[kind]) if shares else "" for shares in row],
         )
         for (worker, lane), row in sorted(bins.items())
     ]

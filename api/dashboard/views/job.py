@@ -1,5 +1,4 @@
-"""A job's page and its parts, each of which can be fetched alone: live, filtered, or
-once the first picture stands."""
+"""The page of a job, and its parts, which the page's scripts fetch one by one."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def page(
     request: Request,
     caller: Viewer,
     service: ServiceDep,
-    wanted: FilterQuery,
+    query: FilterQuery,
     task: TaskQuery = 0,
     x: str = "trial",
 ) -> Response:
@@ -47,7 +46,7 @@ def page(
         if not job.tasks:
             return render(request, "job_unread.html", of_model(session, job, caller), caller=caller)
         view = load(session, job_id, caller, task)
-        chosen = selection(wanted)
+        chosen = selection(query)
         context = {
             "view": view,
             **head(job, caller),
@@ -64,11 +63,11 @@ def fragment(
     request: Request,
     caller: Viewer,
     service: ServiceDep,
-    wanted: FilterQuery,
+    query: FilterQuery,
     task: TaskQuery = 0,
     x: str = "trial",
 ) -> Response:
-    """One part of the page as markup without a frame around it."""
+    """One part of the page as markup, without the page around it."""
     if part not in PARTS:
         raise Problem(
             404, "not_found", f"there is no part {part[:40]!r}; a job has {', '.join(PARTS)}"
@@ -82,9 +81,9 @@ def fragment(
             case "curve":
                 context |= curve(session, view, x)
             case "trials":
-                context |= table(session, view, selection(wanted))
+                context |= table(session, view, selection(query))
             case _:
-                context |= analysis(session, view, request, selection(wanted))
+                context |= analysis(session, view, request, selection(query))
     return render(request, f"job_{part}.html", context, caller=caller)
 
 
@@ -111,7 +110,7 @@ def head(job: Job, caller: Caller) -> Mapping[str, Any]:
 
 
 def of_model(session: Session, job: Job, caller: Caller) -> Mapping[str, Any]:
-    """A model's job that has no workload, because its file was not read yet or cannot be."""
+    """The context for a model's job without workloads: its file was not or cannot be read."""
     return {
         "job": job,
         "target": targets.get(session, job.target),
@@ -138,13 +137,15 @@ def curve(session: Session, view: JobView, x: str) -> Mapping[str, Any]:
 def analysis(
     session: Session, view: JobView, request: Request, chosen: Selection
 ) -> Mapping[str, Any]:
-    found = history.analysis(session, view.job.id, view.position)
+    analysed = history.analysis(session, view.job.id, view.position)
     return {
-        "analysis": found,
+        "analysis": analysed,
         "groups": trials.failure_groups(session, view.job.id, limit=FAILURE_GROUPS),
         "counts": trials.failure_counts(session, view.job.id, view.position),
-        "knobs": knob_rows(found, request.query_params, chosen),
-        "parallel_svg": parallel(found, request.query_params, chosen),
-        "predictions": prediction_plot(found.predictions),
-        "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
+        "knobs": knob_rows(analysed, request.query_params, chosen),
+        "parallel_svg": parallel(analysed, request.query_params, chosen),
+        "predictions": prediction_plot(analysed.predictions),
+        "correlation_svg": plots.correlations(analysed.correlations)
+        if analysed.correlations
+        else None,
     }

@@ -1,5 +1,4 @@
-"""One kernel: how fast, how near to the limit, how it was checked, how it came to be,
-and how to take it along."""
+"""The page of a kernel: its speed, limits, verification, provenance and downloads."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tuner.api.artifacts import Asked
+from tuner.api.artifacts import DownloadHeaders
 from tuner.api.dashboard import labels, limits, loops
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts.plots import Interval
@@ -69,8 +68,7 @@ def load(session: Session, kernel_id: str) -> KernelView:
 def page(kernel_id: KernelId, request: Request, caller: Viewer, service: ServiceDep) -> Response:
     with service.database.read() as session:
         view = load(session, kernel_id)
-        # What is downloaded: the export where promotion made one, else the library that
-        # was measured.
+        # The download: the exported archive if promotion made one, else the measured library.
         artifact = artifacts.get(session, str(view.schedule.get("export") or view.kernel.artifact))
         lineage = kernels.lineage(session, kernel_id)[:LINEAGE]
         visible_job = job_exists(session, view.kernel.job)
@@ -78,9 +76,8 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
     entries = race(view.kernel)
     archive = None
     if artifact.kind == "export" and artifact.size_bytes <= MOST_ARCHIVE:
-        with suppress(
-            ArtifactMissing
-        ):  # the page has more to tell; the download says what is missing
+        # The rest of the page is still useful, and the download reports what is missing.
+        with suppress(ArtifactMissing):
             archive = service.artifacts.get(artifact.sha256)
     context = {
         "view": view,
@@ -114,10 +111,10 @@ def download(
     kernel_id: KernelId,
     caller: Viewer,
     service: ServiceDep,
-    asked: Annotated[Asked, Depends()],
+    headers: Annotated[DownloadHeaders, Depends()],
 ) -> Response:
     """The API's artifact for the holder of a session."""
-    return get_artifact(kernel_id, caller, service, asked)
+    return get_artifact(kernel_id, caller, service, headers)
 
 
 def job_exists(session: Session, job_id: str | None) -> bool:
@@ -131,10 +128,12 @@ def job_exists(session: Session, job_id: str | None) -> bool:
 
 
 def race(kernel: Kernel) -> list[Interval]:
-    """The kernel and whom it was raced against, the fastest first; other finalists of
-    the search among them."""
+    """The kernel and its rivals in the race, the fastest first.
+
+    Other finalists of the search are among the rivals.
+    """
     low, high = kernel.ci95_s
-    found = [
+    entries = [
         Interval(name="this kernel", median_s=kernel.median_s, low_s=low, high_s=high, own=True)
     ]
     for name, entry in kernel.race.items():
@@ -145,22 +144,23 @@ def race(kernel: Kernel) -> list[Interval]:
             continue
         median = float(entry["median_s"])
         low, high = (entry.get("ci95_s") or (median, median))[:2]
-        found.append(Interval(name=name, median_s=median, low_s=float(low), high_s=float(high)))
-    return sorted(found, key=lambda entry: entry.median_s)
+        entries.append(Interval(name=name, median_s=median, low_s=float(low), high_s=float(high)))
+    return sorted(entries, key=lambda entry: entry.median_s)
 
 
 def roofline(view: KernelView) -> str | None:
-    """None where the workload or the machine's limits are not known, or there is no arithmetic."""
+    """The roofline plot as SVG.
+
+    None if the workload or the machine's limits are unknown, or there is no arithmetic.
+    """
     if view.workload is None:
         return None
-    found, work = (
-        limits.roofs(view.workload, view.target, view.kernel.threads),
-        limits.work_of(view.workload, view.kernel.threads),
-    )
-    if not found or not work.flops or not work.nbytes:
+    roofs = limits.roofs(view.workload, view.target, view.kernel.threads)
+    work = limits.work_of(view.workload, view.kernel.threads)
+    if not roofs or not work.flops or not work.nbytes:
         return None
     return plots.roofline(
-        found, intensity=work.flops / work.nbytes, flops=work.flops / view.kernel.median_s
+        roofs, intensity=work.flops / work.nbytes, flops=work.flops / view.kernel.median_s
     )
 
 

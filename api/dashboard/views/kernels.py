@@ -1,4 +1,4 @@
-"""The list of kernels, with its filters in the address."""
+"""The page that lists kernels, with its filters in the address."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def page(
 ) -> Response:
     with service.database.read() as session:
         states = (state,) if state else (kernels.PROMOTED,)
-        found = kernels.list_page(
+        listed = kernels.list_page(
             session, state=states, op=op or None, job=job or None, cursor=cursor or None, limit=ROWS
         )
-        names = workloads.get_many(session, [kernel.workload for kernel in found.items])
+        names = workloads.get_many(session, [kernel.workload for kernel in listed.items])
         machines = {target.key: target for target in targets.list_all(session)}
     context = {
-        "kernels": found.items,
+        "kernels": listed.items,
         "specs": {key: labels.label(stored) for key, stored in names.items()},
         "targets": machines,
-        "next_cursor": found.next,
+        "next_cursor": listed.next,
         "op": op,
         "state": state,
         "job": job,

@@ -1,5 +1,4 @@
-"""A job's events for the page that watches it: the API's own stream, for the holder of
-a session."""
+"""The API's stream of a job's events, for pages, whose callers have a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page: what runs, what it brought, whether the machines are busy."""
+"""The first page: jobs, the largest gains, and the state of the workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def page(
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
     context = overview(
-        service, caller, [one for one in state or () if one], q.strip(), cursor or None
+        service, caller, [name for name in state or () if name], q.strip(), cursor or None
     )
     return render(request, "overview.html", context, caller=caller)
 
@@ -73,7 +73,7 @@ def part(
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
     context = overview(
-        service, caller, [one for one in state or () if one], q.strip(), cursor or None
+        service, caller, [name for name in state or () if name], q.strip(), cursor or None
     )
     return render(request, "overview_jobs.html", context, caller=caller)
 
@@ -82,14 +82,14 @@ def overview(
     service: ServiceDep, caller: Caller, state: Sequence[str], text: str, cursor: str | None
 ) -> Mapping[str, Any]:
     owner = None if caller.sees_all else caller.key_id
-    unknown = [one for one in state if one not in STATES]
+    unknown = [name for name in state if name not in STATES]
     if unknown:
         raise UsageError(f"unknown state {unknown[0][:40]!r}; jobs are {', '.join(STATES)}")
     with service.database.read() as session:
-        found = charts.find_jobs(
+        listed = charts.find_jobs(
             session, state=state, text=text, owner=owner, cursor=cursor, limit=ROWS
         )
-        rows = [job_row(session, job_id, caller) for job_id in found.items]
+        rows = [job_row(session, job_id, caller) for job_id in listed.items]
         best = [
             kernels.get(session, kernel_id)
             for kernel_id in charts.biggest_wins(session, limit=WINS)
@@ -97,7 +97,7 @@ def overview(
         names = workloads.get_many(session, [kernel.workload for kernel in best])
         context = {
             "rows": rows,
-            "next_cursor": found.next,
+            "next_cursor": listed.next,
             "first_page": cursor is None,
             "totals": totals.read(session),
             "wins": [(kernel, labels.label(names[kernel.workload])) for kernel in best],
@@ -126,7 +126,11 @@ def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
     )
 
 
-def typical(found: Sequence[Kernel]) -> float | None:
+def typical(promoted: Sequence[Kernel]) -> float | None:
     """Geometric mean of these kernels' gains over their default schedules."""
-    gains = [log(one.default_median_s / one.median_s) for one in found if one.default_median_s]
+    gains = [
+        log(kernel.default_median_s / kernel.median_s)
+        for kernel in promoted
+        if kernel.default_median_s
+    ]
     return exp(sum(gains) / len(gains)) if gains else None

@@ -1,4 +1,4 @@
-"""Signing in with a key, and out."""
+"""The pages to sign in with a key, and to sign out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assets, from memory: addresses carry a version, so browsers may keep them for good."""
+"""Serves the assets, which browsers may cache forever: addresses contain a version."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ router = APIRouter(prefix="/static")
 
 @router.get("/{name}")
 def asset(name: str, request: Request) -> Response:
-    found = cast(Dashboard, request.app.state.dashboard).assets.get(name)
-    if found is None:
+    asset_file = cast(Dashboard, request.app.state.dashboard).assets.get(name)
+    if asset_file is None:
         raise Problem(404, "not_found", f"there is no asset {name[:80]!r}")
     kept = (
         "public, max-age=31536000, immutable"
-        if request.query_params.get("v") == found.version
+        if request.query_params.get("v") == asset_file.version
         else "no-cache"
     )
-    return Response(found.content, media_type=found.media_type, headers={"Cache-Control": kept})
+    return Response(
+        asset_file.content, media_type=asset_file.media_type, headers={"Cache-Control": kept}
+    )

@@ -1,5 +1,7 @@
-"""Submitting: an operator of the catalogue or a text in the notation, checked and sized
-before anything is queued."""
+"""The page that submits a job, for an operator of the catalogue or a text in the notation.
+
+The workload is checked before anything is queued, and the size of its space is shown.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """What is known of a workload before it is queued."""
+    """Facts about a workload before it is queued."""
 
     workload: Workload
     target: Target
-    size: int | None  # of its space; None where only the workers can tell
+    size: int | None  # of its space; None if only workers can tell
     sketches: int
     least_s: float | None
 
@@ -89,7 +91,7 @@ def page(
 
 @router.post("/check")
 def check(request: Request, caller: Viewer, service: ServiceDep, fields: Form) -> Response:
-    """The verdict alone, for the script that asks while one types."""
+    """The verdict alone, for the script that asks for it during typing."""
     context = verdict(service, fields)
     return render(request, "submit_verdict.html", context, caller=caller)
 
@@ -100,9 +102,12 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
         return show(request, caller, service, fields, checked=True)
     take_work(service, caller)
     try:
-        wanted = job_request(fields)
-        found = submit_job(
-            wanted, caller, service, Response(), idempotency_key=fields.get("once") or None
+        job = submit_job(
+            job_request(fields),
+            caller,
+            service,
+            Response(),
+            idempotency_key=fields.get("once") or None,
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -121,7 +126,7 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
         return show(
             request, caller, service, fields, checked=True, refusal=Refusal(message=str(error))
         )
-    return redirect(f"/jobs/{found.id}")
+    return redirect(f"/jobs/{job.id}")
 
 
 def show(
@@ -134,21 +139,21 @@ def show(
     refusal: Refusal | None = None,
 ) -> Response:
     try:
-        found = operator(fields.get("op", ""))
+        chosen = operator(fields.get("op", ""))
     except WorkloadError as error:
-        refusal, found = refusal or refused(error), CATALOGUE[0]
+        refusal, chosen = refusal or refused(error), CATALOGUE[0]
     with service.database.read() as session:
-        known = targets.list_all(session)
+        stored_targets = targets.list_all(session)
     context = {
         "fields": BUDGET
         | {"form": "catalogue", "notation": "", "shapes": "", "numerics": "strict", "const": ""}
         | dict(fields),
-        "operators": [one.name for one in CATALOGUE],
-        "operator": found,
+        "operators": [entry.name for entry in CATALOGUE],
+        "operator": chosen,
         "values": {
-            param.name: fields.get(f"p_{param.name}", suggested(param)) for param in found.params
+            param.name: fields.get(f"p_{param.name}", suggested(param)) for param in chosen.params
         },
-        "targets": known,
+        "targets": stored_targets,
         "strategies": tuple(STRATEGIES),
         "once": secrets.token_urlsafe(16),
         **(
@@ -161,7 +166,7 @@ def show(
 
 
 def suggested(param: Param) -> str:
-    """What the form has in a parameter's field before anybody wrote there."""
+    """The initial value of a parameter's field in the form."""
     if param.default is not None:
         return str(param.default).lower() if isinstance(param.default, bool) else str(param.default)
     if param.choices:
@@ -177,7 +182,7 @@ def refused(error: WorkloadError) -> Refusal:
 
 
 def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
-    """Either `sized` or `refusal`."""
+    """The context of the verdict: either `sized` or `refusal` is not None."""
     try:
         return {"sized": sized(service, fields), "refusal": None}
     except ValidationError as error:
@@ -195,21 +200,21 @@ def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def sized(service: Service, fields: Mapping[str, str]) -> Sized:
-    wanted = job_request(fields)
-    workload = workloads.parse(wanted.all_workloads[0])
+    request = job_request(fields)
+    workload = workloads.parse(request.all_workloads[0])
     with service.database.read() as session:
-        target = choose(wanted.target, targets.list_all(session), service.default_target)
+        target = choose(request.target, targets.list_all(session), service.default_target)
     try:
-        space = space_of(workload, target, wanted.threads).space
+        space = space_of(workload, target, request.threads).space
         size, sketches = space.size, len(space.combinations)
     except TunerError:
-        size, sketches = None, 0  # a target whose sketches live with its workers
+        size, sketches = None, 0  # only the target's workers know its sketches
     return Sized(
         workload=workload,
         target=target,
         size=size,
         sketches=sketches,
-        least_s=limits.least_s(workload, target, wanted.threads),
+        least_s=limits.least_s(workload, target, request.threads),
     )
 
 
@@ -227,9 +232,9 @@ def workload_request(fields: Mapping[str, str]) -> CatalogueWorkload | NotationW
                 "numerics": fields.get("numerics", "strict"),
             }
         )
-    found: Operator = operator(fields.get("op", ""))
+    chosen: Operator = operator(fields.get("op", ""))
     params: dict[str, Any] = {}
-    for param in found.params:
+    for param in chosen.params:
         value = fields.get(f"p_{param.name}", "").strip()
         if value:
             params[param.name] = value
@@ -238,12 +243,12 @@ def workload_request(fields: Mapping[str, str]) -> CatalogueWorkload | NotationW
         for name in ("const", "numerics")
         if fields.get(name, "").strip() not in ("", "strict")
     }
-    return CatalogueWorkload.model_validate({"op": found.name, "params": params | extra})
+    return CatalogueWorkload.model_validate({"op": chosen.name, "params": params | extra})
 
 
 def shapes(text: str) -> dict[str, int]:
-    """`M=64, N=64` as a mapping. Raises UsageError."""
-    found = {}
+    """The extents of a text such as `M=64, N=64`, by name. Raises UsageError."""
+    extents = {}
     for part in text.replace("\n", ",").split(","):
         if not part.strip():
             continue
@@ -253,8 +258,8 @@ def shapes(text: str) -> dict[str, int]:
                 f"shape {part.strip()[:40]!r} is not NAME=NUMBER, such as M=64; separate "
                 f"several by commas"
             )
-        found[name] = int(value)
-    return found
+        extents[name] = int(value)
+    return extents
 
 
 def number(fields: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""One trial: its samples, its conditions, its config, or the whole text of its failure."""
+"""The page of a trial: its samples, conditions and config, or the text of its failure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def page(
 ) -> Response:
     with service.database.read() as session:
         view = load(session, job_id, caller, task)
-        found = trials.get(session, job_id, number, task)
+        stored = trials.get(session, job_id, number, task)
     return render(
         request,
         "trial.html",
-        {"view": view, "trial": found, "outcome": outcome_of(found)},
+        {"view": view, "trial": stored, "outcome": outcome_of(stored)},
         caller=caller,
     )

@@ -14,8 +14,8 @@ from starlette.datastructures import Headers
 
 from tuner.api import problems
 from tuner.api.body_limit import BodyLimit
+from tuner.api.cross_origin import refusal
 from tuner.api.headers import SECURITY_HEADERS, SecurityHeaders
-from tuner.api.origin import refusal
 from tuner.errors import DatabaseError, WorkloadError
 
 

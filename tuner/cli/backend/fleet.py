@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.api.operators import described_operator
+from tuner.api.operators import operator_answer
 from tuner.api.schemas import HealthAnswer, OperatorAnswer, WorkerAnswer
 from tuner.settings import Settings
 from tuner.version import __version__
@@ -27,7 +27,7 @@ class LocalFleet:
     database: Callable[[], AbstractContextManager[Database]]
 
     def operators(self) -> Sequence[OperatorAnswer]:
-        return [described_operator(found) for found in CATALOGUE]
+        return [operator_answer(found) for found in CATALOGUE]
 
     def target(self) -> Target:
         from tuner.target.detect import parse_target
@@ -35,10 +35,10 @@ class LocalFleet:
         return parse_target(self.settings.target)
 
     def workers(self) -> Sequence[WorkerAnswer]:
-        from tuner.api.machines import described_workers
+        from tuner.api.answer_queries import worker_answers
 
         with self.database() as database, database.read() as session:
-            return described_workers(session)
+            return worker_answers(session)
 
     def health(self) -> HealthAnswer:
         with self.database() as database:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.api import answers
-from tuner.api.described import described_jobs, described_kernels
+from tuner.api.answer_queries import job_answers, kernel_answers
 from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
 from tuner.cli.interruption import stop_on_signal
@@ -75,11 +75,11 @@ class LocalJobs:
                 found += page.items
                 cursor = page.next
                 if cursor is None or len(found) >= limit:
-                    return described_jobs(session, found)
+                    return job_answers(session, found)
 
     def get(self, job: str) -> JobAnswer:
         with self.database().read() as session:
-            return described_jobs(session, [jobs.get(session, resolve(session, job))])[0]
+            return job_answers(session, [jobs.get(session, resolve(session, job))])[0]
 
     def trials(self, job: str, *, outcomes: Sequence[str]) -> Sequence[TrialAnswer]:
         found: list[TrialAnswer] = []
@@ -100,7 +100,7 @@ class LocalJobs:
         from tuner.app.abandoned import cancel
 
         with self.database().write("cancel") as session:
-            return described_jobs(session, [cancel(session, resolve(session, job))])[0]
+            return job_answers(session, [cancel(session, resolve(session, job))])[0]
 
     def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
         while True:
@@ -140,7 +140,7 @@ class LocalWork:
             database, wanted, limited, settings, priority=request.priority, improve=request.improve
         )
         with database.read() as session:
-            return described_jobs(session, [job])[0]
+            return job_answers(session, [job])[0]
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
         from tuner.app.jobs import requeue
@@ -149,7 +149,7 @@ class LocalWork:
             job_id = resolve(session, job)
         queued = requeue(self.database(), job_id, trials=trials, seconds=seconds)
         with self.database().read() as session:
-            return described_jobs(session, [queued])[0]
+            return job_answers(session, [queued])[0]
 
     def run(self, job: str, display: TuningDisplay) -> JobAnswer:
         from tuner.app.jobs import run
@@ -164,7 +164,7 @@ class LocalWork:
                 interrupt=lambda: Interruption.CANCEL if stopping() else None,
             )
         with self.database().read() as session:
-            return described_jobs(session, [report.job])[0]
+            return job_answers(session, [report.job])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +181,16 @@ class LocalKernels:
                 found += page.items
                 cursor = page.next
                 if cursor is None:
-                    return described_kernels(session, found)
+                    return kernel_answers(session, found)
 
     def get(self, kernel: str) -> KernelAnswer:
         with self.database().read() as session:
-            return described_kernels(session, [kernels.get(session, kernel)])[0]
+            return kernel_answers(session, [kernels.get(session, kernel)])[0]
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         with self.database().write("rollback") as session:
             before = kernels.rollback(session, kernel)
-            promoted = None if before is None else described_kernels(session, [before])[0]
+            promoted = None if before is None else kernel_answers(session, [before])[0]
         return RollbackAnswer(rolled_back=kernel, promoted=promoted)
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:

@@ -1,7 +1,7 @@
-"""The refusal of requests that a foreign web page makes through a visitor's browser.
+"""Middleware that refuses requests of other sites' pages through a visitor's browser.
 
-Without it, auth 'off' on loopback would let any page the operator visits submit jobs
-(cross-site requests, DNS rebinding).
+Without it, with auth 'off' on loopback, any page that the operator visits could submit
+jobs (cross-site request forgery, DNS rebinding).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class ForeignOrigin:
-    """Refuses what another site's page sends: unsafe methods with a foreign Origin,
-    and, with auth off, foreign Host names."""
+class CrossOriginGuard:
+    """Refuses unsafe methods with a foreign Origin and, with auth off, foreign Host names."""
 
     def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
-        self.app, self.loopback_only = app, loopback_only
+        self.app = app
+        self.loopback_only = loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -40,7 +40,7 @@ class ForeignOrigin:
 
 
 def refusal(headers: Headers, method: str, *, loopback_only: bool) -> str | None:
-    """Why the request is refused, None where it is not."""
+    """Why the request is refused; None if it is not."""
     host = headers.get("host", "")
     if loopback_only and hostname(f"//{host}") not in LOOPBACK_NAMES:
         return (

@@ -1,6 +1,6 @@
-"""The tables. Rows stay inside `db`; what crosses its border are the frozen records of
-each noun's file.
+"""The tables as SQLAlchemy models.
 
+Rows stay inside `db`: other packages get the frozen records of the modules beside this one.
 Portable between SQLite and PostgreSQL. Keys of workloads, targets and artifacts are
 SHA-256 in hex; other ids are short and sort by time.
 """
@@ -118,9 +118,8 @@ class TaskRow(Base):
     trials_done: Mapped[int] = mapped_column(Integer)
     trials_ok: Mapped[int] = mapped_column(Integer)
     best_median_s: Mapped[float | None]
-    kernel_id: Mapped[str | None] = mapped_column(
-        IDENTIFIER
-    )  # no foreign key: kernels refer to jobs
+    # no foreign key: kernels refer to jobs
+    kernel_id: Mapped[str | None] = mapped_column(IDENTIFIER)
     elapsed: Mapped[dict[str, Any]]
     stopped: Mapped[str | None] = mapped_column(WORD)  # why its last search ended
     error: Mapped[str | None] = mapped_column(CleanText)
@@ -152,15 +151,13 @@ class TrialRow(Base):
     attempts: Mapped[int] = mapped_column(Integer)
     quarantined: Mapped[bool]  # it kept killing workers
     suspect: Mapped[str | None] = mapped_column(CleanText)  # why its timing is in doubt
-    artifact: Mapped[str | None] = mapped_column(
-        SHA256
-    )  # timed library; only promoted ones are kept in the store
+    # the timed library; the store keeps only those that were promoted
+    artifact: Mapped[str | None] = mapped_column(SHA256)
     signature: Mapped[str | None] = mapped_column(WORD)  # groups failures with the same text
     created_at: Mapped[datetime]
     config: Mapped[dict[str, Any]]
-    knob_bits: Mapped[int] = mapped_column(
-        default=_bits_of_config, server_default="0"
-    )  # see db.knob_bits
+    # see db/knob_bits.py
+    knob_bits: Mapped[int] = mapped_column(default=_bits_of_config, server_default="0")
     samples_s: Mapped[list[Any] | None] = mapped_column(json_type())
     conditions: Mapped[dict[str, Any] | None] = mapped_column(json_type())
     error: Mapped[str | None] = mapped_column(CleanText)
@@ -228,9 +225,8 @@ class KernelRow(Base):
     config: Mapped[dict[str, Any]]
     versions: Mapped[dict[str, Any]]
     race: Mapped[dict[str, Any]]  # the rivals timed in the same race
-    schedule: Mapped[dict[str, Any]] = mapped_column(
-        deferred=True
-    )  # module and trace: large, read on its own
+    # module and trace: large, hence loaded only when it is read
+    schedule: Mapped[dict[str, Any]] = mapped_column(deferred=True)
     __table_args__ = (
         Index(
             "uq_kernels_promoted", "workload_key", "target_key", "threads", unique=True,
@@ -250,7 +246,7 @@ class EventRow(Base):
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[str] = mapped_column(WORD)
     data: Mapped[dict[str, Any]]
-    at: Mapped[datetime] = mapped_column(index=True)
+    recorded_at: Mapped[datetime] = mapped_column("at", index=True)
 
 
 class WorkerRow(Base):
@@ -282,13 +278,13 @@ class LaneSpanRow(Base):
 
 
 class CalibrationRow(Base):
-    """A timing of the calibration kernel on a lane, by which a drifting worker is found."""
+    """A timing of the calibration kernel on a lane: shows whether the worker drifts."""
 
     __tablename__ = "calibrations"
     id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
     worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id", ondelete="CASCADE"))
     lane: Mapped[str] = mapped_column(NAME)
-    at: Mapped[datetime]
+    measured_at: Mapped[datetime] = mapped_column("at")
     median_s: Mapped[float]
     expected_s: Mapped[float]
     in_band: Mapped[bool]
@@ -322,9 +318,8 @@ class ApiKeyRow(Base):
 
 class IdempotencyRow(Base):
     __tablename__ = "idempotency_keys"
-    owner: Mapped[str] = mapped_column(
-        IDENTIFIER, primary_key=True
-    )  # api key id, empty without authentication
+    # API key id, empty without authentication
+    owner: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
     key: Mapped[str] = mapped_column(NAME, primary_key=True)
     digest: Mapped[str] = mapped_column(SHA256)  # of the request
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
