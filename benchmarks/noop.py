@@ -56,8 +56,8 @@ class NoopBuilder(Builder):
 class NoopRunner(Runner):
     """Checks as usual and calls the kernel once for the time."""
 
-    def wanted(self, request: MeasureRequest, library: Library) -> Request:
-        return replace(super().wanted(request, library), plan=BARE)
+    def measurement_request(self, request: MeasureRequest, library: Library) -> Request:
+        return replace(super().measurement_request(request, library), plan=BARE)
 
 
 if __name__ == "__main__":

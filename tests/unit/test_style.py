@@ -15,11 +15,6 @@ FORBIDDEN_NAMES = {"one", "found", "at", "wanted", "taken", "told", "known"}
 # that has none left must leave this list.
 STILL_RENAMED = frozenset(
     {
-        "api",
-        "api/dashboard",
-        "api/dashboard/charts",
-        "api/dashboard/views",
-        "api/routes",
         "benchmarks",
         "benchmarks/expressions",
         "benchmarks/gpu",
@@ -28,7 +23,6 @@ STILL_RENAMED = frozenset(
         "benchmarks/search",
         "benchmarks/service",
         "benchmarks/sharing",
-        "db",
         "tuner",
         "tuner/app",
         "tuner/cli",
@@ -46,8 +40,6 @@ STILL_RENAMED = frozenset(
         "tuner/runtime",
         "tuner/search",
         "tuner/target",
-        "workers/fleet",
-        "workers/jobs",
     }
 )
 # Files that may compare a target's kind with a text: where kinds are declared and read.

@@ -21,7 +21,7 @@ from tuner.workers.fleet.runner import Runner
 
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
 GRACE_S = 5.0  # on a busy machine
-AHEAD = "ahead"  # the group of methods that Ray runs beside the others
+PREFETCH = "prefetch"  # the group of methods that Ray runs beside the others
 DEVICE_START_S = 60.0  # of a GPU's process and context, mostly a second
 
 
@@ -48,7 +48,7 @@ class Worker:
         )
         self.builds = lane is None
         self.prepares = hasattr(
-            actor, AHEAD
+            actor, PREFETCH
         )  # whether it can be given a workload while it measures another
         self.preparing = False  # it does just now
         self.calibrating = False
@@ -64,7 +64,7 @@ class Worker:
 
     def _make(self) -> Any:
         place = {} if self.host is None else {resource(self.host): PLACE}
-        groups = {AHEAD: 1} if self.prepares else None
+        groups = {PREFETCH: 1} if self.prepares else None
         actor = ray.remote(
             num_cpus=0,
             resources=place,
@@ -99,7 +99,7 @@ class Worker:
         """Has it make ready a workload beside what it measures; the future ends when
         that is done, or cannot be."""
         self.preparing = True
-        return self.handle.ahead.options(concurrency_group=AHEAD).remote(problem).future()
+        return self.handle.prefetch.options(concurrency_group=PREFETCH).remote(problem).future()
 
     def end(self) -> None:
         self.control = None

@@ -228,8 +228,14 @@ class Builder:
         posted before needs none."""
         if not self._ships and library.sha256 not in self._posted:
             self._posted.add(library.sha256)
-            wanted = MeasureRequest(number=request.number, library=library, best_s=request.best_s)
-            post(self._storage, request.lane, HandoffMessage(problem=problem_key, request=wanted))
+            measurement = MeasureRequest(
+                number=request.number, library=library, best_s=request.best_s
+            )
+            post(
+                self._storage,
+                request.lane,
+                HandoffMessage(problem=problem_key, request=measurement),
+            )
 
     def close(self) -> None:
         self._compiler.close()

@@ -46,7 +46,7 @@ class _Lane:
         cores = list(zip(*self.recent, strict=True))
         self.middle_s = tuple(median(core) for core in cores)
         spreads = [
-            median(abs(one / middle - 1.0) for one in core)
+            median(abs(seconds / middle - 1.0) for seconds in core)
             for core, middle in zip(cores, self.middle_s, strict=True)
         ]
         self.tolerance = max(TOLERANCE, SPREADS * max(spreads))
@@ -69,10 +69,10 @@ class Calibrator:
 
     def due(self, now_s: float) -> list[str]:
         """The lanes whose calibration is to be timed now; each is told once."""
-        found = [name for name, lane in self._lanes.items() if lane.due_s <= now_s]
-        for name in found:
+        due = [name for name, lane in self._lanes.items() if lane.due_s <= now_s]
+        for name in due:
             self._lanes[name].due_s = now_s + EVERY_S
-        return found
+        return due
 
     @property
     def next_s(self) -> float | None:

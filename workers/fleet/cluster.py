@@ -61,7 +61,7 @@ def start(session: Path, *, cpus: int) -> Callable[[], bool]:
             _temp_dir=str(session / "ray"),
             **COMMON,
         )
-    vital = [one for one in psutil.Process().children(recursive=True) if _is_vital(one)]
+    vital = [process for process in psutil.Process().children(recursive=True) if _is_vital(process)]
     return lambda: all(map(_lives, vital))
 
 

@@ -1,5 +1,4 @@
-"""What an orchestrator asks its fleet besides candidates: builds of finalists, which
-several builders share, and races."""
+"""Control requests of an orchestrator to its fleet: builds of finalists, and races."""
 
 from __future__ import annotations
 
@@ -18,12 +17,13 @@ from tuner.workers.fleet.messages import (
 
 
 class ControlRequests:
-    """Those without an answer, in the order they came; the first one is worked on."""
+    """The driver's queue of unanswered control requests; the first one is worked on."""
 
     def __init__(self, send: Callable[[ControlReply], None]) -> None:
-        self._send, self._waiting = send, list[ControlRequest]()
-        self._parts: list[Built | RaceOutcome] = []  # of the answer to the first one
-        self._builds: deque[BuildRequest] = deque()  # of the first one, that no builder was given
+        self._send = send
+        self._waiting: list[ControlRequest] = []
+        self._parts: list[Built | RaceOutcome] = []  # of the reply to the first request
+        self._builds: deque[BuildRequest] = deque()  # builds of the first that no builder has
 
     @property
     def first(self) -> ControlRequest | None:
@@ -35,8 +35,7 @@ class ControlRequests:
             self._open()
 
     def next_build(self) -> BuildRequest | None:
-        """Takes one of the first control request's builds; None where all are taken, or
-        it wants none."""
+        """Takes one of the first request's builds; None if none is left."""
         return self._builds.popleft() if self._builds else None
 
     def part(
@@ -47,25 +46,25 @@ class ControlRequests:
         last: bool,
         spans: Sequence[Span] = (),
     ) -> None:
-        """What one worker found; the answer goes with the `last` of those at work where
-        no build is left to be taken.
+        """Adds one worker's results to the reply.
 
-        A control request that lost a worker has had its answer.
+        The reply is sent with the results of the `last` worker if no build is left. A
+        request that lost a worker already had its reply.
         """
         if control not in self._waiting:
             return
         self._parts += results
         if last and not self._builds:
-            found = sorted(self._parts, key=lambda one: one.number if isinstance(one, Built) else 0)
-            self._close(
-                ControlReply(
-                    number=control.number, value=tuple(found), error=None, spans=tuple(spans)
-                ),
-                control,
+            parts = sorted(
+                self._parts, key=lambda part: part.number if isinstance(part, Built) else 0
             )
+            reply = ControlReply(
+                number=control.number, value=tuple(parts), error=None, spans=tuple(spans)
+            )
+            self._close(reply, control)
 
     def refuse(self, control: ControlRequest, reason: str) -> None:
-        """A worker was lost over it."""
+        """Replies with an error, after the request lost a worker."""
         if control in self._waiting:
             self._close(ControlReply(number=control.number, value=(), error=reason), control)
 
@@ -75,7 +74,7 @@ class ControlRequests:
         self._send(answer)
 
     def _open(self) -> None:
-        """Begins with the control request that is first now."""
+        """Begins with the request that is first now."""
         self._parts = []
         first = self.first
         self._builds = deque(

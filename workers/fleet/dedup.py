@@ -29,8 +29,8 @@ class Deduplication:
 
     def outcome(self, sha256: str) -> Outcome | None:
         """Of a duplicate of code that was measured; None where it was not."""
-        known = self._known.get(sha256)
-        return None if known is None else _reused(known)
+        outcome = self._known.get(sha256)
+        return None if outcome is None else _reused(outcome)
 
     def waits(self, item: Item, sha256: str) -> bool:
         """Whether another measures the item's code already; the item then waits for

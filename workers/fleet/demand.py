@@ -96,22 +96,22 @@ class Demand:
         of it would only wait.
         """
         waiting = [queue for queue in self if queue.to_build]
-        taken = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
-        others = [queue for queue in waiting if queue not in taken and self._fitting(queue)]
+        accepted = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
+        others = [queue for queue in waiting if queue not in accepted and self._fitting(queue)]
         if (
-            not taken
+            not accepted
             and others
             and sum(queue.account.building for queue in others) >= self._builders - 1
         ):
             waiting = [queue for queue in waiting if queue not in others]
-        waiting = taken or waiting
+        waiting = accepted or waiting
         if len(waiting) > 1:
             self._share.mark(self._accounts)
         queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)
         return queue if queue is not None and room(queue.to_build[0]) else None
 
     def next_for_lane(
-        self, free: Collection[Place], at: Callable[[Place, Item], WorkerSlot | None]
+        self, free: Collection[Place], lane_at: Callable[[Place, Item], WorkerSlot | None]
     ) -> tuple[JobQueue, WorkerSlot] | None:
         """The job whose turn it is and the lane it gets, of the kinds that are `free`;
         None where its next candidate has no room.
@@ -128,7 +128,7 @@ class Demand:
                 if place.fits(queue.account.job_share):
                     key = self._policy.lane(queue.account, place)
                     if (chosen is None or key < chosen[0]) and (
-                        lane := at(place, queue.ready[0])
+                        lane := lane_at(place, queue.ready[0])
                     ) is not None:
                         chosen = key, queue, lane
         if chosen is None:

@@ -141,7 +141,7 @@ class Driver:
         Raises RuntimeError where those that serve it have no lane that is long enough:
         others would wait behind this for ever.
         """
-        patient_until, told = time.monotonic() + READY_TIMEOUT_S, False
+        patient_until, announced = time.monotonic() + READY_TIMEOUT_S, False
         while self._hosts is not None:
             self._watch()
             self._look()
@@ -153,8 +153,8 @@ class Driver:
                     f"a kernel of {threads} threads needs a lane of {threads} cores; {names} "
                     f"have none so long"
                 )
-            if not told:
-                told = True
+            if not announced:
+                announced = True
                 text = (
                     f"waiting for a worker of this target to join {self._plan.address}; "
                     f"tuner worker starts one"
@@ -172,7 +172,11 @@ class Driver:
         deadline = time.monotonic() + READY_TIMEOUT_S
         descriptions = self._roster.describe(deadline)
         if self._hosts is None and (
-            refusals := [str(one["refused"]) for one in descriptions if "refused" in one]
+            refusals := [
+                str(description["refused"])
+                for description in descriptions
+                if "refused" in description
+            ]
         ):
             self._send(FleetRefused(message=refusals[0]))
             raise RuntimeError(refusals[0])
@@ -184,9 +188,9 @@ class Driver:
             # From here on nothing of ours but candidates and borrowers' compilers runs on
             # a lane, and these by turns.
             compilers = {
-                int(one["compiler_pid"])
-                for one in descriptions
-                if one["name"] in self._roster.borrowers
+                int(description["compiler_pid"])
+                for description in descriptions
+                if description["name"] in self._roster.borrowers
             }
             confine_family(self._plan.builder_cores, besides=compilers)
         text = f"{len(self._roster.builders)} builders, {len(self._roster.runners)} lanes"
@@ -273,10 +277,15 @@ class Driver:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Submit(problem=problem, candidates=candidates, known=known, job_share=job_share):
+            case Submit(
+                problem=problem,
+                candidates=candidates,
+                known_outcomes=known_outcomes,
+                job_share=job_share,
+            ):
                 self._calls.know(problem)
                 self._lanes_due = True
-                self._pipeline.submit(problem.key, candidates, known, job_share)
+                self._pipeline.submit(problem.key, candidates, known_outcomes, job_share)
             case Abandon(job=job, leaves=leaves):
                 self._pipeline.abandon(job, leaves=leaves)
             case ControlRequest():
@@ -290,16 +299,15 @@ class Driver:
         control = self._controls.first
         self._pipeline.paused = self._alone
         self._pipeline.reserve(
-            wanted=control is not None and isinstance(control.what, BuildFinalists)
+            needed=control is not None and isinstance(control.what, BuildFinalists)
         )
-        while (
-            measurement := self._pipeline.next_measurement()
-        ):  # first: a lane may be waiting, a builder can
-            worker, problem, wanted = measurement
-            self._calls.work(self._roster[worker], "measure", problem, wanted)
+        # Measurements go first: a lane must not wait, a builder can.
+        while measurement := self._pipeline.next_measurement():
+            runner, problem, measure_requests = measurement
+            self._calls.work(self._roster[runner], "measure", problem, measure_requests)
         while build := self._pipeline.next_build():
-            worker, problem, requests = build
-            self._calls.work(self._roster[worker], "build", problem, requests)
+            builder, problem, build_requests = build
+            self._calls.work(self._roster[builder], "build", problem, build_requests)
         if control is None or (self._alone and not self._at_rest):
             return
         match control.what:

@@ -24,7 +24,7 @@ from tuner.workers.fleet.messages import (
     RaceOutcome,
     RunRace,
 )
-from tuner.workers.fleet.runner import raced, wanted
+from tuner.workers.fleet.runner import measurement_request, raced
 from tuner.workers.fleet.shipping import unpacked
 
 
@@ -43,12 +43,12 @@ class GpuLaneRunner:
 
     def describe(self) -> dict[str, int | str]:
         """Name and process ids, or `refused`: why the device cannot be used."""
-        found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid()}
+        description: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid()}
         try:
             self._runner.start()
         except TunerError as error:
-            return found | {"refused": str(error)}
-        return found | {
+            return description | {"refused": str(error)}
+        return description | {
             "process_pid": self._runner.pid or 0,
             "isolation": "process",
             "device": str(self._runner.facts["name"]),
@@ -94,7 +94,7 @@ class GpuLaneRunner:
     def _measure(self, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return self._runner.measure(wanted(request, library, self._limits))
+            return self._runner.measure(measurement_request(request, library, self._limits))
         except TunerError as error:
             self._prepared = ""
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=str(error))

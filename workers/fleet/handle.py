@@ -1,8 +1,7 @@
-"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and
-runners, started, watched, replaced.
+"""The orchestrator's handle on the fleet: starts, watches and replaces the driver process.
 
-The driver may die (Ray ends it when it loses the head); the fleet then starts another
-one, and whoever submitted work repeats it.
+The driver runs Ray with builders and runners. It may die, since Ray ends it when it loses
+the head. The fleet then starts another one, and work in flight is submitted again.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from tuner.errors import TunerError
 from tuner.workers.fleet import session
@@ -65,21 +65,62 @@ class DriverLost:
 Inbound = Finished | Notice | ControlReply | DriverLost
 
 
+class ReplyChannel(Protocol):
+    """A fleet, or a job's channel to one, that control requests were sent to."""
+
+    def receive(self, timeout_s: float) -> Inbound | None:
+        """The next message, None if none came in time."""
+        ...
+
+    def restart(self) -> None:
+        """Continues after the loss of the driver."""
+        ...
+
+    def unpacked(self, answer: ControlReply) -> ControlReply:
+        """The reply with the files of its builds on this machine."""
+        ...
+
+
+def await_reply(
+    channel: ReplyChannel, number: int, *, timeout_s: float, check: Callable[[], None] | None
+) -> ControlReply:
+    """Waits for the reply to the control request `number`.
+
+    A lost driver or worker, and no reply in time, give a reply with an error. Calls
+    `check`, which may raise, a few times a second.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        if check is not None:
+            check()
+        message = channel.receive(min(left_s, 0.25))
+        if isinstance(message, ControlReply) and message.number == number:
+            return channel.unpacked(message)
+        if isinstance(message, DriverLost):
+            channel.restart()
+            return ControlReply(number=number, value=(), error=message.reason)
+    return ControlReply(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+
+
 class Fleet:
-    """One driver process at a time. Not thread-safe, but `send` may be called while
-    another thread receives."""
+    """One driver process at a time.
+
+    Not thread-safe, except that messages may be sent while another thread receives.
+    """
 
     def __init__(self, plan: FleetPlan, *, driver: str = "tuner.workers.fleet.driver") -> None:
-        """`plan.storage` is filled in: a directory of the session. `driver` is the
-        module its process runs."""
+        """`plan.storage` is set to a directory of the session.
+
+        `driver` is the module that the driver process runs.
+        """
         self.plan = plan
         self._driver = driver
         self.generation = 0
         self._child: Child | None = None
         self._session: Path | None = None
-        self._sessions: list[
-            Path
-        ] = []  # all there were: what a killed driver's processes wrote late goes at the end
+        # All sessions so far: processes of a killed driver may write late, so that their
+        # directories are removed at the end.
+        self._sessions: list[Path] = []
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._restarts = 0
         self._controls = 0
@@ -92,13 +133,12 @@ class Fleet:
 
     @property
     def workers(self) -> tuple[dict[str, int | str], ...]:
-        """Name and process ids of each worker as it was when it started; empty until
-        the fleet is ready."""
+        """Name and process ids of each worker at its start; empty until the fleet is ready."""
         return self._pids
 
     @property
     def slots(self) -> tuple[int, int]:
-        """How many builders and lanes there are; in a cluster they come and go."""
+        """The numbers of builders and lanes, which change in a cluster."""
         if self.plan.address is None:
             return len(self.plan.builder_cores) + len(self.plan.lent_cores), len(self.plan.lanes)
         return self._slots
@@ -132,11 +172,10 @@ class Fleet:
         check: Callable[[], None] | None = None,
         on_waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which
-        may raise. Raises FleetError.
+        """Waits until builders and runners answer. Raises FleetError.
 
-        A cluster that none of its machines serves the target is waited for without an
-        end; `on_waiting` is told.
+        Calls `check`, which may raise, a few times a second. While no machine of a
+        cluster serves the target it waits without a limit, and calls `on_waiting`.
         """
         deadline, waits = time.monotonic() + timeout_s, False
         while True:
@@ -151,8 +190,7 @@ class Fleet:
                 if isinstance(message, DriverLost) and message.generation == self.generation:
                     if self._restarts >= (MAX_RESTARTS if waits else 1):
                         raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
-                    # Ray was lost meanwhile; where it cannot start at all that is known
-                    # after two tries
+                    # Ray was lost meanwhile, or cannot start at all: two tries tell.
                     self._restarts += 1
                     deadline, waits = time.monotonic() + timeout_s, False
                     self._kill()
@@ -161,28 +199,32 @@ class Fleet:
                     deadline, waits = math.inf, True
                     on_waiting(message.message)
                 if isinstance(message, WorkersPresent):
-                    deadline = time.monotonic() + timeout_s  # somebody came, and is starting
+                    deadline = time.monotonic() + timeout_s  # a machine joined and is starting
                 if isinstance(message, FleetRefused):
                     raise FleetError(message.message)
                 self._note(message)
                 if isinstance(message, FleetReady):
-                    self._pids = tuple(dict(one) for one in message.workers)
+                    self._pids = tuple(dict(worker) for worker in message.workers)
                     self._note_isolation()
                     return
 
     def _note_isolation(self) -> None:
-        """From now on the plan names the level that is in force on this machine's
-        lanes; hosts of a cluster have their own."""
-        level = next((str(one["isolation"]) for one in self._pids if "isolation" in one), None)
+        """Sets the plan's isolation to the level in force on this machine's lanes.
+
+        Hosts of a cluster have their own.
+        """
+        level = next(
+            (str(worker["isolation"]) for worker in self._pids if "isolation" in worker), None
+        )
         if level is not None and self.plan.address is None:
             self.plan = replace(self.plan, limits=replace(self.plan.limits, isolation=level))
 
     def restart(self, *, check: Callable[[], None] = lambda: None) -> None:
-        """After a lost driver. Raises FleetError when that has happened too often, and
-        what `check` raises.
+        """Replaces a lost driver.
 
-        A cluster whose head was lost takes a while to come back, and what killed the
-        driver may kill the next one as it starts: starting is tried as often.
+        Raises FleetError when that has happened too often, and what `check` raises. A
+        cluster whose head was lost takes a while to come back, and what killed the driver
+        may also kill the next one, so that starting is tried several times.
         """
         while True:
             self._restarts += 1
@@ -222,7 +264,7 @@ class Fleet:
 
     def _note(self, message: Inbound) -> None:
         if isinstance(message, WorkersPresent):
-            builders = sum(int(one["builds"]) for one in message.workers)
+            builders = sum(int(worker["builds"]) for worker in message.workers)
             self._slots = builders, len(message.workers) - builders
 
     def request_control(
@@ -233,34 +275,24 @@ class Fleet:
         timeout_s: float,
         check: Callable[[], None] | None = None,
     ) -> ControlReply:
-        """Puts a control request to the idle fleet and waits. A lost driver or worker is an
-        answer with an error."""
+        """Sends a control request to the idle fleet and waits for the reply."""
         number = self.send_control(problem, what)
-        deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0:
-            if check is not None:
-                check()
-            message = self.receive(min(left, 0.25))
-            if isinstance(message, ControlReply) and message.number == number:
-                return self.unpacked(message)
-            if isinstance(message, DriverLost):
-                self.restart()
-                return ControlReply(number=number, value=(), error=message.reason)
-        return ControlReply(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+        return await_reply(self, number, timeout_s=timeout_s, check=check)
 
     def send_control(self, problem: Problem, what: BuildFinalists | RunRace) -> int:
-        """Puts a control request without waiting; the number under which the answer will come."""
+        """Sends a control request without waiting; returns the number of its reply."""
         self._controls += 1
         if self.plan.address is not None and isinstance(what, RunRace):
             what = replace(
-                what, contestants=tuple(packed_contestant(one) for one in what.contestants)
+                what,
+                contestants=tuple(packed_contestant(contestant) for contestant in what.contestants),
             )
         self._send(ControlRequest(number=self._controls, problem=problem, what=what))
         return self._controls
 
     def unpacked(self, answer: ControlReply) -> ControlReply:
-        """The answer with the files of its builds on this machine."""
-        return replace(answer, value=tuple(self._unpacked(one) for one in answer.value))
+        """The reply with the files of its builds on this machine."""
+        return replace(answer, value=tuple(self._unpacked(part) for part in answer.value))
 
     def _unpacked(self, value: Built | RaceOutcome) -> Built | RaceOutcome:
         """A build with its files on this machine."""

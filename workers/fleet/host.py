@@ -60,9 +60,9 @@ def mismatch(host: HostPlan, versions: Mapping[str, str]) -> str | None:
     """What makes a host unfit for a driver with these versions, in words; None where
     nothing does."""
     different = [
-        f"{name} {host.versions.get(name, 'missing')} (needed is {wanted})"
-        for name, wanted in versions.items()
-        if host.versions.get(name) != wanted
+        f"{name} {host.versions.get(name, 'missing')} (needed is {needed})"
+        for name, needed in versions.items()
+        if host.versions.get(name) != needed
     ]
     return (
         f"worker {host.name} has {', '.join(different)}; install the same versions"

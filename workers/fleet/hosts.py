@@ -44,9 +44,9 @@ class Hosts:
     def look(self) -> Seen:
         """Asks the cluster. Raises RayError where that is gone."""
         named = {
-            str(found["name"])
-            for found in ray.util.list_named_actors(all_namespaces=True)
-            if found["namespace"] == NAMESPACE and str(found["name"]).startswith(PREFIX)
+            str(actor["name"])
+            for actor in ray.util.list_named_actors(all_namespaces=True)
+            if actor["namespace"] == NAMESPACE and str(actor["name"]).startswith(PREFIX)
         }
         gone = [
             host
@@ -91,7 +91,7 @@ class Hosts:
     def _replaced(self, host: HostPlan) -> list[str]:
         """A host that was cut off may be back before the cluster has noticed that it
         was gone: what was there of it is."""
-        before = [name for name, known in self._known.items() if known == host.name]
+        before = [name for name, serving in self._known.items() if serving == host.name]
         self._known |= dict.fromkeys(before)
         return [host.name for _ in before]
 

@@ -1,8 +1,8 @@
-"""One fleet for several jobs: a thread listens to the driver and hands each job what is its own.
+"""One fleet for several jobs: a thread receives the driver's messages and sorts them by job.
 
-Each job sees a `Share`, which behaves towards it as the fleet would if it had it alone.
-Whose candidates go first is decided in the driver, by the policy: there all jobs'
-candidates wait, so that changing from one to another costs no message.
+Each job has a `JobChannel`, which behaves as a fleet of its own would. The driver decides
+by the policy whose candidates go first. All jobs' candidates wait there, so that changing
+from one job to another costs no message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tuner.workers.fleet.affinity import confined
-from tuner.workers.fleet.handle import STOP_TIMEOUT_S, DriverLost, Fleet, FleetError, Inbound
+from tuner.workers.fleet.handle import (
+    STOP_TIMEOUT_S,
+    DriverLost,
+    Fleet,
+    FleetError,
+    Inbound,
+    await_reply,
+)
 from tuner.workers.fleet.messages import (
     BuildFinalists,
     ControlReply,
@@ -37,17 +44,22 @@ OfJob = TypeVar("OfJob", Report, Span)
 
 
 class SharedFleet:
-    """Thread-safe: jobs run in threads of their own. `close` after the last of them has ended."""
+    """A fleet that several jobs share, each in a thread of its own. Thread-safe.
+
+    `close` it after the last job has ended.
+    """
 
     def __init__(self, fleet: Fleet, *, on_hosts: OnHosts) -> None:
-        """`on_hosts` is told every few seconds which machines of a cluster are there."""
-        self._fleet, self._on_hosts = fleet, on_hosts
-        self._lock = threading.Lock()  # around what is sent, and around the shares
-        self._shares: dict[str, JobChannel] = {}
-        self._asked: dict[int, JobChannel] = {}
-        self._closed, self._ready = threading.Event(), threading.Event()
+        """`on_hosts` is called every few seconds with the machines of a cluster."""
+        self._fleet = fleet
+        self._on_hosts = on_hosts
+        self._lock = threading.Lock()  # guards sending, and the channels
+        self._channels: dict[str, JobChannel] = {}  # by job
+        self._requesters: dict[int, JobChannel] = {}  # by number of a control request
+        self._closed = threading.Event()
+        self._ready = threading.Event()
         self._restarting = False
-        self._waiting = ""  # for what, before it is ready for the first time
+        self._waiting = ""  # what it waits for before it is first ready
         self._broken: FleetError | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True, name="shared fleet")
         self._confinement = _Confinement()
@@ -62,7 +74,7 @@ class SharedFleet:
 
     @property
     def broken(self) -> FleetError | None:
-        """Why the fleet is of no more use; every job that shares it is told the same."""
+        """Why the fleet cannot be used any more; every job that shares it gets this error."""
         return self._broken
 
     def start(self) -> None:
@@ -73,78 +85,73 @@ class SharedFleet:
     def wait_ready(
         self, check: Callable[[], None], on_waiting: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which
-        may raise. Raises FleetError.
+        """Waits until builders and runners answer. Raises FleetError.
 
-        `on_waiting` is told once where that may take for ever: no machine of the
-        cluster serves the target.
+        Calls `check`, which may raise, a few times a second, and `on_waiting` once if no
+        machine of the cluster serves the target, so that it may wait forever.
         """
-        told = False
+        announced = False
         while not self._ready.wait(LISTEN_S):
             check()
             self._raise_if_broken()
-            if self._waiting and not told:
-                told = True
+            if self._waiting and not announced:
+                announced = True
                 on_waiting(self._waiting)
         self._raise_if_broken()
 
     @contextmanager
     def joined(self, job_share: JobShare) -> Iterator[JobChannel]:
-        """A job's share of the fleet, from its first candidate to its last; its process
-        is kept off the lanes meanwhile."""
-        share = JobChannel(self, job_share)
+        """A job's channel, from its first candidate to its last.
+
+        This process is kept off the lanes meanwhile.
+        """
+        channel = JobChannel(self, job_share)
         with self._lock:
-            share.lost = self._restarting
-            self._shares[job_share.job] = share
+            channel.lost = self._restarting
+            self._channels[job_share.job] = channel
         try:
             with self._confinement.within(self._fleet.plan.builder_cores):
-                yield share
+                yield channel
         finally:
-            share.leave()
+            channel.leave()
             with self._lock:
-                del self._shares[job_share.job]
+                del self._channels[job_share.job]
 
     def close(self) -> None:
-        """Idempotent. A job that still had a share is told."""
+        """Closes the fleet; jobs that still have a channel get an error. Idempotent."""
         self._closed.set()
         self._fleet.close()
-        with self._lock:
-            for share in self._shares.values():
-                share.put(FleetError("the fleet was closed"))
+        self._put_all(FleetError("the fleet was closed"))
         if self._listener.is_alive() and self._listener is not threading.current_thread():
-            self._listener.join(
-                timeout=STOP_TIMEOUT_S
-            )  # longer where it just starts another driver; it ends by itself then
+            # It takes longer while it starts another driver, and ends by itself then.
+            self._listener.join(timeout=STOP_TIMEOUT_S)
 
-    # -- for the shares
-    # ------------------------------------------------------------------------------
+    # -- for the channels --
 
-    def send(self, share: JobChannel, message: Submit) -> None:
+    def send(self, channel: JobChannel, message: Submit) -> None:
         with self._lock:
-            # else it is submitted again with all that is in flight, once the share has
-            # seen the loss
-            if not share.lost:
+            # After a loss the job submits all again, once its channel has reported it.
+            if not channel.lost:
                 self._fleet.submit(message)
 
-    def abandon(self, share: JobChannel, *, leaves: bool) -> None:
+    def abandon(self, channel: JobChannel, *, leaves: bool) -> None:
         with self._lock:
-            if not share.lost and not self._closed.is_set():
-                self._fleet.abandon(share.job_share.job, leaves=leaves)
+            if not channel.lost and not self._closed.is_set():
+                self._fleet.abandon(channel.job_share.job, leaves=leaves)
 
     def send_control(
-        self, share: JobChannel, problem: Problem, what: BuildFinalists | RunRace
+        self, channel: JobChannel, problem: Problem, what: BuildFinalists | RunRace
     ) -> int:
-        """The number under which the answer will come."""
+        """Sends a control request; returns the number of its reply."""
         with self._lock:
-            number = self._fleet.send_control(problem, what) if not share.lost else 0
-            self._asked[number] = share
+            number = self._fleet.send_control(problem, what) if not channel.lost else 0
+            self._requesters[number] = channel
             return number
 
     def unpacked(self, answer: ControlReply) -> ControlReply:
         return self._fleet.unpacked(answer)
 
-    # -- the listener
-    # ------------------------------------------------------------------------------
+    # -- the listener --
 
     def _listen(self) -> None:
         try:
@@ -154,18 +161,19 @@ class SharedFleet:
                 message = self._fleet.receive(LISTEN_S)
                 if message is not None:
                     self._deliver(message)
-        except (
-            Exception
-        ) as error:  # whatever ended the listener: jobs that nobody tells would wait for ever
-            self._broken = (
-                error
-                if isinstance(error, FleetError)
-                else FleetError(f"{type(error).__name__}: {error}")
-            )
+        # Whatever ended the listener: without a message, jobs would wait forever.
+        except Exception as error:
+            if isinstance(error, FleetError):
+                self._broken = error
+            else:
+                self._broken = FleetError(f"{type(error).__name__}: {error}")
             self._ready.set()
-            with self._lock:
-                for share in self._shares.values():
-                    share.put(self._broken)
+            self._put_all(self._broken)
+
+    def _put_all(self, message: Inbound | FleetError) -> None:
+        with self._lock:
+            for channel in self._channels.values():
+                channel.put(message)
 
     def _stop_if_closed(self) -> None:
         if self._closed.is_set():
@@ -176,46 +184,48 @@ class SharedFleet:
 
     def _deliver(self, message: Inbound) -> None:
         match message:
-            case Finished(reports=reports, spans=spans, calibrations=calibrations):
-                told, done = _by_job(reports), _by_job(spans)
-                with self._lock:
-                    shares = {
-                        job: self._shares[job] for job in {*told, *done} if job in self._shares
-                    }
-                    scribe = next(
-                        iter(self._shares.values()), None
-                    )  # what concerns the lanes is written by one of them
-                if calibrations and scribe is not None:
-                    scribe.put(Finished(reports=(), spans=(), calibrations=calibrations))
-                for job, share in shares.items():
-                    share.put(
-                        Finished(reports=tuple(told.get(job, ())), spans=tuple(done.get(job, ())))
-                    )
+            case Finished():
+                self._deliver_results(message)
             case ControlReply(number=number):
                 with self._lock:
-                    asker = self._asked.pop(number, None)
-                if asker is not None:
-                    asker.put(message)
+                    requester = self._requesters.pop(number, None)
+                if requester is not None:
+                    requester.put(message)
             case HostsPresent(hosts=hosts):
                 self._on_hosts(hosts)
             case Notice():
-                with self._lock:
-                    for share in self._shares.values():
-                        share.put(message)
+                self._put_all(message)
             case DriverLost():
                 self._restart(message)
 
+    def _deliver_results(self, results: Finished) -> None:
+        """Sorts results by job; one of the jobs gets the calibrations, to store them."""
+        reports = _by_job(results.reports)
+        spans = _by_job(results.spans)
+        with self._lock:
+            channels = {
+                job: self._channels[job] for job in {*reports, *spans} if job in self._channels
+            }
+            recorder = next(iter(self._channels.values()), None)
+        if results.calibrations and recorder is not None:
+            recorder.put(Finished(reports=(), spans=(), calibrations=results.calibrations))
+        for job, channel in channels.items():
+            channel.put(
+                Finished(reports=tuple(reports.get(job, ())), spans=tuple(spans.get(job, ())))
+            )
+
     def _restart(self, lost: DriverLost) -> None:
-        with self._lock:  # from here on nothing is sent until each share has seen the loss
-            for share in self._shares.values():
-                share.lost = True
-            self._asked.clear()
+        # From here on a channel sends nothing until it has reported the loss.
+        with self._lock:
+            for channel in self._channels.values():
+                channel.lost = True
+            self._requesters.clear()
             self._restarting = True
         self._fleet.restart(check=self._stop_if_closed)
         with self._lock:
             self._restarting = False
-            for share in self._shares.values():
-                share.put(lost)
+            for channel in self._channels.values():
+                channel.put(lost)
 
     def _raise_if_broken(self) -> None:
         if self._broken is not None:
@@ -230,7 +240,7 @@ class JobChannel:
         self._inbox: queue.SimpleQueue[Inbound | FleetError] = queue.SimpleQueue()
         self._deadline: float | None = None  # of the workload's budget of time
         self.job_share = job_share
-        self.lost = False  # the driver was lost and this share has not seen it yet
+        self.lost = False  # the driver was lost, and the job does not know it yet
 
     @property
     def plan(self) -> FleetPlan:
@@ -238,11 +248,13 @@ class JobChannel:
 
     @property
     def slots(self) -> tuple[int, int]:
-        """How many builders and lanes there are."""
+        """The numbers of builders and lanes."""
         return self._shared.slots
 
-    def stands(self, *, trials_left: int, seconds_left: float | None, memory_bytes: int) -> None:
-        """What the job has before it, from the next submission on."""
+    def set_demand(
+        self, *, trials_left: int, seconds_left: float | None, memory_bytes: int
+    ) -> None:
+        """Sets what the job still needs, from the next submission on."""
         self._deadline = None if seconds_left is None else time.monotonic() + seconds_left
         self.job_share = replace(self.job_share, trials_left=trials_left, memory_bytes=memory_bytes)
 
@@ -259,16 +271,18 @@ class JobChannel:
         self._shared.abandon(self, leaves=False)
 
     def leave(self) -> None:
-        """The job needs the fleet no more."""
+        """Ends the job's use of the fleet."""
         self._shared.abandon(self, leaves=True)
 
     def restart(self) -> None:
-        """The loss of the driver was seen: what was in flight is submitted again next."""
+        """Continues after the loss of the driver: the job submits again what was in flight."""
         self.lost = False
 
     def receive(self, timeout_s: float) -> Inbound | None:
-        """The next message for this job, None when none came in time. Raises FleetError
-        once the fleet is of no more use."""
+        """The next message for this job, None if none came in time.
+
+        Raises FleetError once the fleet cannot be used any more.
+        """
         try:
             message = (
                 self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
@@ -291,20 +305,16 @@ class JobChannel:
         timeout_s: float,
         check: Callable[[], None] | None = None,
     ) -> ControlReply:
-        """Puts a control request while no candidate of the job is in flight, and waits. A lost
-        driver is an answer with an error."""
+        """Sends a control request and waits for the reply.
+
+        No candidate of the job may be in flight.
+        """
         number = self._shared.send_control(self, problem, what)
-        deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0:
-            if check is not None:
-                check()
-            message = self.receive(min(left, 0.25))
-            if isinstance(message, ControlReply) and message.number == number:
-                return self._shared.unpacked(message)
-            if isinstance(message, DriverLost):
-                self.restart()
-                return ControlReply(number=number, value=(), error=message.reason)
-        return ControlReply(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+        return await_reply(self, number, timeout_s=timeout_s, check=check)
+
+    def unpacked(self, answer: ControlReply) -> ControlReply:
+        """The reply with the files of its builds on this machine."""
+        return self._shared.unpacked(answer)
 
 
 class _Confinement:
@@ -330,8 +340,8 @@ class _Confinement:
                     self._held.close()
 
 
-def _by_job(found: Sequence[OfJob]) -> Mapping[str, list[OfJob]]:
-    sorted_out: dict[str, list[OfJob]] = {}
-    for one in found:
-        sorted_out.setdefault(one.job, []).append(one)
-    return sorted_out
+def _by_job(items: Sequence[OfJob]) -> Mapping[str, list[OfJob]]:
+    grouped: dict[str, list[OfJob]] = {}
+    for item in items:
+        grouped.setdefault(item.job, []).append(item)
+    return grouped

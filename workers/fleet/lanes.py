@@ -34,7 +34,7 @@ def ranges(cores: Sequence[int]) -> str:
         return ""
     breaks = [
         0,
-        *(at + 1 for at, (left, right) in enumerate(pairwise(cores)) if right != left + 1),
+        *(index + 1 for index, (left, right) in enumerate(pairwise(cores)) if right != left + 1),
         len(cores),
     ]
     parts = [(cores[start], cores[stop - 1]) for start, stop in pairwise(breaks)]
@@ -76,10 +76,10 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
         )
     if threads == len(cores):
         return LanePlan(lanes=(lane(cores),), builder_cores=tuple(cores), alternates=True)
-    wanted = max(1, min(max_lanes, len(cores) // (2 * threads)))
+    count = max(1, min(max_lanes, len(cores) // (2 * threads)))
     free = [sorted(node) for node in nodes if node]
     lanes: list[Lane] = []
-    for _ in range(wanted):
+    for _ in range(count):
         home = max(reversed(free), key=len)  # lanes spread over the nodes, the last one first
         if len(home) < threads:
             break
@@ -105,13 +105,13 @@ def parse_plan(text: str) -> LanePlan:
         )
     lanes = tuple(lane(parse_cores(part)) for part in fields["lanes"].split("/"))
     builders = parse_cores(fields["builders"])
-    taken = [core for one in lanes for core in one.cores]
-    if len(set(taken)) != len(taken):
+    lane_cores = [core for measuring in lanes for core in measuring.cores]
+    if len(set(lane_cores)) != len(lane_cores):
         raise UsageError(
             f"lane plan {text!r} gives a core to two lanes; a lane's cores are its own"
         )
-    shared = sorted(set(taken) & set(builders))
-    if shared and not (len(lanes) == 1 and set(builders) <= set(taken)):
+    shared = sorted(set(lane_cores) & set(builders))
+    if shared and not (len(lanes) == 1 and set(builders) <= set(lane_cores)):
         raise UsageError(
             f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single "
             f"lane of all cores takes turns"

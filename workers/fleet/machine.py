@@ -82,8 +82,8 @@ def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 
     held = cores[-len(gpus) :] if len(cores) > len(gpus) else cores
     free = [core for core in cores if core not in held] or cores
     lanes = tuple(
-        Lane(name=f"gpu:{gpu}", cores=(held[at % len(held)],), gpu=gpu)
-        for at, gpu in enumerate(gpus)
+        Lane(name=f"gpu:{gpu}", cores=(held[index % len(held)],), gpu=gpu)
+        for index, gpu in enumerate(gpus)
     )
     return LanePlan(
         lanes=lanes,

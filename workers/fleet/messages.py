@@ -170,7 +170,7 @@ class FleetPlan:
 class Submit:
     problem: Problem
     candidates: tuple[Candidate, ...]
-    known: Mapping[
+    known_outcomes: Mapping[
         str, Outcome
     ]  # outcomes of libraries measured in earlier runs of the job, by hash
     job_share: JobShare = field(default_factory=JobShare)  # of the job they belong to

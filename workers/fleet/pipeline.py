@@ -157,10 +157,10 @@ class Pipeline:
         """The lane has answered what it was asked."""
         self.runners[runner].asked = False
 
-    def reserve(self, *, wanted: bool) -> None:
+    def reserve(self, *, needed: bool) -> None:
         """Keeps one builder free, the least busy one, for as long as that is wanted: it
         is to answer a control request."""
-        self._slots.reserve(wanted=wanted)
+        self._slots.reserve(needed=needed)
 
     @property
     def reserved(self) -> str:
@@ -174,12 +174,12 @@ class Pipeline:
         self,
         problem: str,
         candidates: Iterable[Candidate],
-        known: Mapping[str, Outcome] | None = None,
+        known_outcomes: Mapping[str, Outcome] | None = None,
         job_share: JobShare = UNSHARED,
     ) -> None:
-        """Takes candidates of the problem with this key, of one job. `known` are
+        """Takes candidates of the problem with this key, of one job. `known_outcomes` are
         outcomes by library hash, from earlier runs."""
-        self._outcomes.remember(problem, known or {})
+        self._outcomes.remember(problem, known_outcomes or {})
         self._demand.submit(job_share, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:

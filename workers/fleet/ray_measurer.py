@@ -28,7 +28,7 @@ class RayMeasurer:
     """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and
     belongs to the caller.
 
-    `known` are outcomes of libraries by their hash, from recorded trials: candidates
+    `known_outcomes` are outcomes of libraries by their hash, from recorded trials: candidates
     that compile to the same code reuse them. `judge` has the last word on each trial,
     such as that its timing cannot be true.
     """
@@ -38,16 +38,16 @@ class RayMeasurer:
         fleet: Fleet | JobChannel,
         problem: Problem,
         *,
-        known: Mapping[str, Outcome] | None = None,
+        known_outcomes: Mapping[str, Outcome] | None = None,
         judge: Callable[[Trial], Trial] = lambda trial: trial,
         on_spans: Callable[[Sequence[Span]], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
         on_calibrations: Callable[[Sequence[Calibrated]], None] | None = None,
     ) -> None:
         self._fleet, self._problem = fleet, problem
-        self._known: dict[str, Outcome] = dict(known or {})
+        self._known_outcomes: dict[str, Outcome] = dict(known_outcomes or {})
         self._judge = judge
-        self._told = False  # whether the driver knows `known`
+        self._sent_outcomes = False  # whether the driver has `known_outcomes`
         self._flying: dict[int, Candidate] = {}
         self._reports: dict[int, Report] = {}
         self._on_spans, self._on_notice, self._on_calibrations = (
@@ -68,9 +68,13 @@ class RayMeasurer:
             self._send(candidates)
 
     def _send(self, candidates: Sequence[Candidate]) -> None:
-        known = {} if self._told else self._known
-        self._told = True
-        self._fleet.submit(Submit(problem=self._problem, candidates=tuple(candidates), known=known))
+        known_outcomes = {} if self._sent_outcomes else self._known_outcomes
+        self._sent_outcomes = True
+        self._fleet.submit(
+            Submit(
+                problem=self._problem, candidates=tuple(candidates), known_outcomes=known_outcomes
+            )
+        )
 
     def results(self, *, timeout_s: float) -> Iterator[Trial]:
         deadline = time.monotonic() + timeout_s
@@ -105,14 +109,14 @@ class RayMeasurer:
                 if self._on_notice is not None:
                     self._on_notice(DriverReplaced(message=reason))
                 self._fleet.restart()
-                self._told = False
+                self._sent_outcomes = False
                 self._send(tuple(self._flying.values()))
 
     def _note(self, report: Report) -> None:
         self._reports[report.trial.number] = report
         outcome = report.trial.outcome
         if isinstance(outcome, Timed) and not outcome.conditions.reused:
-            self._known[outcome.artifact] = outcome
+            self._known_outcomes[outcome.artifact] = outcome
 
     def report(self, number: int) -> Report:
         """Where and in how many attempts a yielded trial was measured; told once."""

@@ -35,7 +35,7 @@ class _Resident:
 
 class Residents:
     """The runner processes of one lane. One thread measures with what `prepared` gives
-    it; others may get workloads `ahead`."""
+    it; others may `prefetch` workloads."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Residents:
     def holds(self, key: str) -> bool:
         """Whether this workload is prepared."""
         with self._lock:
-            found = self._residents.get(key)
-            return found is not None and found.over.is_set() and not found.failed
+            resident = self._residents.get(key)
+            return resident is not None and resident.over.is_set() and not resident.failed
 
-    def ahead(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
+    def prefetch(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
         """Prepares a workload before it is measured, on these cores while the lane's
         may be timing another one.
 
@@ -105,21 +105,21 @@ class Residents:
         """A process for a control request that needs no workload; None where the only one is
         being prepared. For who measures."""
         with self._lock:
-            ready = [key for key, one in self._residents.items() if one.over.is_set()]
+            ready = [key for key, resident in self._residents.items() if resident.over.is_set()]
             if self._current not in ready and ready:
                 self._current = ready[-1]  # now nobody makes room of it
             current = self._residents[self._current] if self._current in ready else None
-            taken, self._spare = (None, self._spare) if current else (self._spare, None)
+            borrowed, self._spare = (None, self._spare) if current else (self._spare, None)
         try:
-            yield current.process if current else taken
+            yield current.process if current else borrowed
         finally:
-            if taken is not None:
-                self._give_back(taken)
+            if borrowed is not None:
+                self._give_back(borrowed)
 
     def close(self) -> None:
         """Ends all of them; idempotent."""
         with self._lock:
-            processes = [one.process for one in self._residents.values()] + (
+            processes = [resident.process for resident in self._residents.values()] + (
                 [self._spare] if self._spare else []
             )
             self._residents.clear()
@@ -130,12 +130,12 @@ class Residents:
     def _entered(self, key: str) -> tuple[_Resident, bool]:
         """The workload's entry, and whether it is new: whoever is told so prepares it."""
         with self._lock:
-            found = self._residents.get(key)
-            if found is not None:
-                return found, False
+            resident = self._residents.get(key)
+            if resident is not None:
+                return resident, False
             process, self._spare = self._spare or self._make(), None
-            found = self._residents[key] = _Resident(process)
-            return found, True
+            resident = self._residents[key] = _Resident(process)
+            return resident, True
 
     def _prepare(
         self, key: str, resident: _Resident, assignment: Assignment, cores: Sequence[int]
@@ -165,8 +165,8 @@ class Residents:
             with self._lock:
                 idle = [
                     key
-                    for key, one in self._residents.items()
-                    if key not in (newest, self._current) and one.over.is_set()
+                    for key, resident in self._residents.items()
+                    if key not in (newest, self._current) and resident.over.is_set()
                 ]
                 if not idle or not self._too_much(newest):
                     return
@@ -175,7 +175,9 @@ class Residents:
 
     def _too_much(self, newest: str) -> bool:
         others = sum(
-            resident_bytes(one.process) for key, one in self._residents.items() if key != newest
+            resident_bytes(resident.process)
+            for key, resident in self._residents.items()
+            if key != newest
         )
         return len(self._residents) > self._most or others > self._most_bytes
 

@@ -64,7 +64,7 @@ def _finalist(name: str, result: RaceResult) -> Finalist:
     )
 
 
-def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request:
+def measurement_request(request: MeasureRequest, library: Library, limits: Limits) -> Request:
     """What a runner process is asked for a trial, whose library is on this machine."""
     return Request(
         name=f"trial {request.number}",
@@ -83,9 +83,15 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
     plan = replace(
         PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
     )
+    contestants = [unpacked_contestant(packed, storage) for packed in control.contestants]
     contenders = [
-        Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
-        for one in (unpacked_contestant(contestant, storage) for contestant in control.contestants)
+        Contender(
+            name=contestant.name,
+            library=contestant.path,
+            symbol=contestant.symbol,
+            timeout_s=timeout_s,
+        )
+        for contestant in contestants
     ]
     result = race(
         contenders,
@@ -107,7 +113,7 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
 
 
 class Runner:
-    """The actor. Ray runs its methods one after the other, but for `ahead`; a thread
+    """The actor. Ray runs its methods one after the other, except `prefetch`; a thread
     begins with what builders hand over."""
 
     def __init__(
@@ -137,15 +143,15 @@ class Runner:
         with self._busy, self._residents.at_hand() as process:
             if process is None:
                 raise RuntimeError("a runner describes itself before it is given a workload")
-            found: dict[str, int | str] = {
+            description: dict[str, int | str] = {
                 "name": self._lane.name,
                 "pid": os.getpid(),
                 "process_pid": process.pid or 0,
             }
             try:
-                return found | {"isolation": process.isolate(self._limits.isolation)}
+                return description | {"isolation": process.isolate(self._limits.isolation)}
             except UsageError as error:
-                return found | {"refused": str(error)}
+                return description | {"refused": str(error)}
 
     def calibrate(self) -> tuple[float, ...]:
         """Seconds of the calibration kernel on each of the lane's cores; nothing where
@@ -159,7 +165,7 @@ class Runner:
     def load(self, problem: Problem) -> None:
         self._problems[problem.key] = problem
 
-    def ahead(self, problem: Problem) -> None:
+    def prefetch(self, problem: Problem) -> None:
         """Prepares a workload while another one may be measured: the only method that
         Ray runs beside the others.
 
@@ -169,9 +175,9 @@ class Runner:
         os.sched_setaffinity(0, self._home_cores)  # of this thread, which Ray made
         self._problems[problem.key] = problem
         if not self._residents.keys:
-            self._residents.ahead(problem.key, self._assignment(problem), ())
+            self._residents.prefetch(problem.key, self._assignment(problem), ())
         elif self._near_cores:
-            self._residents.ahead(problem.key, self._assignment(problem), self._near_cores)
+            self._residents.prefetch(problem.key, self._assignment(problem), self._near_cores)
 
     def foresee_race(self, problem_key: str) -> None:
         """Makes what a race verifies by while its contestants are built; where that
@@ -192,8 +198,8 @@ class Runner:
         measured = []
         for request in requests:
             with self._busy:
-                found = self._answer(problem_key, request)
-                measured.append(self._measured(problem_key, request) if found is None else found)
+                begun = self._answer(problem_key, request)
+                measured.append(self._measured(problem_key, request) if begun is None else begun)
         return measured
 
     def race(self, problem_key: str, asks: Sequence[RunRace]) -> list[RaceOutcome]:
@@ -209,9 +215,9 @@ class Runner:
         self._letterbox.close()
         self._residents.close()
 
-    def wanted(self, request: MeasureRequest, library: Library) -> Request:
+    def measurement_request(self, request: MeasureRequest, library: Library) -> Request:
         """What the runner process is asked for a trial."""
-        return wanted(request, library, self._limits)
+        return measurement_request(request, library, self._limits)
 
     def _read_handoffs(self) -> None:
         """Begins with each candidate that a builder hands over while the lane is free
@@ -219,13 +225,13 @@ class Runner:
         for handoff in self._letterbox.handoffs():
             if self._busy.acquire(blocking=False):
                 try:
-                    known = (
+                    expected = (
                         handoff.problem,
                         handoff.request.number,
                     ) not in self._answered and handoff.problem in self._problems
                     # What was begun before and not asked for yet must not be lost: this
                     # hand-off message's candidate comes by the driver.
-                    if self._begun is None and known and self._residents.holds(handoff.problem):
+                    if self._begun is None and expected and self._residents.holds(handoff.problem):
                         self._begun = handoff, self._measured(handoff.problem, handoff.request)
                 finally:
                     self._busy.release()
@@ -258,7 +264,7 @@ class Runner:
     def _measure(self, process: RunnerProcess, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return process.measure(self.wanted(request, library))
+            return process.measure(self.measurement_request(request, library))
         finally:
             if library is not request.library:
                 Path(library.path).unlink(missing_ok=True)

@@ -33,8 +33,8 @@ def place(directory: Path, name: str, content: bytes) -> Path:
 def packed(library: Library, *, keep: bool) -> Library:
     """The library with its bytes; its files here are deleted unless they are to be kept."""
     path = Path(library.path)
-    found = {suffix: path.with_suffix(suffix) for suffix in SUFFIXES}
-    files = {suffix: file.read_bytes() for suffix, file in found.items() if file.exists()}
+    paths = {suffix: path.with_suffix(suffix) for suffix in SUFFIXES}
+    files = {suffix: file.read_bytes() for suffix, file in paths.items() if file.exists()}
     if not keep:
         path.unlink(missing_ok=True)
     return replace(library, files=files)

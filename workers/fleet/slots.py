@@ -53,9 +53,9 @@ class Slots:
     def __getitem__(self, worker: str) -> WorkerSlot:
         return self.builders.get(worker) or self.runners[worker]
 
-    def reserve(self, *, wanted: bool) -> None:
+    def reserve(self, *, needed: bool) -> None:
         """Keeps one builder free, the least busy one, for as long as that is wanted."""
-        if not wanted:
+        if not needed:
             self.reserved = ""
         elif self.reserved not in self.builders:
             own_core = (slot for slot in self.builders.values() if slot.host is None)

@@ -77,11 +77,11 @@ class FleetCache:
             lane_share=options.lane_share,
         )
 
-    def shared_by(self, one: Job, other: Job) -> bool:
+    def shared_by(self, job: Job, other: Job) -> bool:
         """Whether two jobs can run at once. One that no lane is long enough for is in
         nobody's way: it fails at its start."""
         try:
-            return self.plan(one.threads, one.target) == self.plan(other.threads, other.target)
+            return self.plan(job.threads, job.target) == self.plan(other.threads, other.target)
         except UsageError:
             return True
 

@@ -168,7 +168,7 @@ class JobRun:
         """Searches the kernels of a model by turns, until its budget is spent or the
         job is to stop."""
 
-        def turn(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
+        def search_slice(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             try:
                 with self._opened(
                     task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)
@@ -183,7 +183,7 @@ class JobRun:
             )
             return result
 
-        tune_by_turns(self._database, self._job, tasks, calls, turn)
+        tune_by_turns(self._database, self._job, tasks, calls, search_slice)
 
     def _task(
         self, task: Task, target: Target, fleet: SharedFleet, share: JobChannel
@@ -226,13 +226,13 @@ class JobRun:
             seconds=job.seconds,
         )
         self._observer(started)
-        share.stands(
+        share.set_demand(
             trials_left=self._trials_left(task, len(recorded)),
             seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
         )
         share.submit(
-            Submit(problem=problem, candidates=(), known={})
+            Submit(problem=problem, candidates=(), known_outcomes={})
         )  # lanes are made ready for it from now on
         self._observer(Phase(name="starting workers"))
         kept = self._searchers.get(task.position)
@@ -243,7 +243,7 @@ class JobRun:
             else searcher_of(self._database, job, task, problem, space, winners)
         )
         fleet.wait_ready(self._check, self._note)
-        share.stands(
+        share.set_demand(
             trials_left=share.job_share.trials_left,
             seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
@@ -255,7 +255,7 @@ class JobRun:
         measurer = RayMeasurer(
             share,
             problem,
-            known=known_outcomes(recorded),
+            known_outcomes=known_outcomes(recorded),
             judge=judge.judged,
             on_spans=timeline.add,
             on_calibrations=timeline.calibrated,
@@ -287,12 +287,12 @@ class JobRun:
     def _trials_left(self, task: Task, recorded: int) -> int:
         """Of this workload and the job's later ones."""
         later = [
-            one
-            for one in self._job.tasks
-            if one.position > task.position and one.state == jobs.QUEUED
+            other
+            for other in self._job.tasks
+            if other.position > task.position and other.state == jobs.QUEUED
         ]
         return max(0, self._job.trials - recorded) + sum(
-            max(0, self._job.trials - one.trials_done) for one in later
+            max(0, self._job.trials - other.trials_done) for other in later
         )
 
     def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:

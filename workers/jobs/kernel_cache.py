@@ -65,12 +65,12 @@ def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
     if SOURCE in job.settings:
         with database.read() as session:
             return best_configs(session, job, task)
-    wanted = job.settings.get("neighbour")
-    if wanted is None:
+    kernel_id = job.settings.get("neighbour")
+    if kernel_id is None:
         return ()
     try:
         with database.read() as session:
-            config = kernels.get(session, str(wanted)).config
+            config = kernels.get(session, str(kernel_id)).config
     except NotFound:
         return ()
     return (config,) if config else ()

@@ -57,8 +57,8 @@ def with_workloads(
     digest = job.settings.get(MODEL)
     if not isinstance(digest, str):
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
-    found = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
-    return _added(database, lease, found), {one.workload.key: one.calls for one in found}
+    extracted = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
+    return _added(database, lease, extracted), {part.workload.key: part.calls for part in extracted}
 
 
 def with_library(
@@ -115,16 +115,17 @@ def _kept(
         tasks.note_library(session, lease, digest)
 
 
-def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> Job:
+def _added(database: Database, lease: Lease, extracted: Sequence[ModelWorkload]) -> Job:
     with database.write("model") as session:
         keys = [
-            workloads.remember(session, one.workload, to_document(one.workload)) for one in found
+            workloads.remember(session, part.workload, to_document(part.workload))
+            for part in extracted
         ]
         return tasks.add(session, lease, keys)
 
 
 def tune_by_turns(
-    database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn
+    database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], search_slice: Turn
 ) -> bool:
     """Spends the job's budget on the tasks that are left, each turn on the one that
     promises most; whether it came to an end.
@@ -145,14 +146,14 @@ def tune_by_turns(
         first = subject.trials < FIRST
         if not first and seconds is not None and seconds <= 0:
             return True
-        wanted = subject.trials + min(
+        trials = subject.trials + min(
             turn_of(subject), job.trials if first else total, total - spent
         )
-        result = turn(left[position], wanted, None if first else seconds)
+        result = search_slice(left[position], trials, None if first else seconds)
         if result is None or result.reason is StopReason.CANCELLED:
             return False
         best_s = min(
-            (one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)),
+            (trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)),
             default=None,
         )
         finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
@@ -162,12 +163,12 @@ def tune_by_turns(
 def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> Subject:
     with database.read() as session:
         expression = from_document(workloads.get(session, task.workload).document).expression
-    known = () if task.best_median_s is None else (task.best_median_s,)
+    medians = () if task.best_median_s is None else (task.best_median_s,)
     return Subject(
         calls=calls.get(task.workload, 1),
         flops=expression.flops,
         kind=kind_of(expression),
         trials=task.trials_done,
-        best_s=known,
-        trials_at=(task.trials_done,) if known else (),
+        best_s=medians,
+        trials_at=(task.trials_done,) if medians else (),
     )

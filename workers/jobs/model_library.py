@@ -63,17 +63,17 @@ def kernels_of(
     database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore
 ) -> dict[str, ExportKernel]:
     """The promoted kernel of each workload, by key. Raises ModelUnfinished where one is missing."""
-    found = {}
+    described = {}
     with database.read() as session:
-        for one in workloads_of(graph):
-            kernel = kernels.find_promoted(session, one.workload.key, target.key, threads)
+        for part in workloads_of(graph):
+            kernel = kernels.find_promoted(session, part.workload.key, target.key, threads)
             if kernel is None:
                 raise ModelUnfinished(
-                    f"{one.workload.spec} of the model has no kernel yet; tune the model again "
+                    f"{part.workload.spec} of the model has no kernel yet; tune the model again "
                     f"or resume its job"
                 )
-            found[one.workload.key] = describe(session, kernel, store, answers=False)
-    return found
+            described[part.workload.key] = describe(session, kernel, store, answers=False)
+    return described
 
 
 def checked_kernel(
@@ -111,8 +111,8 @@ def _seen(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -
         )
         checked = run_library(path, symbol, given, cores)
         worst = max(worst, largest_error(symbol, checked.outputs, right))
-        expected = tuple(one.astype(np.float64) for one in right)
-    peak = max((float(np.abs(one).max(initial=0.0)) for one in expected), default=0.0)
+        expected = tuple(output.astype(np.float64) for output in right)
+    peak = max((float(np.abs(output).max(initial=0.0)) for output in expected), default=0.0)
     return replace(
         built,
         median_s=checked.median_s,
@@ -139,10 +139,10 @@ def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> 
     """Of all outputs, relative to the greatest value of each. Raises ModelWrong where
     it is too large or no number."""
     worst = 0.0
-    for number, (one, other) in enumerate(zip(got, right, strict=True)):
-        peak = float(np.abs(other.astype(np.float64)).max(initial=0.0))
+    for number, (output, reference) in enumerate(zip(got, right, strict=True)):
+        peak = float(np.abs(reference.astype(np.float64)).max(initial=0.0))
         difference = float(
-            np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0)
+            np.abs(output.astype(np.float64) - reference.astype(np.float64)).max(initial=0.0)
         )
         error = difference / peak if peak > 0 else difference
         if not error <= TOLERANCE:

@@ -74,12 +74,12 @@ class Judge:
     def _with_new_limits(self, target: Target, limits: Limits) -> Target:
         self._remeasured = True
         try:
-            found = measure_limits(self._core, REMEASURE_S)
+            measured = measure_limits(self._core, REMEASURE_S)
         except LimitsError:
             return target
-        merged = replace(limits, fma_flops_best=max(limits.fma_flops_best, found.fma_flops_best))
-        if len(found.bandwidth) == len(limits.bandwidth):
-            pairs = zip(limits.bandwidth, found.bandwidth, strict=True)
+        merged = replace(limits, fma_flops_best=max(limits.fma_flops_best, measured.fma_flops_best))
+        if len(measured.bandwidth) == len(limits.bandwidth):
+            pairs = zip(limits.bandwidth, measured.bandwidth, strict=True)
             rows = [
                 replace(
                     old,

@@ -56,9 +56,9 @@ class Presence:
             return
         self._thread.join(timeout=BEAT_S)
         with suppress(DatabaseError, NotFound), self._database.write("left") as session:
-            found = workers.get(session, worker_id(self._target))
-            if found.state == workers.ACTIVE and found.target == self._target.key:
-                workers.set_state(session, found.id, workers.LOST, "its orchestrator ended")
+            worker = workers.get(session, worker_id(self._target))
+            if worker.state == workers.ACTIVE and worker.target == self._target.key:
+                workers.set_state(session, worker.id, workers.LOST, "its orchestrator ended")
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):

@@ -113,8 +113,8 @@ def _entries(promotion: Promotion) -> list[_Entry]:
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
     trials = [None, *distinct(promotion.best, count)]
     requests = [
-        BuildRequest(number=at, config=trial.config if trial else None, keep=True)
-        for at, trial in enumerate(trials)
+        BuildRequest(number=number, config=trial.config if trial else None, keep=True)
+        for number, trial in enumerate(trials)
     ]
     entries = []
     for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
@@ -134,9 +134,11 @@ def _entries(promotion: Promotion) -> list[_Entry]:
     incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
     if kernel is not None and incumbent:  # the same code would only race against itself
         entries = [
-            one
-            for one in entries
-            if one.trial is None or one.library is None or one.library.sha256 != kernel.artifact
+            entry
+            for entry in entries
+            if entry.trial is None
+            or entry.library is None
+            or entry.library.sha256 != kernel.artifact
         ]
     return entries + incumbent
 
@@ -162,7 +164,7 @@ def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Bu
         )
         error = answer.error
         if error is None:
-            return tuple(one for one in answer.value if isinstance(one, Built))
+            return tuple(part for part in answer.value if isinstance(part, Built))
     raise FleetError(f"the finalists could not be built: {error}")
 
 
@@ -197,8 +199,10 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
     winner = finalists[race.winner]
     if isinstance(winner, Disqualified):
         raise FleetError(f"the race was won by {winner.name}, which failed in it")
-    entry = next(one for one in entries if one.contestant.name == winner.name)
-    incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
+    entry = next(candidate for candidate in entries if candidate.contestant.name == winner.name)
+    incumbent = next(
+        (candidate.kernel for candidate in entries if candidate.kernel is not None), None
+    )
     if entry.kernel is not None:
         with run.database.write("validated") as session:
             kernels.mark_validated(session, entry.kernel.id)
@@ -222,7 +226,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         verified=True,
         default_median_s=default.median_s if isinstance(default, Ranked) else None,
         versions=versions(),
-        race={name: _numbers(one) for name, one in finalists.items()},
+        race={name: _numbers(finalist) for name, finalist in finalists.items()},
         trial=entry.trial.number if entry.trial else 0,
         previous=incumbent.id if incumbent else None,
     )

@@ -50,11 +50,11 @@ def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
     made: list[str] = []
     for source in (target,) if before is None else (target, before):
         groups: dict[tuple[int, bool], list[Due]] = {}
-        for one in revalidation.due(session, target, source):
-            groups.setdefault((one.threads, one.prepared), []).append(one)
-        for (threads, prepared), found in groups.items():
-            for start in range(0, len(found), TASKS):
-                some = tuple(one.workload for one in found[start : start + TASKS])
+        for due in revalidation.due(session, target, source):
+            groups.setdefault((due.threads, due.prepared), []).append(due)
+        for (threads, prepared), group in groups.items():
+            for start in range(0, len(group), TASKS):
+                some = tuple(due.workload for due in group[start : start + TASKS])
                 made.append(
                     jobs.create(
                         session, _job(target, source, some, threads=threads, prepared=prepared)
@@ -64,13 +64,13 @@ def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
 
 
 def _job(
-    target: str, source: str, found: tuple[str, ...], *, threads: int, prepared: bool
+    target: str, source: str, workloads: tuple[str, ...], *, threads: int, prepared: bool
 ) -> NewJob:
     """A kernel that was only prepared stays one."""
     kind = jobs.PREPARE if prepared else jobs.REVALIDATE
     settings: Mapping[str, str] = {SOURCE: source}
     return NewJob(
-        workloads=found,
+        workloads=workloads,
         target=target,
         threads=threads,
         trials=1 + FEW,
@@ -86,21 +86,21 @@ def best_configs(session: Session, job: Job, task: Task) -> Sequence[Config]:
     kernel = kernels.find_promoted(session, task.workload, str(job.settings[SOURCE]), job.threads)
     if kernel is None:
         return ()
-    found = [kernel.config] if kernel.config else []
+    configs = [kernel.config] if kernel.config else []
     if kernel.job is not None:
         of_workload = [
-            one.position
-            for one in jobs.get(session, kernel.job).tasks
-            if one.workload == task.workload
+            other.position
+            for other in jobs.get(session, kernel.job).tasks
+            if other.workload == task.workload
         ]
         for position in of_workload:
             where = TrialFilter(outcome=("ok",), position=position)
             best = trial_pages.list_page(
                 session, kernel.job, where=where, sort="median_s", limit=2 * FEW
             )
-            found += [
-                one.trial.config
-                for one in best.items
-                if one.trial.config and one.trial.config not in found
+            configs += [
+                stored.trial.config
+                for stored in best.items
+                if stored.trial.config and stored.trial.config not in configs
             ]
-    return found[:FEW]
+    return configs[:FEW]

@@ -176,7 +176,9 @@ class RunServer:
 def check_size(expression: Expression) -> None:
     """Raises OutputTooLarge for a kernel whose outputs are more than a run may answer with."""
     tensors = [expression.tensor(name) for name in expression.outputs]
-    size_bytes = sum(prod(one.shape) * np.dtype(NUMPY[one.dtype]).itemsize for one in tensors)
+    size_bytes = sum(
+        prod(tensor.shape) * np.dtype(NUMPY[tensor.dtype]).itemsize for tensor in tensors
+    )
     if size_bytes > MAX_OUTPUT_BYTES:
         raise OutputTooLarge(
             f"the outputs have {size_bytes} bytes, a run answers with {MAX_OUTPUT_BYTES} at most; "

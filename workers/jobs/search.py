@@ -67,9 +67,11 @@ class GivenPoints:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Forgets what was tried before."""
-        told = [self._space.point(trial.config) for trial in trials if trial.config]
+        tried = [self._space.point(trial.config) for trial in trials if trial.config]
         self._left = [
-            point for point in self._left if not any(np.array_equal(point, one) for one in told)
+            point
+            for point in self._left
+            if not any(np.array_equal(point, other) for other in tried)
         ]
 
     def forecast(self, config: Config) -> float | None:

@@ -67,9 +67,9 @@ def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
     after a restart."""
     outcomes = (trial.outcome for trial in recorded)
     return {
-        one.artifact: one
-        for one in outcomes
-        if isinstance(one, Timed) and not one.conditions.reused
+        outcome.artifact: outcome
+        for outcome in outcomes
+        if isinstance(outcome, Timed) and not outcome.conditions.reused
     }
 
 

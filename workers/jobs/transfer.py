@@ -49,7 +49,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _PastTrials:
     """A workload of the history with its trials."""
 
     task: PastTask
@@ -69,25 +69,25 @@ def start_of(
     was recorded since its job first started, unless time ran out in between. `op` is
     the task's operator."""
     began = clock()
-    known = _known(database, job, task, op)
+    past_tasks = _past_trials(database, job, task, op)
     best = tuple(
         config
-        for one in known
-        if one.task.op == op and op is not None
-        for config in best_configs(one.trials, CARRIED)
+        for past in past_tasks
+        if past.task.op == op and op is not None
+        for config in best_configs(past.trials, CARRIED)
     )
-    if not known:
+    if not past_tasks:
         return Start(best=best)
-    digest = _digest(known, op)
+    digest = _digest(past_tasks, op)
     prior, workloads = _stored(database, target, digest) or _trained(
-        database, known, job.threads, target, op, digest, lambda: clock() - began < LIMIT_S
+        database, past_tasks, job.threads, target, op, digest, lambda: clock() - began < LIMIT_S
     )
     return Start(prior=prior, best=best, learned_from=workloads)
 
 
 def _trained(
     database: Database,
-    known: Sequence[_Known],
+    past_tasks: Sequence[_PastTrials],
     threads: int,
     target: Target,
     op: str | None,
@@ -96,7 +96,7 @@ def _trained(
 ) -> tuple[Prior | None, tuple[str, ...]]:
     """A new model of what is known, for the operator, stored under the digest; None
     where no trial's config exists any more."""
-    pasts = _pasts(known, target, threads, in_time)
+    pasts = _pasts(past_tasks, target, threads, in_time)
     if not pasts:
         return None, ()
     prior, workloads = train_on(pasts, op), tuple(past.workload for past in pasts)
@@ -112,7 +112,7 @@ def _trained(
     return prior, workloads
 
 
-def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Known]:
+def _past_trials(database: Database, job: Job, task: Task, op: str | None) -> list[_PastTrials]:
     before = job.started_at or job.created_at
     with database.read() as session:
         tasks = history.recent_tasks(
@@ -123,21 +123,25 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
             job=job.id,
             position=task.position,
         )
-        same = [one for one in tasks if op is not None and one.op == op]
-        chosen = [*same, *(one for one in tasks if one not in same)][:WORKLOADS]
+        same = [other for other in tasks if op is not None and other.op == op]
+        chosen = [*same, *(other for other in tasks if other not in same)][:WORKLOADS]
         read = []
-        for one in chosen:
-            until = None if one.job == job.id else before
-            read.append(_Known(one, history.trials_before(session, one, until, limit=TRIALS)))
+        for chosen_task in chosen:
+            until = None if chosen_task.job == job.id else before
+            read.append(
+                _PastTrials(
+                    chosen_task, history.trials_before(session, chosen_task, until, limit=TRIALS)
+                )
+            )
     return [
-        one
-        for one in read
-        if sum(isinstance(trial.outcome, Timed) for trial in one.trials) >= LEAST
+        past
+        for past in read
+        if sum(isinstance(trial.outcome, Timed) for trial in past.trials) >= LEAST
     ]
 
 
-def _digest(known: Sequence[_Known], op: str | None) -> str:
-    content = [op, *((one.task.job, one.task.position, len(one.trials)) for one in known)]
+def _digest(past_tasks: Sequence[_PastTrials], op: str | None) -> str:
+    content = [op, *((past.task.job, past.task.position, len(past.trials)) for past in past_tasks)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -147,30 +151,30 @@ def _stored(
     """The stored model where it learned from exactly these trials, and the keys of its
     workloads."""
     with database.read() as session:
-        found = cost_models.latest(session, target.key, FEATURE_VERSION)
-    if found is None or found.metrics.get("digest") != digest:
+        stored = cost_models.latest(session, target.key, FEATURE_VERSION)
+    if stored is None or stored.metrics.get("digest") != digest:
         return None
     prior = Prior()
     try:
-        prior.load(found.blob)
+        prior.load(stored.blob)
     except UsageError:  # of another version, or damaged: fitted again, it costs half a second
         return None
-    return prior, tuple(found.metrics["workloads"])
+    return prior, tuple(stored.metrics["workloads"])
 
 
 def _pasts(
-    known: Sequence[_Known], target: Target, threads: int, in_time: Callable[[], bool]
+    past_tasks: Sequence[_PastTrials], target: Target, threads: int, in_time: Callable[[], bool]
 ) -> list[Past]:
     """The workloads with their features, as many as the time allows and at least the first."""
     described: list[Past] = []
-    for one in known:
+    for past in past_tasks:
         if described and not in_time():
             break
-        space = space_of(from_document(one.task.document), target, threads)
-        kept = [trial for trial in one.trials if _is_of(space.space, trial)]
+        space = space_of(from_document(past.task.document), target, threads)
+        kept = [trial for trial in past.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
             described.append(
-                past_of(one.task.workload, one.task.op, space.space, kept, featurizer(space))
+                past_of(past.task.workload, past.task.op, space.space, kept, featurizer(space))
             )
     return described
 

@@ -77,7 +77,7 @@ class Driver(Fleet):
         self.sent += [(message.job_share.job, candidate.number) for candidate in message.candidates]
         self.commands.put(
             lambda: self.pipeline.submit(
-                message.problem.key, message.candidates, message.known, message.job_share
+                message.problem.key, message.candidates, message.known_outcomes, message.job_share
             )
         )
 
@@ -279,8 +279,8 @@ def test_what_is_left_to_do_is_told_with_each_submission(
     shared: SharedFleet, driver: Driver
 ) -> None:
     with shared.joined(JobShare(job="a")) as share:
-        share.stands(trials_left=10, seconds_left=100.0, memory_bytes=64)
-        share.submit(Submit(problem=PROBLEM, candidates=(Candidate(number=0),), known={}))
+        share.set_demand(trials_left=10, seconds_left=100.0, memory_bytes=64)
+        share.submit(Submit(problem=PROBLEM, candidates=(Candidate(number=0),), known_outcomes={}))
         message = share.receive(5.0)
         assert isinstance(message, Finished)
         assert share.job_share.trials_left == 9 and share.job_share.memory_bytes == 64

@@ -79,15 +79,15 @@ def test_a_builder_is_kept_free_for_a_question_while_all_else_goes_on() -> None:
     pipeline.submit("p", candidates(6))
     first = pipeline.next_build()
     assert first is not None and first[0] == "build:0"
-    pipeline.reserve(wanted=True)
+    pipeline.reserve(needed=True)
     assert pipeline.reserved == "build:1"  # the less busy one
     pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.2)])
     assert pipeline.next_measurement() is not None
     while build := pipeline.next_build():
         assert build[0] == "build:0"
-        pipeline.reserve(wanted=True)
+        pipeline.reserve(needed=True)
     assert pipeline.reserved == "build:1" and not pipeline.builders["build:1"].batches
-    pipeline.reserve(wanted=False)
+    pipeline.reserve(needed=False)
     assert (pipeline.next_build() or ("",))[0] == "build:1"
 
 
@@ -272,5 +272,5 @@ def test_a_guest_is_never_kept_free_for_a_question() -> None:
     pipeline.submit("p", candidates(9))
     while pipeline.next_build():
         pass
-    pipeline.reserve(wanted=True)
+    pipeline.reserve(needed=True)
     assert pipeline.reserved == "build:1"

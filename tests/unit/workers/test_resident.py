@@ -98,7 +98,7 @@ def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(
     try:
         a = residents.prepared("a", assignment(4))
         thread = threading.Thread(
-            target=residents.ahead, args=("b", assignment(5), (min(os.sched_getaffinity(0)),))
+            target=residents.prefetch, args=("b", assignment(5), (min(os.sched_getaffinity(0)),))
         )
         thread.start()
         assert residents.prepared("a", assignment(4)) is a
@@ -116,7 +116,7 @@ def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(
 def test_who_measures_waits_for_what_is_being_prepared(first: RunnerProcess) -> None:
     residents = Residents(first)
     try:
-        thread = threading.Thread(target=residents.ahead, args=("a", assignment(4), ()))
+        thread = threading.Thread(target=residents.prefetch, args=("a", assignment(4), ()))
         thread.start()
         while not residents.keys:
             time.sleep(0.001)
@@ -131,7 +131,7 @@ def test_who_measures_waits_for_what_is_being_prepared(first: RunnerProcess) -> 
 def test_what_could_not_be_prepared_ahead_says_why_when_it_is_wanted(first: RunnerProcess) -> None:
     residents = Residents(first)
     try:
-        residents.ahead("a", assignment(4, threads=2), ())
+        residents.prefetch("a", assignment(4, threads=2), ())
         assert residents.keys == ()
         with pytest.raises(UsageError, match="2 threads"):
             residents.prepared("a", assignment(4, threads=2))
@@ -145,10 +145,10 @@ def test_room_is_never_made_of_what_is_measured_with(first: RunnerProcess) -> No
     residents = Residents(first, most=1)
     try:
         a = residents.prepared("a", assignment(4))
-        residents.ahead("b", assignment(5), ())
+        residents.prefetch("b", assignment(5), ())
         assert a.pid is not None and psutil.pid_exists(a.pid) and residents.keys == ("a", "b")
         residents.prepared("b", assignment(5))
-        residents.ahead("c", assignment(6), ())
+        residents.prefetch("c", assignment(6), ())
         assert residents.keys == ("b", "c")
     finally:
         residents.close()

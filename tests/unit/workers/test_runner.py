@@ -90,7 +90,7 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
         )
         try:
             for problem in problems:
-                thread = Thread(target=runner.ahead, args=(problem,))
+                thread = Thread(target=runner.prefetch, args=(problem,))
                 thread.start()
                 thread.join()
             assert runner.prepared_keys == tuple(problem.key for problem in problems[:ready])
@@ -128,7 +128,7 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
 
     try:
         handed_over(0)  # of a problem that the lane is not ready for
-        runner.ahead(problem)
+        runner.prefetch(problem)
         (cold,) = runner.measure(problem.key, [wanted(0)])
         later = handed_over(1)
         (begun,) = runner.measure(problem.key, [wanted(1)])
