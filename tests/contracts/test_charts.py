@@ -33,8 +33,8 @@ def test_a_tasks_history_by_number(database: Database) -> None:
         ):
             trials.record(session, lease, trial)
     with database.read() as session:
-        found = charts.timings(session, lease.job_id, 0)
-        assert found.numbers.tolist() == [0, 2, 3, 4] and found.medians_s.tolist() == [
+        timings = charts.timings(session, lease.job_id, 0)
+        assert timings.numbers.tolist() == [0, 2, 3, 4] and timings.medians_s.tolist() == [
             5e-3,
             3e-3,
             4e-3,
@@ -47,7 +47,7 @@ def test_a_tasks_history_by_number(database: Database) -> None:
         assert charts.records(session, lease.job_id) == ((0, 5e-3), (2, 3e-3), (4, 1e-3))
         assert set(charts.moments(session, lease.job_id, 0, [1, 4, 99])) == {1, 4}
         assert [
-            one.trial.number for one in charts.some_trials(session, lease.job_id, 0, [4, 1])
+            each.trial.number for each in charts.some_trials(session, lease.job_id, 0, [4, 1])
         ] == [1, 4]
         assert charts.default_medians(session, [(lease.job_id, 0), ("none", 0)]) == {
             (lease.job_id, 0): 5e-3
@@ -56,7 +56,7 @@ def test_a_tasks_history_by_number(database: Database) -> None:
 
 
 def test_jobs_are_found_by_state_text_and_owner_page_by_page(database: Database) -> None:
-    mine = [add_job(database, 8 + at, owner="me") for at in range(3)]
+    mine = [add_job(database, 8 + number, owner="me") for number in range(3)]
     other = add_job(database, 99)
     with database.read() as session:
         first = charts.find_jobs(session, limit=3)
@@ -92,15 +92,15 @@ def test_a_timeline_keeps_its_last_spans(database: Database) -> None:
             session,
             workers.NewWorker(id="w", host="h", target=None, isolation=None, lanes=[], versions={}),
         )
-        moments = [began + timedelta(seconds=at) for at in range(6)]
+        moments = [began + timedelta(seconds=second) for second in range(6)]
         spans = [
             lanes.LaneSpan(worker="w", lane="cpu:1", kind="time", started_at=start, ended_at=end)
             for start, end in pairwise(moments)
         ]
         lanes.add_spans(session, spans)
     with database.read() as session:
-        found = charts.lane_spans(session, since=began, until=began + timedelta(seconds=4), limit=3)
-        assert [one.started_at for one in found] == [
-            began + timedelta(seconds=at) for at in (1, 2, 3)
+        spans = charts.lane_spans(session, since=began, until=began + timedelta(seconds=4), limit=3)
+        assert [span.started_at for span in spans] == [
+            began + timedelta(seconds=second) for second in (1, 2, 3)
         ]
         assert charts.latest_span(session) == began + timedelta(seconds=4)

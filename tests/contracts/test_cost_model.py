@@ -98,8 +98,8 @@ def test_features_that_do_not_vary_neither_teach_nor_get_in_the_way() -> None:
     loaded.load(model.save())
     noise = np.random.default_rng(0).normal(size=(2, 100, 3)).astype(np.float32)
     rows = np.concatenate([noise[0], unseen.features, noise[1]], axis=1)
-    for found in (model, loaded):
-        assert np.array_equal(found.predict(rows), plain.predict(unseen.features))
+    for fitted_model in (model, loaded):
+        assert np.array_equal(fitted_model.predict(rows), plain.predict(unseen.features))
     with pytest.raises(
         UsageError,
         match=f"trained on {rows.shape[1]} features, the candidates have "

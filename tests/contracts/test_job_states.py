@@ -141,15 +141,18 @@ def test_idempotency(database: Database, clock: ManualClock) -> None:
         workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5
     )
     once = jobs.Idempotency(key="k", digest="d" * 64, owner="me")
-    found: list[tuple[str, bool]] = []
+    created_jobs: list[tuple[str, bool]] = []
 
     def post(_index: int) -> None:
         with database.write() as session:
             job, created = jobs.create(session, new, idempotency=once)
-            found.append((job.id, created))
+            created_jobs.append((job.id, created))
 
     together(4, post)
-    assert len({job for job, _ in found}) == 1 and sum(created for _, created in found) == 1
+    assert (
+        len({job for job, _ in created_jobs}) == 1
+        and sum(created for _, created in created_jobs) == 1
+    )
     with pytest.raises(IdempotencyConflict, match="'k'"), database.write() as session:
         jobs.create(
             session, new, idempotency=jobs.Idempotency(key="k", digest="e" * 64, owner="me")

@@ -34,11 +34,11 @@ def test_urgent_jobs_come_first_then_older_ones(database: Database, clock: Manua
     for priority in (0, 5, 0, 5):
         ids.append(add_job(database, priority=priority))
         clock.advance(1)
-    wanted = [ids[1], ids[3], ids[0], ids[2]]
-    assert waiting(database) == wanted and waiting(database, "another machine") == []
+    in_order = [ids[1], ids[3], ids[0], ids[2]]
+    assert waiting(database) == in_order and waiting(database, "another machine") == []
     with database.write() as session:
         claimed = [leases.claim_next(session, owner="a") for _ in range(5)]
-    assert [entry and entry[0].id for entry in claimed] == [*wanted, None]
+    assert [entry and entry[0].id for entry in claimed] == [*in_order, None]
     assert waiting(database) == []
 
 
@@ -65,10 +65,10 @@ def test_concurrent_claims_never_share_a_job(database: Database) -> None:
     def claim(index: int) -> None:
         while True:
             with database.write() as session:
-                found = leases.claim_next(session, owner=f"o{index}")
-            if found is None:
+                claim = leases.claim_next(session, owner=f"o{index}")
+            if claim is None:
                 return
-            claimed.append(found[0].id)
+            claimed.append(claim[0].id)
 
     together(4, claim)
     assert sorted(claimed) == sorted(ids)
@@ -78,9 +78,9 @@ def test_stale_fencing_is_refused_everywhere(database: Database, clock: ManualCl
     old = add_claimed(database)
     clock.advance(31)
     with database.write() as session:
-        found = leases.claim_next(session, owner="second")
-        assert found is not None and found[1].fence > old.fence
-    new = found[1]
+        claim = leases.claim_next(session, owner="second")
+        assert claim is not None and claim[1].fence > old.fence
+    new = claim[1]
     writes: list[Callable[..., object]] = [
         lambda session: trials.record(session, old, timed(0)),
         lambda session: leases.renew(session, old),
@@ -115,8 +115,8 @@ def test_claiming_a_held_job_names_its_holder(database: Database) -> None:
     with pytest.raises(LeaseHeld, match="tuned by first until 2026-"), database.write() as session:
         leases.claim(session, lease.job_id, owner="second")
     with database.write() as session:
-        job, taken = leases.claim(session, lease.job_id, owner="second", take_over=True)
-    assert job.lease_owner == "second" and taken.fence > lease.fence
+        job, newer = leases.claim(session, lease.job_id, owner="second", take_over=True)
+    assert job.lease_owner == "second" and newer.fence > lease.fence
 
 
 def test_cancelling_job_of_a_dead_owner_is_settled(database: Database, clock: ManualClock) -> None:
@@ -126,8 +126,8 @@ def test_cancelling_job_of_a_dead_owner_is_settled(database: Database, clock: Ma
         assert leases.abandon(session, known_dead.job_id).state == jobs.QUEUED
     clock.advance(31)
     with database.write() as session:
-        found = leases.claim_next(session, owner="second")
-        assert found is not None and found[0].id == known_dead.job_id
+        claim = leases.claim_next(session, owner="second")
+        assert claim is not None and claim[0].id == known_dead.job_id
         assert jobs.get(session, expired.job_id).state == jobs.CANCELLED
 
 

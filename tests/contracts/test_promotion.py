@@ -22,11 +22,11 @@ def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualCl
             session, sample_kernel(session, median_s=5e-4, previous=first.id), lease=lease
         )
     with database.read() as session:
-        found = kernels.find_promoted(session, first.workload, first.target, 1)
+        promoted = kernels.find_promoted(session, first.workload, first.target, 1)
         assert (
-            found == second
-            and found.config["tile"] == (4, 8)
-            and found.ci95_s == (5e-4 * 0.9, 5e-4 * 1.1)
+            promoted == second
+            and promoted.config["tile"] == (4, 8)
+            and promoted.ci95_s == (5e-4 * 0.9, 5e-4 * 1.1)
         )
         assert kernels.schedule(session, second.id)["versions"] == {"tvm": "0.27"}
         assert [kernel.id for kernel in kernels.lineage(session, second.id)] == [
@@ -86,6 +86,6 @@ def test_stale_kernels_are_marked_until_validated(database: Database, clock: Man
             kernels.get(session, kernel.id).stale,
             kernels.get(session, kernel.id).validated_at,
         ) == (None, clock())
-        assert [found.id for found in kernels.neighbours(session, "copy", kernel.target, 1)] == [
+        assert [near.id for near in kernels.neighbours(session, "copy", kernel.target, 1)] == [
             kernel.id
         ]

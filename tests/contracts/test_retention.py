@@ -183,16 +183,16 @@ def test_a_job_that_may_be_resumed_keeps_all_or_nothing(
 def test_by_number_the_newest_jobs_keep_theirs(
     database: Database, clock: Clock, store: Store
 ) -> None:
-    found = []
+    job_ids = []
     for place in range(3):
-        found.append(job(database, 4, extent=16 + place))
+        job_ids.append(job(database, 4, extent=16 + place))
         clock.now += timedelta(seconds=1)
-    first, second, third = found
+    first, second, third = job_ids
     pruned = prune(database, Keep(trials=9), store)
     assert (pruned.jobs, pruned.trials, pruned.events) == (1, 4, 0)
-    assert [len(left(database, one)[0]) for one in (first, second, third)] == [0, 4, 4]
+    assert [len(left(database, job_id)[0]) for job_id in (first, second, third)] == [0, 4, 4]
     assert prune(database, Keep(events=7), store).events == 14
-    assert [left(database, one)[1] for one in (first, second, third)] == [0, 0, 7]
+    assert [left(database, job_id)[1] for job_id in (first, second, third)] == [0, 0, 7]
 
 
 @pytest.mark.slow
@@ -232,15 +232,15 @@ def run(database: Database, store: Store, given: bytes, output: bytes | None = N
 def arrays(database: Database, store: Store) -> tuple[set[bytes], set[bytes]]:
     """What is remembered as inputs and outputs with its file, and what the store has."""
     files = {digest: store.get(digest) for digest in store.digests()}
-    known = set()
+    digests = set()
     with database.read() as session:
         for digest, data in files.items():
             try:
                 artifacts.get(session, digest)
             except NotFound:
                 continue
-            known.add(data)
-    return known, set(files.values())
+            digests.add(data)
+    return digests, set(files.values())
 
 
 def is_known(database: Database, run_id: str) -> bool:
@@ -267,7 +267,7 @@ def test_runs_that_finished_long_ago_go_with_what_no_other_run_has(
     store.put(b"another database's")
     assert prune(database, Keep(trials=1, events=1), store).runs == 0
     assert prune(database, Keep(days=7), store).runs == 2
-    assert [is_known(database, one) for one in (done, broken, waiting, fresh)] == [
+    assert [is_known(database, digest) for digest in (done, broken, waiting, fresh)] == [
         False,
         False,
         True,
@@ -317,7 +317,7 @@ def test_an_input_that_is_about_to_be_referred_to_is_waited_for(
             new = runs.submit(session, kernel=kernel.id, input_artifact=digest).id
         assert pruning.result(timeout=30).runs == 2
     assert arrays(database, store) == ({b"again"}, {b"again"})
-    assert [is_known(database, one) for one in (*old, new)] == [False, False, True]
+    assert [is_known(database, digest) for digest in (*old, new)] == [False, False, True]
 
 
 def test_an_input_that_is_being_forgotten_is_remembered_anew(

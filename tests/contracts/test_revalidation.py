@@ -48,7 +48,7 @@ def joined(database: Database, new: workers.NewWorker) -> tuple[Job, ...]:
         before = note_change(session, new)
         workers.join(session, new)
         made = queue(session, new.target, before)
-        return tuple(jobs.get(session, one) for one in made)
+        return tuple(jobs.get(session, job_id) for job_id in made)
 
 
 def tuned(database: Database, extent: int = 16, *, kind: str = jobs.TUNE, count: int = 8) -> str:
@@ -104,9 +104,9 @@ def test_another_compiler_marks_the_kernels_and_has_them_timed_once(database: Da
     (job,) = joined(database, machine(NOW))
     assert (job.kind, job.priority, len(job.tasks)) == (jobs.REVALIDATE, IDLE_PRIORITY, 1)
     with database.read() as session:
-        found = kernels.get(session, kernel)
+        stored = kernels.get(session, kernel)
         assert (
-            found.stale == "apache-tvm was 1, is 2" and found.state == "promoted"
+            stored.stale == "apache-tvm was 1, is 2" and stored.state == "promoted"
         )  # and is served meanwhile
         assert known_kernel(session, job, job.tasks[0]) is None
     assert joined(database, machine(NOW)) == ()  # the job is there already

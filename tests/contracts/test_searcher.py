@@ -35,8 +35,8 @@ def new(strategy: str, domain: Domain, seed: int = 0) -> Searcher:
 
 def answered(space: Space, points: Points, first: int) -> list[Trial]:
     return [
-        measured(space, RESPONSE, Candidate(number=first + at, config=space.config(point)))
-        for at, point in enumerate(points)
+        measured(space, RESPONSE, Candidate(number=first + offset, config=space.config(point)))
+        for offset, point in enumerate(points)
     ]
 
 
@@ -45,8 +45,8 @@ def failed(
 ) -> list[Trial]:
     outcome: Outcome = Failed(kind=kind, message="refused")
     return [
-        Trial(number=first + at, config=space.config(point), outcome=outcome)
-        for at, point in enumerate(points)
+        Trial(number=first + offset, config=space.config(point), outcome=outcome)
+        for offset, point in enumerate(points)
     ]
 
 
@@ -87,8 +87,8 @@ def test_no_point_is_proposed_twice_whether_told_or_in_flight(strategy: str) -> 
         points = searcher.ask(4)
         proposed += domain.keys(points).tolist()
         waiting += answered(LARGE, points, len(proposed))
-        told, waiting = waiting[:-6], waiting[-6:]  # results come late, six stay in flight
-        searcher.tell(told)
+        finished, waiting = waiting[:-6], waiting[-6:]  # results come late, six stay in flight
+        searcher.tell(finished)
     assert len(proposed) == 160 == len(set(proposed))
 
 

@@ -35,7 +35,7 @@ def test_workers_join_fall_silent_and_return(database: Database, clock: ManualCl
     with database.write() as session:
         assert workers.heartbeat(session, "w2") == workers.ACTIVE
         assert workers.mark_lost(session, timedelta(seconds=15)) == ("w1",)
-        assert [found.id for found in workers.list_all(session, state=["lost"])] == ["w1"]
+        assert [worker.id for worker in workers.list_all(session, state=["lost"])] == ["w1"]
         assert workers.get(session, "w1").reason == "silent for more than 15 s"
         assert workers.heartbeat(session, "w1") == workers.ACTIVE
         workers.set_state(session, "w2", workers.QUARANTINED, "drifts")
@@ -56,10 +56,10 @@ def test_activity_is_summed_by_station_and_kind(database: Database, clock: Manua
                 worker="w1",
                 lane=lane,
                 kind=kind,
-                started_at=start + timedelta(seconds=at),
-                ended_at=start + timedelta(seconds=at + length),
+                started_at=start + timedelta(seconds=offset_s),
+                ended_at=start + timedelta(seconds=offset_s + length),
             )
-            for lane, kind, at, length in (
+            for lane, kind, offset_s, length in (
                 ("cpu:1", "time", 0.0, 0.25),
                 ("cpu:1", "time", 1.0, 0.5),
                 ("cpu:1", "idle", 2.0, 3.0),
@@ -70,20 +70,22 @@ def test_activity_is_summed_by_station_and_kind(database: Database, clock: Manua
         ]
         lanes.add_spans(session, spans)
     with database.read() as session:
-        found = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
-    assert [(one.worker, one.lane, one.kind) for one in found] == [
+        spans = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
+    assert [(span.worker, span.lane, span.kind) for span in spans] == [
         ("w1", "build:0", "build"),
         ("w1", "cpu:1", "idle"),
         ("w1", "cpu:1", "time"),
     ]
-    assert [one.seconds for one in found] == pytest.approx([1.5, 3.0, 0.75], abs=5e-3)
+    assert [span.seconds for span in spans] == pytest.approx([1.5, 3.0, 0.75], abs=5e-3)
 
 
 def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> None:
     start = clock()
-    at = [start + timedelta(seconds=step) for step in range(5)]
+    moments = [start + timedelta(seconds=step) for step in range(5)]
     spans = [
-        lanes.LaneSpan(worker="w1", lane="cpu:1", kind=kind, started_at=at[i], ended_at=at[i + 1])
+        lanes.LaneSpan(
+            worker="w1", lane="cpu:1", kind=kind, started_at=moments[i], ended_at=moments[i + 1]
+        )
         for i, kind in enumerate(lanes.KINDS[:4])
     ]
     calibration = lanes.Calibration(
@@ -110,11 +112,11 @@ def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> N
             )
     with database.write() as session:
         assert lanes.timeline(
-            session, worker="w1", lane="cpu:1", since=at[1], until=at[3]
+            session, worker="w1", lane="cpu:1", since=moments[1], until=moments[3]
         ) == tuple(spans[1:3])
         assert lanes.calibrations(session, "w1", "cpu:1") == (calibration,)
-        assert [lanes.delete_spans_before(session, at[3], 2) for _ in range(3)] == [2, 1, 0]
-        assert lanes.timeline(session, since=start, until=at[4]) == tuple(spans[3:])
+        assert [lanes.delete_spans_before(session, moments[3], 2) for _ in range(3)] == [2, 1, 0]
+        assert lanes.timeline(session, since=start, until=moments[4]) == tuple(spans[3:])
 
 
 def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> None:
@@ -147,9 +149,9 @@ def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> 
     clock.advance(24 * 3600)
     with database.write() as session:
         assert keys.authenticate(session, token) is None
-        found = keys.authenticate(session, other)
-        assert found is not None and found.quota == 3
-        keys.revoke(session, found.id)
+        key = keys.authenticate(session, other)
+        assert key is not None and key.quota == 3
+        keys.revoke(session, key.id)
         assert keys.authenticate(session, other) is None
         assert sorted(key.name for key in keys.list_all(session)) == ["ci", "other"]
         with pytest.raises(UsageError, match="needs scopes out of read, submit, admin, worker"):
@@ -169,8 +171,8 @@ def test_the_last_models_are_kept(database: Database) -> None:
                 trained_on=trained_on,
                 metrics={"rho": 0.5},
             )
-        found = cost_models.latest(session, target, 1)
-        assert found is not None and (found.blob, found.trained_on, found.metrics) == (
+        model = cost_models.latest(session, target, 1)
+        assert model is not None and (model.blob, model.trained_on, model.metrics) == (
             b"\x04",
             4,
             {"rho": 0.5},

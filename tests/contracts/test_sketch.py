@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.targets import GOLDEN_COVE, NEOVERSE, SM_90
 from tuner.errors import IllegalSchedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.choice import Choice
@@ -19,34 +20,10 @@ from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.program.nest import Nest
-from tuner.target.detect import parse_target
-from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
-# A CPU with every instruction that sketches ask for: AVX-512, VNNI and AMX.
-CPU = Target(
-    key="golden-cove",
-    kind="cpu",
-    name="golden-cove",
-    tvm={"kind": "llvm", "mcpu": "sapphirerapids"},
-    isa=(
-        "amx-bf16",
-        "amx-int8",
-        "amx-tile",
-        "avx2",
-        "avx512bf16",
-        "avx512bw",
-        "avx512f",
-        "avx512vnni",
-    ),
-    vector_bytes=64,
-    vector_registers=32,
-    cores=4,
-    l1d_bytes=48 << 10,
-    l2_bytes=2 << 20,
-    l3_bytes=32 << 20,
-)
-TARGETS = {"cpu": CPU, "cuda": parse_target("cuda:sm_90")}
+# A CPU with every instruction that sketches ask for, one with few, and a GPU.
+TARGETS = {"cpu": GOLDEN_COVE, "aarch64": NEOVERSE, "cuda": SM_90}
 # Between them they are offered every sketch family.
 SPECS = (
     "matmul:M=128,N=128,K=128",

@@ -122,7 +122,7 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
     database: Database, sort: trial_pages.Sort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = add_claimed(database)
-    wanted: dict[str, Value] = {"tile": (2, 4), "unroll": 0}
+    knobs: dict[str, Value] = {"tile": (2, 4), "unroll": 0}
     with database.write() as session:
         for number in range(40):
             config: dict[str, Value] = {
@@ -130,14 +130,14 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
                 "unroll": number % 5,
                 "seed": number,
             }
-            one = (
+            trial = (
                 failed(number) if number % 7 == 0 else timed(number, 1e-3 / (1 + number * 37 % 40))
             )
-            trials.record(session, lease, replace(one, config=config))
+            trials.record(session, lease, replace(trial, config=config))
     everything = all_numbers(database, lease.job_id, sort=sort)
     matching = [number for number in everything if number % 15 == 0]
     assert (
-        all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=wanted)) == matching
+        all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=knobs)) == matching
     )
     monkeypatch.setattr(trial_walks, "REACHES", (2, 5))
     pages, cursor = list[int](), None
@@ -146,7 +146,7 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
             page = trial_pages.list_page(
                 session,
                 lease.job_id,
-                where=TrialFilter(knobs=wanted),
+                where=TrialFilter(knobs=knobs),
                 sort=sort,
                 cursor=cursor,
                 limit=1,
@@ -157,7 +157,7 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
             break
     assert sum(pages) == 3 and 0 in pages
     assert (
-        all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=wanted)) == matching
+        all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=knobs)) == matching
     )
 
 
@@ -168,7 +168,7 @@ def passes(trial: Trial, where: TrialFilter) -> bool:
         trial.outcome.median_s if isinstance(trial.outcome, Timed) else None,
     )
     kind = outcome.kind.value if isinstance(outcome, Failed) else "ok"
-    wanted = (
+    filters = (
         not where.outcome or kind in where.outcome or (kind != "ok" and "failed" in where.outcome)
     )
     least, most = where.min_median_s, where.max_median_s
@@ -176,7 +176,7 @@ def passes(trial: Trial, where: TrialFilter) -> bool:
         median_s is not None and (least or 0.0) <= median_s <= (most or 1.0)
     )
     return (
-        wanted
+        filters
         and between
         and all(trial.config.get(name) == value for name, value in where.knobs.items())
     )
@@ -216,12 +216,12 @@ def test_every_filter_in_every_order_lists_what_it_says(
                 "unroll": number % 3,
                 "seed": number,
             }
-            one = (
+            trial = (
                 failed(number, "text", kinds[number % 3])
                 if number % 4 == 1
                 else timed(number, 1e-3 * (1 + number * 7 % 24) / 8)
             )
-            everything[number] = replace(one, config=config)
+            everything[number] = replace(trial, config=config)
             trials.record(session, lease, everything[number])
     for sort in trial_pages.SORTS:
         order = all_numbers(database, lease.job_id, sort=sort)

@@ -23,8 +23,8 @@ class Cable:
         with self._lock:
             self._whole = False
             ended, self._open = self._open, set()
-        for one in ended:
-            _end(one)
+        for end in ended:
+            _end(end)
 
     def mend(self) -> None:
         with self._lock:
@@ -55,22 +55,22 @@ class Cable:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 sink.sendall(data)
-        for one in (source, sink):
-            _end(one)
+        for end in (source, sink):
+            _end(end)
             with self._lock:
-                self._open.discard(one)
+                self._open.discard(end)
 
 
-def _end(one: socket.socket) -> None:
+def _end(end: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
 
 
 @contextlib.contextmanager
 def cable(port: int) -> Iterator[Cable]:
-    found = Cable(port)
+    cable = Cable(port)
     try:
-        yield found
+        yield cable
     finally:
-        found.close()
+        cable.close()

@@ -23,14 +23,14 @@ SERIOUS = ("serious", "critical")
 
 
 def executable() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A running browser; skips where none is installed, unless TUNER_REQUIRE_BROWSER=1."""
-    found = executable()
-    if found is None:
+    program = executable()
+    if program is None:
         if os.environ.get("TUNER_REQUIRE_BROWSER") == "1":
             pytest.fail(
                 "TUNER_REQUIRE_BROWSER=1 but Chromium is not installed; apt-get install chromium"
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("Chromium is not installed; apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
             yield browser
@@ -111,12 +111,13 @@ class Watched:
     def accessibility(self) -> list[str]:
         """Serious and critical findings of axe-core: rule, element and reason."""
         self.page.evaluate(AXE.read_text())
-        found: dict[str, Any] = self.page.evaluate(
+        audit: dict[str, Any] = self.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']})"
         )
         return [
-            f"{one['id']} ({one['impact']}): {node['html'][:160]} {node['failureSummary'][:200]}"
-            for one in found["violations"]
-            if one["impact"] in SERIOUS
-            for node in one["nodes"][:4]
+            f"{violation['id']} ({violation['impact']}): "
+            f"{node['html'][:160]} {node['failureSummary'][:200]}"
+            for violation in audit["violations"]
+            if violation["impact"] in SERIOUS
+            for node in violation["nodes"][:4]
         ]

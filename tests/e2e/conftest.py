@@ -15,8 +15,8 @@ from tests.integration.live_service import options_for, serving
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def watched(site: Site, browser: Browser) -> Iterator[Watched]:
     """A fresh page; whatever went wrong on it fails the test."""
     context = browser.new_context(viewport={"width": 1360, "height": 900}, accept_downloads=True)
-    found = Watched(page=context.new_page(), host=site.host)
-    yield found
+    watched_page = Watched(page=context.new_page(), host=site.host)
+    yield watched_page
     context.close()
-    found.check()
+    watched_page.check()

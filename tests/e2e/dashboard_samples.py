@@ -291,9 +291,9 @@ def promote(
     digest = store.put(content)
     artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="library")
     lines = [
-        f"l{at} = sch.get_loops(block=b{at})\nsch.split(l{at}, factors=[{at + 1}, "
+        f"l{number} = sch.get_loops(block=b{number})\nsch.split(l{number}, factors=[{number + 1}, "
         f"{int(median_s * 1e6)}])"
-        for at in range(6)
+        for number in range(6)
     ]
     new = kernels.NewKernel(
         workload=workload.key,
@@ -329,10 +329,10 @@ def promote(
         trial=trial,
         previous=previous,
     )
-    found = kernels.promote(session, new).id
+    kernel_id = kernels.promote(session, new).id
     # Promotion under a lease notes the job; here the job has ended already.
-    session.execute(update(KernelRow).where(KernelRow.id == found).values(job_id=job))
-    return found
+    session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(job_id=job))
+    return kernel_id
 
 
 def fleet(session: Session) -> None:
@@ -353,13 +353,13 @@ def fleet(session: Session) -> None:
         workers.join(session, new)
         workers.set_state(session, name, state, reason)
         rng = np.random.default_rng(len(reason or ""))
-        at, spans = now - timedelta(minutes=50), []
-        while at < now:
+        start, spans = now - timedelta(minutes=50), []
+        while start < now:
             for kind, mean in (("wait", 3), ("check", 2), ("time", 12), ("idle", 4)):
-                end = at + timedelta(seconds=float(rng.exponential(mean) + 0.2))
+                end = start + timedelta(seconds=float(rng.exponential(mean) + 0.2))
                 spans.append(
                     lanes.LaneSpan(
-                        worker=name, lane="cpu:1", kind=kind, started_at=at, ended_at=end
+                        worker=name, lane="cpu:1", kind=kind, started_at=start, ended_at=end
                     )
                 )
                 spans.append(
@@ -367,16 +367,16 @@ def fleet(session: Session) -> None:
                         worker=name,
                         lane="builder 0",
                         kind="build" if kind != "idle" else "idle",
-                        started_at=at,
+                        started_at=start,
                         ended_at=end,
                     )
                 )
-                at = end
+                start = end
         lanes.add_spans(session, spans)
         for back in range(6):
             drift = 1.12 if name == "bench-2" and back < 2 else 1.004
             when = now - timedelta(minutes=10 * back + 1)
-            found = lanes.Calibration(
+            calibration = lanes.Calibration(
                 worker=name,
                 lane="cpu:1",
                 measured_at=when,
@@ -384,7 +384,7 @@ def fleet(session: Session) -> None:
                 expected_s=1e-3,
                 in_band=drift < 1.05,
             )
-            lanes.add_calibration(session, found)
+            lanes.add_calibration(session, calibration)
 
 
 # Rows made inside SQLite: a hundred times faster than sending them.
@@ -416,8 +416,8 @@ def large_job(database: Database, count: int) -> str:
         job = new_job(session, [remember(session, workload)], target, trials=count)
     began = datetime.now(UTC) - timedelta(hours=6)
     plain = [
-        {name: list(v) if isinstance(v, tuple) else v for name, v in one.items()}
-        for one in configs(workload, 400, seed=0)
+        {name: list(v) if isinstance(v, tuple) else v for name, v in config.items()}
+        for config in configs(workload, 400, seed=0)
     ]
     given = {
         "count": count,
@@ -447,9 +447,9 @@ def large_job(database: Database, count: int) -> str:
 
 def records_of(medians_s: NDArray[np.float64], numbers: NDArray[np.int64]) -> list[int]:
     """Numbers of the trials that were faster than all before, one after another."""
-    best, found = float("inf"), []
+    best, records = float("inf"), []
     for number, median in zip(numbers.tolist(), medians_s.tolist(), strict=True):
         if median < best:
             best = median
-            found.append(number)
-    return found
+            records.append(number)
+    return records

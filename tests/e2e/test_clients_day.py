@@ -161,8 +161,10 @@ def assert_right(client: Client, job: JobAnswer) -> None:
     task = job.tasks[0]
     assert task.kernel is not None and task.trials_done == 2
     op, params = task.workload.op, task.workload.params or {}
-    found = client.lookup({"op": op, "params": params})
-    assert found.source == "exact" and found.kernel is not None and found.kernel.id == task.kernel
+    answer = client.lookup({"op": op, "params": params})
+    assert (
+        answer.source == "exact" and answer.kernel is not None and answer.kernel.id == task.kernel
+    )
     assert client.download(task.kernel).is_archive
     arrays, expected = case(
         str(op), {name: value for name, value in params.items() if isinstance(value, int)}

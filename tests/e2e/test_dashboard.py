@@ -151,18 +151,18 @@ def test_points_appear_within_a_second_and_a_lost_connection_loses_none(
     total = "Number(document.querySelector('[data-curve]').dataset.total)"
     with cable(int(site.host.rpartition(":")[2])) as wire:
         context = browser.new_context()
-        found = Watched(page=context.new_page(), host=wire.host)
-        page = found.open(site.path("running"))
-        found.settle()
+        dashboard = Watched(page=context.new_page(), host=wire.host)
+        page = dashboard.open(site.path("running"))
+        dashboard.settle()
         expect(page.locator("#live")).to_have_text("live")
         start = int(page.evaluate(total))
         waits = []
         for step in range(5):
             with site.live.database.write() as session:
                 samples.add(session, lease, samples.sample_trial(rng, start + step, config[step]))
-            waits.append(found.until(f"{total} === {start + step + 1}"))
+            waits.append(dashboard.until(f"{total} === {start + step + 1}"))
         assert max(waits) < 1.0, f"points took {waits} s to appear"
-        found.check()
+        dashboard.check()
         wire.cut()
         expect(page.locator("#live")).to_have_text("reconnecting")
         with site.live.database.write() as session:
@@ -171,11 +171,11 @@ def test_points_appear_within_a_second_and_a_lost_connection_loses_none(
         page.wait_for_timeout(400)
         assert page.evaluate(total) == start + 5
         wire.mend()
-        found.until(f"{total} === {start + 25}", timeout_s=15)
+        dashboard.until(f"{total} === {start + 25}", timeout_s=15)
         expect(page.locator("#live")).to_have_text("live")
         context.close()
         # The browser itself reports refused connections; nothing else may have gone wrong.
-        assert [one for one in found.wrong if "ERR_" not in one] == []
+        assert [message for message in dashboard.wrong if "ERR_" not in message] == []
 
 
 def test_the_end_of_a_job_is_seen(watched: Watched, site: Site) -> None:

@@ -27,11 +27,11 @@ def guarded(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_signing_in_with_a_key_and_out(guarded: LiveService, browser: Browser) -> None:
     context = browser.new_context()
-    found = Watched(page=context.new_page(), host=guarded.url.removeprefix("http://"))
-    page = found.open("/?state=queued")
+    dashboard = Watched(page=context.new_page(), host=guarded.url.removeprefix("http://"))
+    page = dashboard.open("/?state=queued")
     assert page.url.endswith("/login?next=%2F%3Fstate%3Dqueued")
-    assert found.accessibility() == []
-    found.allowed |= {401, 403}
+    assert dashboard.accessibility() == []
+    dashboard.allowed |= {401, 403}
     page.get_by_role("textbox", name="Key").fill("tk_no_key")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
@@ -40,7 +40,7 @@ def test_signing_in_with_a_key_and_out(guarded: LiveService, browser: Browser) -
     page.get_by_role("button", name="Sign in").click()
     expect(page.locator("#jobs tbody tr")).to_have_count(1)
     assert page.url.endswith("/?state=queued")
-    (session,) = [one for one in context.cookies() if one["name"] == "tuner_session"]
+    (session,) = [cookie for cookie in context.cookies() if cookie["name"] == "tuner_session"]
     assert session["httpOnly"] and session["sameSite"] == "Strict"
     assert page.evaluate("document.cookie") == ""
     assert (
@@ -53,13 +53,13 @@ def test_signing_in_with_a_key_and_out(guarded: LiveService, browser: Browser) -
     page.goto(guarded.url + "/fleet")
     assert "/login" in page.url
     context.close()
-    found.check()
+    dashboard.check()
 
 
 def test_a_reader_looks_and_changes_nothing(guarded: LiveService, browser: Browser) -> None:
     context = browser.new_context()
-    found = Watched(page=context.new_page(), host=guarded.url.removeprefix("http://"))
-    page = found.open("/login")
+    dashboard = Watched(page=context.new_page(), host=guarded.url.removeprefix("http://"))
+    page = dashboard.open("/login")
     page.get_by_role("textbox", name="Key").fill(guarded.key("read"))
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_text("No job yet.")).to_be_visible()  # another key's job is not shown
@@ -81,4 +81,4 @@ def test_a_reader_looks_and_changes_nothing(guarded: LiveService, browser: Brows
         == 403
     )
     context.close()
-    found.check()
+    dashboard.check()

@@ -53,11 +53,11 @@ def test_every_page_is_clean_accessible_and_fits(
     context = browser.new_context(
         viewport=viewport, color_scheme="dark" if theme == "dark" else "light"
     )
-    found = Watched(page=context.new_page(), host=site.host)
+    dashboard = Watched(page=context.new_page(), host=site.host)
     findings = {}
     for name in PAGES:
-        page = found.open(site.path(name), status=404 if name == "missing" else 200)
-        found.settle()
+        page = dashboard.open(site.path(name), status=404 if name == "missing" else 200)
+        dashboard.settle()
         for details in page.locator("main details").all()[:6]:
             details.evaluate("(one) => { one.open = true; }")
         page.screenshot(path=folder / f"{name}-{theme}.png", full_page=True)
@@ -65,12 +65,12 @@ def test_every_page_is_clean_accessible_and_fits(
             f"{name} is wider than the screen"
         )
         assert page.title() not in ("", "owned")
-        serious = [] if name in SAME_AS_JOB or theme == "phone" else found.accessibility()
+        serious = [] if name in SAME_AS_JOB or theme == "phone" else dashboard.accessibility()
         if serious:
             findings[name] = serious
     context.close()
     assert findings == {}
-    found.check()
+    dashboard.check()
 
 
 @pytest.mark.serial

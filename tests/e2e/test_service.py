@@ -72,9 +72,9 @@ def assert_runs(client: httpx.Client, kernel: str) -> None:
     expected /= expected.sum(axis=1, keepdims=True)
     answer = run(client, kernel, X=x)
     assert answer.status_code == 200, answer.text
-    with np.load(io.BytesIO(answer.content), allow_pickle=False) as found:
-        assert len(found.files) == 1
-        np.testing.assert_allclose(found[found.files[0]], expected, rtol=1e-4, atol=1e-6)
+    with np.load(io.BytesIO(answer.content), allow_pickle=False) as outputs:
+        assert len(outputs.files) == 1
+        np.testing.assert_allclose(outputs[outputs.files[0]], expected, rtol=1e-4, atol=1e-6)
     assert run(client, kernel, X=x[:-1]).status_code == 422
 
 

@@ -38,9 +38,9 @@ def queue_job(
     target = host_target()
     with database.write() as session:
         targets.remember(session, target)
-        found = [parse_spec(spec) for spec in specs]
+        parsed = [parse_spec(spec) for spec in specs]
         keys = tuple(
-            workloads.remember(session, workload, to_document(workload)) for workload in found
+            workloads.remember(session, workload, to_document(workload)) for workload in parsed
         )
         new = jobs.NewJob(
             workloads=keys,

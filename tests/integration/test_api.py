@@ -102,7 +102,7 @@ def test_repeated_requests_make_one_job(service: LiveService) -> None:
 def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) -> None:
     first, second, admin = service.key("submit"), service.key("submit"), service.key("admin")
     job = service.client(first).submit(MATMUL).id
-    assert [found.id for found in service.client(first).jobs()] == [job]
+    assert [listed.id for listed in service.client(first).jobs()] == [job]
     assert list(service.client(second).jobs()) == []
     for path, method in (
         ("", "GET"),
@@ -114,7 +114,7 @@ def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) ->
         with service.http(second) as http:
             assert http.request(method, f"/jobs/{job}{path}").status_code == 404, path
     assert service.client(admin).job(job).id == job
-    assert job in [found.id for found in service.client(admin).jobs()]
+    assert job in [listed.id for listed in service.client(admin).jobs()]
 
 
 def test_scopes_expiry_and_revocation(service: LiveService) -> None:
@@ -273,7 +273,7 @@ def test_cancel_and_resume(service: LiveService) -> None:
     job = client.submit(MATMUL).id
     assert client.cancel(job).state == "cancelled"
     assert client.cancel(job).state == "cancelled"
-    assert [found.id for found in client.jobs(state="cancelled")] == [job]
+    assert [listed.id for listed in client.jobs(state="cancelled")] == [job]
     resumed = client.resume(job, trials=99)
     assert (resumed.state, resumed.trials) == ("queued", 99)
     lease = service.claim(job)
@@ -311,8 +311,8 @@ def test_trials_are_filtered_and_sorted_by_the_server(service: LiveService) -> N
     assert [trial.number for trial in client.trials(job, max_median_s="0.003")] == [3, 5]
     assert [trial.number for trial in client.trials(job, knob="tile=[4,8]")] == [1, 3, 5]
     assert [trial.number for trial in client.trials(job, knob="unroll=4")] == [0, 2, 4]
-    found = next(client.trials(job))
-    assert (found.outcome, found.error) == ("build_error", "no such loop <script>")
+    trial = next(client.trials(job))
+    assert (trial.outcome, trial.error) == ("build_error", "no such loop <script>")
     with service.http(token) as http:
         assert http.get(f"/jobs/{job}/trials", params={"outcome": "nonsense"}).status_code == 400
         assert http.get(f"/jobs/{job}/trials", params={"sort": "nonsense"}).status_code == 422
@@ -452,7 +452,7 @@ def test_when_a_key_was_last_used_is_known(service: LiveService) -> None:
     with service.http(token) as http:
         assert http.get("/jobs").status_code == 200
     with service.database.read() as session:
-        found = next(key for key in keys.list_all(session) if key.id == token.split("_")[1])
-    assert found.last_used_at is not None and datetime.now(UTC) - found.last_used_at < timedelta(
-        minutes=5
-    )
+        stored_key = next(key for key in keys.list_all(session) if key.id == token.split("_")[1])
+    assert stored_key.last_used_at is not None and datetime.now(
+        UTC
+    ) - stored_key.last_used_at < timedelta(minutes=5)

@@ -41,7 +41,7 @@ def finish(database: Database, lease: Lease) -> None:
 
 def read_some(service: LiveService, token: str, job: str, count: int, after: int = 0) -> list[int]:
     """The numbers of the first `count` events of a connection that is then dropped."""
-    found: list[int] = []
+    sequences: list[int] = []
     headers = {"Last-Event-ID": str(after)}
     with (
         service.http(token) as http,
@@ -50,10 +50,10 @@ def read_some(service: LiveService, token: str, job: str, count: int, after: int
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line.startswith("id: "):
-                found.append(int(line[4:]))
-            if len(found) == count:
+                sequences.append(int(line[4:]))
+            if len(sequences) == count:
                 break
-    return found
+    return sequences
 
 
 def test_a_finished_job_is_replayed_and_the_stream_ends(service: LiveService) -> None:
@@ -63,12 +63,12 @@ def test_a_finished_job_is_replayed_and_the_stream_ends(service: LiveService) ->
     lease = service.claim(job)
     note(service.database, job, 700)  # more than one batch
     finish(service.database, lease)
-    found = list(client.events(job))
-    assert [event.sequence for event in found] == list(range(1, 704))
-    assert [event.kind for event in found][:2] == ["queued", "running"] and found[
+    received = list(client.events(job))
+    assert [event.sequence for event in received] == list(range(1, 704))
+    assert [event.kind for event in received][:2] == ["queued", "running"] and received[
         -1
     ].kind == "succeeded"
-    assert found[2].data == {"text": "<script>0</script>\n\ndata: x"}
+    assert received[2].data == {"text": "<script>0</script>\n\ndata: x"}
     with service.http(token) as http:
         assert http.get(f"/jobs/{job}/events", headers={"Last-Event-ID": "703"}).status_code == 204
         assert http.get(f"/jobs/{job}/events", headers={"Last-Event-ID": "x"}).status_code == 422
@@ -89,7 +89,7 @@ def test_a_dropped_connection_loses_and_repeats_nothing(service: LiveService) ->
 
 def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Path) -> None:
     options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, event_poll_s=0.05)
-    found: list[int] = []
+    sequences: list[int] = []
     with serving(options) as first:
         token = first.key("submit")
         client = Client(
@@ -100,7 +100,7 @@ def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Pat
         job = client.submit(MATMUL).id
         lease = first.claim(job)
         reader = threading.Thread(
-            target=lambda: found.extend(event.sequence for event in client.events(job))
+            target=lambda: sequences.extend(event.sequence for event in client.events(job))
         )
         reader.start()
         note(first.database, job, 3)
@@ -109,7 +109,7 @@ def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Pat
         note(second.database, job, 3)
         finish(second.database, lease)
         reader.join(timeout=90)
-    assert found == list(range(1, 10))
+    assert sequences == list(range(1, 10))
 
 
 @pytest.mark.serial

@@ -79,9 +79,9 @@ def multiply(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 def test_a_kernel_is_explained(service: LiveService) -> None:
     kernel, client = promote(service), service.client(service.key("read"))
-    found = client.kernel(kernel)
-    assert (found.workload.op, found.state, found.verified) == ("matmul", "promoted", True)
-    assert found.ci95_s[0] < found.median_s < found.ci95_s[1]
+    shown = client.kernel(kernel)
+    assert (shown.workload.op, shown.state, shown.verified) == ("matmul", "promoted", True)
+    assert shown.ci95_s[0] < shown.median_s < shown.ci95_s[1]
     assert kernel in [each.id for each in client.kernels(op="matmul")]
     assert list(client.kernels(op="softmax")) == []
     assert client.schedule(kernel).schedule["trace"] == [["split", 4]]
@@ -130,9 +130,9 @@ def test_a_damaged_artifact_is_not_delivered(service: LiveService) -> None:
 def test_a_kernel_runs_on_arrays(service: LiveService) -> None:
     kernel, arrays = promote(service), inputs()
     worker = work(service, multiply)
-    found = service.client().run(kernel, arrays)
+    outputs = service.client().run(kernel, arrays)
     worker.join(timeout=20)
-    np.testing.assert_allclose(found["C"], arrays["A"] @ arrays["B"], rtol=1e-6)
+    np.testing.assert_allclose(outputs["C"], arrays["A"] @ arrays["B"], rtol=1e-6)
 
 
 def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: LiveService) -> None:
@@ -208,13 +208,13 @@ def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
     kernel, client = promote(service, 32), service.client()
     exact = client.lookup({"op": "matmul", "params": {"M": 32, "N": 8, "K": 4}})
     assert (exact.source, exact.kernel and exact.kernel.id, exact.job) == ("exact", kernel, None)
-    wanted = {"op": "matmul", "params": {"M": 40, "N": 8, "K": 4}}
-    near = client.lookup(wanted)
+    request = {"op": "matmul", "params": {"M": 40, "N": 8, "K": 4}}
+    near = client.lookup(request)
     assert near.source == "neighbour" and near.kernel is not None and near.job is not None
     assert near.kernel.workload.params is not None and near.kernel.workload.params["M"] == 32
     job = client.job(near.job)
     assert (job.kind, job.state) == ("prepare", "queued")
-    assert service.client().lookup(wanted).job == near.job  # one job for all who ask
+    assert service.client().lookup(request).job == near.job  # one job for all who ask
     with service.database.read() as session:
         assert jobs.get(session, near.job).settings == {"neighbour": kernel}
     other = client.lookup({"op": "softmax", "params": {"M": 4, "N": 4}})
@@ -232,49 +232,49 @@ def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
 def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
     first, client = promote(service, 64), service.client()
     second = promote(service, 64)
-    wanted = {"op": "matmul", "params": {"M": 64, "N": 8, "K": 4}}
-    found = client.lookup(wanted).kernel
-    assert found is not None and (found.id, found.previous) == (second, first)
+    request = {"op": "matmul", "params": {"M": 64, "N": 8, "K": 4}}
+    answered = client.lookup(request).kernel
+    assert answered is not None and (answered.id, answered.previous) == (second, first)
     with service.http(service.key("submit")) as http:
         assert http.post(f"/kernels/{second}/rollback").status_code == 403
     with service.http(service.key("admin")) as http:
         assert http.post(f"/kernels/{second}/rollback").json()["promoted"]["id"] == first
         assert http.post(f"/kernels/{second}/rollback").status_code == 409
-    found = client.lookup(wanted).kernel
-    assert found is not None and found.id == first
+    answered = client.lookup(request).kernel
+    assert answered is not None and answered.id == first
 
 
 def test_who_asks_during_promotions_never_gets_none_and_never_an_older_one(
     service: LiveService,
 ) -> None:
     made, done = [promote(service, 96)], threading.Event()
-    wanted, client = {"op": "matmul", "params": {"M": 96, "N": 8, "K": 4}}, service.client()
-    found: list[str] = []
+    request, client = {"op": "matmul", "params": {"M": 96, "N": 8, "K": 4}}, service.client()
+    answered: list[str] = []
 
     def ask() -> None:
         while not done.is_set():
-            answer = client.lookup(wanted)
+            answer = client.lookup(request)
             assert answer.kernel is not None and answer.source == "exact"
-            found.append(answer.kernel.id)
+            answered.append(answer.kernel.id)
 
     asking = threading.Thread(target=ask)
     asking.start()
     for _ in range(10):
-        answers, deadline = len(found), time.monotonic() + 20
+        answers, deadline = len(answered), time.monotonic() + 20
         made.append(promote(service, 96))
-        while len(found) == answers and asking.is_alive() and time.monotonic() < deadline:
+        while len(answered) == answers and asking.is_alive() and time.monotonic() < deadline:
             time.sleep(0.001)  # however fast promotions are, there is an answer to each
     done.set()
     asking.join(timeout=20)
-    places = [made.index(kernel) for kernel in found]
-    assert places == sorted(places) and len(found) >= 10
-    assert client.artifact(found[-1]) == ARCHIVE
+    places = [made.index(kernel) for kernel in answered]
+    assert places == sorted(places) and len(answered) >= 10
+    assert client.artifact(answered[-1]) == ARCHIVE
 
 
 def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: LiveService) -> None:
     kernel = promote(service, 128)
     with service.database.write() as session:
-        found = kernels.get(session, kernel)
+        stored = kernels.get(session, kernel)
         library = service.store.put(b"\x7fELF")
         artifacts.remember(session, sha256=library, size_bytes=4, kind="library")
         names = [
@@ -282,7 +282,7 @@ def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: Liv
             for name in kernels.NewKernel.__dataclass_fields__
             if name not in ("schedule", "artifact", "previous")
         ]
-        same = {name: getattr(found, name) for name in names}
+        same = {name: getattr(stored, name) for name in names}
         text = {"text": "s.split(i)"}
         bare = kernels.promote(
             session, kernels.NewKernel(schedule=text, artifact=library, previous=kernel, **same)

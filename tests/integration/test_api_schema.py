@@ -88,18 +88,18 @@ def test_every_operation_is_documented(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"]
 )
-@pytest.mark.parametrize("known", [True, False], ids=["known ids", "any ids"])
+@pytest.mark.parametrize("ids_exist", [True, False], ids=["known ids", "any ids"])
 def test_no_request_breaks_the_service(
-    service: LiveService, mode: GenerationMode, known: bool
+    service: LiveService, mode: GenerationMode, ids_exist: bool
 ) -> None:
     schemathesis.serializer.alias("application/x-npz", "application/octet-stream")
     schema = schemathesis.openapi.from_url(service.url + "/openapi.json")
     headers = {"Authorization": f"Bearer {service.key('admin')}"}
     ids = {"job_id": service.queue(), "kernel_id": promote(service)}
     tried = 0
-    for found in schema.get_all_operations():
-        assert isinstance(found, Ok)
-        operation = found.ok()
+    for parsed in schema.get_all_operations():
+        assert isinstance(parsed, Ok)
+        operation = parsed.ok()
 
         @settings(
             max_examples=8,
@@ -110,7 +110,7 @@ def test_no_request_breaks_the_service(
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def probe(case: schemathesis.Case[Any]) -> None:
-            if known and case.path_parameters:
+            if ids_exist and case.path_parameters:
                 case.path_parameters.update(
                     {name: value for name, value in ids.items() if name in case.path_parameters}
                 )

@@ -113,9 +113,9 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         report = run_job(database, job_id, options, observer=observe)
         assert report.job.state == jobs.SUCCEEDED, report.job.error
         assert lost and {lane.partition("/")[0] for lane in seen} >= {"one", "two"}
-        found = recorded(database, job_id)
-        assert_complete(found, BUDGET)
-        assert all(isinstance(trial.outcome, Timed) for trial in found)
+        recorded_trials = recorded(database, job_id)
+        assert_complete(recorded_trials, BUDGET)
+        assert all(isinstance(trial.outcome, Timed) for trial in recorded_trials)
         assert_computes(database, report.job.tasks[0].kernel, tmp_path)
         wait_until_joined(logs[1], processes[1], times=2)
         notices = [outdated.connection.recv() for _ in range(2)]
@@ -123,7 +123,7 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         assert f"worker outdated has protocol 0 (needed is {PROTOCOL})" in notices[1].message
         assert not any(lane.startswith("outdated/") for lane in seen)
         with database.read() as session:
-            machines = {one.host: one for one in workers.list_all(session)}
+            machines = {machine.host: machine for machine in workers.list_all(session)}
         assert set(machines) == {"one", "two", socket.gethostname()}
         assert machines["one"].state == workers.ACTIVE and machines["one"].lanes[0][
             "name"
@@ -165,9 +165,9 @@ def test_a_restarted_head_costs_only_what_was_in_flight(head: Head, tmp_path: Pa
         )
         report = run_job(database, job_id, options, observer=observe)
         assert restarted and report.job.state == jobs.SUCCEEDED, report.job.error
-        found = recorded(database, job_id)
-        assert_complete(found, BUDGET)
-        assert all(isinstance(trial.outcome, Timed) for trial in found)
+        recorded_trials = recorded(database, job_id)
+        assert_complete(recorded_trials, BUDGET)
+        assert all(isinstance(trial.outcome, Timed) for trial in recorded_trials)
         wait_until_joined(log, process, times=2)
     finally:
         database.close()
@@ -210,15 +210,15 @@ def test_a_job_waits_for_the_first_worker_and_says_so(head: Head, tmp_path: Path
 
 
 def wait_for_notes(database: Database, job_id: str, count: int) -> None:
-    deadline, found = time.monotonic() + 100, 0
-    while found < count:
+    deadline, notices = time.monotonic() + 100, 0
+    while notices < count:
         with database.read() as session:
             said = [
                 event.data["text"]
                 for event in events.after(session, job_id, 0)
                 if event.kind == "note"
             ]
-        found = sum("waiting for a worker of this target to join" in str(text) for text in said)
+        notices = sum("waiting for a worker of this target to join" in str(text) for text in said)
         assert time.monotonic() < deadline, said
         time.sleep(0.2)
 

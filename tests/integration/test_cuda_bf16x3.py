@@ -22,6 +22,7 @@ from tests.support.cuda_bf16x3 import SPECS
 from tests.support.cuda_emulated import run as check
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule
 from tuner.export.kernel import arguments_of
 from tuner.lowering.cuda.codegen import cuda_kernels
@@ -54,7 +55,6 @@ WITHOUT = (
     "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,numerics=fast",
     "softmax:M=64,N=64,numerics=fast",
 )  # fmt: skip
-HOPPER = parse_target("cuda:sm_90")
 
 
 def fast(spec: str) -> str:
@@ -92,19 +92,19 @@ def fits(space: TargetSpace[Any], config: Config) -> bool:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_is_not_rewritten(spec: str) -> None:
-    assert not split_sketches(space_of(parse_spec(spec), HOPPER, 1))
+    assert not split_sketches(space_of(parse_spec(spec), SM_90, 1))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_comes_after_the_sum_itself_and_is_summed_on_tensor_cores_alone(spec: str) -> None:
     space, strict = (
-        space_of(parse_spec(fast(spec)), HOPPER, 1),
-        space_of(parse_spec(spec), HOPPER, 1),
+        space_of(parse_spec(fast(spec)), SM_90, 1),
+        space_of(parse_spec(spec), SM_90, 1),
     )
     assert space.space.combinations[: len(strict.space.combinations)] == strict.space.combinations
     sketches = split_sketches(space)
     assert sketches and sketches.keys() <= {"mma", "warpgroup"}
-    older = split_sketches(space_of(parse_spec(fast(spec)), parse_target("cuda:sm_80"), 1))
+    older = split_sketches(space_of(parse_spec(fast(spec)), SM_80, 1))
     assert older.keys() == sketches.keys() - {"warpgroup"}
 
 
@@ -124,7 +124,7 @@ def check_serially(spec: str, points: int) -> None:
     workload = parse_spec(fast(spec))
     arrays = make_inputs(workload.expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
-    space = space_of(workload, HOPPER, 1)
+    space = space_of(workload, SM_90, 1)
     for config in configs(space, points, spec):
         off = max_rel_error(
             workload.expression,
@@ -143,7 +143,7 @@ def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
     size = evaluate(workload.expression, {name: np.abs(array) for name, array in inputs.items()})[
         workload.expression.outputs[0]
     ]
-    space = space_of(workload, HOPPER, 1)
+    space = space_of(workload, SM_90, 1)
     for config in configs(space, 1, spec):
         (got,) = run(space.program(config), dict(inputs))
         assert (np.abs(got - want) <= LOST * size).all(), config
@@ -169,7 +169,7 @@ def test_kernels_are_right_thread_by_thread(
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins"
+        Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
     )
     arguments = [argument.name for argument in arguments_of(workload.expression)]
     with GpuRunner() as runner:
@@ -213,7 +213,7 @@ def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
 
 
 def test_a_search_tries_it_early() -> None:
-    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), HOPPER, 1)
+    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), SM_90, 1)
     asked = space.algorithms, searcher_for(space, strategy="annealing", seed=0).ask(8)
     names = [space.space.combinations[point[0]].name for point in asked[1]]
     assert any(f"{SUFFIX}:" in name for name in names) and any(

@@ -21,12 +21,12 @@ import pytest
 from tests.device.machine import build, needs_compiler
 from tests.support.cuda_emulated import BRIEF, run
 from tests.support.cuda_serial import by_operator
+from tests.support.targets import SM_90
 from tuner.errors import IllegalSchedule
 from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
 from tuner.spaces.core.space import Config
-from tuner.target.detect import parse_target
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
@@ -60,7 +60,7 @@ def points(candidates: CudaCandidateCompiler, count: int, spec: str) -> list[Con
 def check(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), folder / "cubins"
+        Problem(workload=workload, target=SM_90, threads=1), folder / "cubins"
     )
     runner.prepare(workload)
     for config in points(candidates, count, spec):
@@ -101,7 +101,7 @@ def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
     and it is overwritten in the next step."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        Problem(workload=workload, target=SM_90, threads=1),
         tmp_path / "cubins",
     )
     config = tiled((8, 2, 1, 8, 1, 1, 1), "shared 4 padded", "shared 1 padded", "none")
@@ -143,7 +143,7 @@ def test_copies_that_overlap_with_the_computing_arrive_in_time(
     ahead; extents that divide and that do not."""
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        Problem(workload=workload, target=SM_90, threads=1),
         tmp_path / "cubins",
     )
     with runner:
@@ -166,7 +166,7 @@ def test_warps_of_several_rows_compute_each_element_once(
     """Several warps down and along a block, one warp down; boxes with fewer loads than threads."""
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        Problem(workload=workload, target=SM_90, threads=1),
         tmp_path / "cubins",
     )
     with runner:

@@ -17,20 +17,20 @@ import pytest
 from tests.device.machine import build, needs_compiler
 from tests.support.cuda_emulated import run
 from tests.support.cuda_serial import run_serially
+from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.rfactor import SUFFIX
-from tuner.target.detect import parse_target
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
 
-TARGET = parse_target("cuda:sm_90")
+TARGET = SM_90
 FEW = (
     "reduce_sum:M=1,N=600011",
     "reduce_max:M=3,N=200000,dtype=float16",

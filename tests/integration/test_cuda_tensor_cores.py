@@ -21,6 +21,7 @@ from tests.support.cuda_emulated import BRIEF
 from tests.support.cuda_points import configs
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
@@ -69,9 +70,7 @@ def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
 def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
     assert not any(
         ":mma" in combination.name
-        for combination in space_of(
-            parse_spec(spec), parse_target("cuda:sm_90"), 1
-        ).space.combinations
+        for combination in space_of(parse_spec(spec), SM_90, 1).space.combinations
     )
 
 
@@ -81,7 +80,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(expression, arrays)
-    space = space_of(workload, parse_target("cuda:sm_80"), 1)
+    space = space_of(workload, SM_80, 1)
     for config in configs(space, 3, spec):
         off = max_rel_error(
             expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -92,7 +91,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("spec", WITH)
 def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
-    target = parse_target("cuda:sm_80")
+    target = SM_80
     space = space_of(parse_spec(spec), target, 1)
     seen = set()
     for config in configs(space, 6, spec):
@@ -127,7 +126,7 @@ def test_every_way_to_copy_is_right_thread_by_thread(
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        Problem(workload=workload, target=SM_90, threads=1),
         tmp_path / "cubins",
     )
     (ways,) = [
@@ -152,7 +151,7 @@ def test_every_way_to_copy_is_right_thread_by_thread(
 
 
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
-    target = parse_target("cuda:sm_80")
+    target = SM_80
     space = space_of(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target, 1)
     sketch = next(
         sketch for (sketch,) in space.sketches.values() if isinstance(sketch, CudaMmaSketch)
@@ -170,9 +169,7 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
 def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(
     sketch: str, tmp_path: Path
 ) -> None:
-    space = space_of(
-        parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90"), 1
-    )
+    space = space_of(parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), SM_90, 1)
     (config,) = configs(space, 1, "stored", sketch)
     program = space.program(config)
     scheduled = schedule(program, "k")
@@ -196,7 +193,7 @@ def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructi
 
 
 def test_an_older_gpu_copies_through_registers() -> None:
-    ampere = parse_target("cuda:sm_80")
+    ampere = SM_80
     older = space_of(parse_spec(WITH[0]), replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}), 1)
     (ways,) = [knob.values for knob in older.space.knobs if knob.name.endswith("mma.pipeline")]
     assert ways == ("none", "registers")

@@ -20,6 +20,7 @@ from tests.support.cuda_emulated import BRIEF
 from tests.support.cuda_points import configs as points_of
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.targets import SM_80, SM_90
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request
@@ -29,7 +30,6 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch
-from tuner.target.detect import parse_target
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.shipping import place
@@ -39,7 +39,6 @@ from tuner.workload.spec import parse_spec, workload_from_notation
 
 pytestmark = pytest.mark.slow
 
-HOPPER = parse_target("cuda:sm_90")
 # Depths that end within a block of the reduction, rows and columns that blocks do not
 # divide, windows, steps, batches, epilogues.
 WITH = (
@@ -76,7 +75,7 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_warpgroups_do_not_take_has_no_such_sketch(spec: str) -> None:
-    assert sketch_of(space_of(parse_spec(spec), HOPPER, 1)) is None
+    assert sketch_of(space_of(parse_spec(spec), SM_90, 1)) is None
 
 
 @pytest.mark.parametrize(("outside", "offered"), [("0", True), ("1", False)])
@@ -85,11 +84,11 @@ def test_only_what_is_padded_with_zeros_is_copied_so(outside: str, offered: bool
       Y[i, j] += (X[i - 1, r] else {outside}) * W[r, j] for i in 0:128
     }}"""
     workload = workload_from_notation(text, {"M": 128, "N": 128, "K": 192})
-    assert (sketch_of(space_of(workload, HOPPER, 1)) is not None) == offered
+    assert (sketch_of(space_of(workload, SM_90, 1)) is not None) == offered
 
 
 def test_another_architecture_has_no_such_sketch() -> None:
-    assert sketch_of(space_of(parse_spec(WITH[0]), parse_target("cuda:sm_80"), 1)) is None
+    assert sketch_of(space_of(parse_spec(WITH[0]), SM_80, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(expression, arrays)
-    space = space_of(workload, HOPPER, 1)
+    space = space_of(workload, SM_90, 1)
     for config in configs(space, 2, spec):
         off = max_rel_error(
             expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -119,11 +118,11 @@ def test_kernels_are_right_thread_by_thread(
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins"
+        Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
     )
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(space_of(workload, HOPPER, 1), 3, spec):
+        for config in configs(space_of(workload, SM_90, 1), 3, spec):
             made = candidates.compile(config)
             path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
             request = Request(
@@ -135,25 +134,25 @@ def test_kernels_are_right_thread_by_thread(
 
 @pytest.mark.parametrize("spec", [WITH[0], WITH[5]])
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> None:
-    space = space_of(parse_spec(spec), HOPPER, 1)
+    space = space_of(parse_spec(spec), SM_90, 1)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, spec)
     for tile in sketch.block.values:
         tiled = {**config, sketch.block.name: tile.stored}
-        made = cuda_kernels(space.program(tiled), HOPPER, "k")
+        made = cuda_kernels(space.program(tiled), SM_90, "k")
         assert made.launches[0].shared_bytes <= sketch.footprint(tile).shared_bytes, tile
 
 
 def test_operands_begin_where_the_permutation_does() -> None:
     """Every operand, in every copy of it, begins at a multiple of 1024 bytes of memory
     that itself does."""
-    space = space_of(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), HOPPER, 1)
+    space = space_of(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), SM_90, 1)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, "aligned")
     text = cuda_kernels(
-        space.program({**config, f"{sketch.prefix}.tile": (2, 1, 1, 3, 3)}), HOPPER, "k"
+        space.program({**config, f"{sketch.prefix}.tile": (2, 1, 1, 3, 3)}), SM_90, "k"
     ).text
     assert "extern __shared__ __align__(1024)" in text
     calls = [
@@ -179,10 +178,10 @@ def test_operands_begin_where_the_permutation_does() -> None:
     "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
 )
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
-    space, compiler = space_of(parse_spec(spec), HOPPER, 1), cuda_compiler(tmp_path)
+    space, compiler = space_of(parse_spec(spec), SM_90, 1), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
         (kernel,) = compiler.compile(
-            cuda_kernels(space.program(config), HOPPER, "k").text, HOPPER
+            cuda_kernels(space.program(config), SM_90, "k").text, SM_90
         ).kernels
         assert not kernel.spills and kernel.stack_bytes == 0 and kernel.shared_bytes == 0, (
             config,

@@ -24,6 +24,7 @@ from tests.support.cuda_emulated import run as check
 from tests.support.cuda_serial import run_serially
 from tests.support.cuda_winograd import SPECS
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.targets import SM_80, SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
@@ -83,7 +84,7 @@ def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> None:
-    space = space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1)
+    space = space_of(parse_spec(spec), SM_90, 1)
     assert not any(SUFFIX in sketch.name for sketch in space.space.combinations)
 
 
@@ -91,11 +92,9 @@ def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> No
 def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squares(
     spec: str,
 ) -> None:
-    space = space_of(parse_spec(fast(spec)), parse_target("cuda:sm_90"), 1)
+    space = space_of(parse_spec(fast(spec)), SM_90, 1)
     *others, last = space.space.combinations
-    assert others == list(
-        space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
-    )
+    assert others == list(space_of(parse_spec(spec), SM_90, 1).space.combinations)
     maps = [
         sketch.group for sketch in space.sketches[last.name] if isinstance(sketch, CudaPatchSketch)
     ]
@@ -120,7 +119,7 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
 def check_serially(workload: Workload, points: int, seed: str) -> None:
     arrays = make_inputs(workload.expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
-    space = space_of(workload, parse_target("cuda:sm_80"), 1)
+    space = space_of(workload, SM_80, 1)
     for config in configs(space, points, seed):
         off = max_rel_error(
             workload.expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -145,7 +144,7 @@ def test_a_convolution_among_other_stages_is_rewritten_alone() -> None:
     workload = replace(
         workload_from_notation(text, {"N": 2, "H": 7, "W": 6, "C": 5, "K": 8}), numerics="fast"
     )
-    space = space_of(workload, parse_target("cuda:sm_90"), 1)
+    space = space_of(workload, SM_90, 1)
     name = space.space.combinations[-1].name
     kinds = [sketch.name for sketch in space.sketches[name]]
     assert kinds == ["square", "square", "tile", "square", "tile", "tile"]
@@ -171,7 +170,7 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
     workload = parse_spec(fast(spec))
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
-    space = space_of(workload, parse_target("cuda:sm_90"), 1)
+    space = space_of(workload, SM_90, 1)
     for config in configs(space, 3, spec):
         (got,) = run(space.program(config), dict(inputs))
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=str(config))
@@ -198,7 +197,7 @@ def test_kernels_are_right_thread_by_thread(
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
     candidates = CudaCandidateCompiler(
-        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        Problem(workload=workload, target=SM_90, threads=1),
         tmp_path / "cubins",
     )
     with GpuRunner() as runner:

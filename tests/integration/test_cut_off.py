@@ -91,7 +91,7 @@ def test_a_cut_off_machine_costs_what_it_held_and_comes_back(
     notices: list[str] = []
     cut_at: int | None = None
     with (
-        Namespace("one", 2) as one,
+        Namespace("one", 2) as first,
         Namespace("two", 3) as two,
         running_head(monkeypatch, HERE) as head,
     ):
@@ -124,7 +124,7 @@ def test_a_cut_off_machine_costs_what_it_held_and_comes_back(
                 prefix=("ip", "netns", "exec", space.name),
                 node_ip=space.address,
             )
-            for log, space in zip(logs, (one, two), strict=True)
+            for log, space in zip(logs, (first, two), strict=True)
         ]
         try:
             for log, process in zip(logs, processes, strict=True):
@@ -135,9 +135,9 @@ def test_a_cut_off_machine_costs_what_it_held_and_comes_back(
             )
             report = run_job(database, job_id, options, observer=observe)
             assert report.job.state == jobs.SUCCEEDED, report.job.error
-            found = recorded(database, job_id)
-            assert_complete(found, BUDGET)
-            assert all(isinstance(trial.outcome, Timed) for trial in found)
+            recorded_trials = recorded(database, job_id)
+            assert_complete(recorded_trials, BUDGET)
+            assert all(isinstance(trial.outcome, Timed) for trial in recorded_trials)
             with database.read() as session:
                 again = [
                     stored

@@ -145,7 +145,7 @@ def test_it_needs_libc_alone(exported: Path, tmp_path: Path) -> None:
 def test_a_c_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
     if shutil.which("pkg-config") is None:
         pytest.skip("no pkg-config here")
-    found = run(
+    flags = run(
         ["pkg-config", "--cflags", "--libs", "kit"],
         tmp_path,
         PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"),
@@ -158,7 +158,7 @@ def test_a_c_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
             "-Wextra",
             "-Werror",
             example,
-            *found.stdout.split(),
+            *flags.stdout.split(),
             "-lm",
             "-o",
             "example",
@@ -326,13 +326,13 @@ def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(
         run(["cmake", "--build", "build"], tmp_path)
         assert "100% tests passed" in run(["ctest", "--test-dir", "build"], tmp_path).stdout
     if shutil.which("pkg-config") is not None:
-        found = run(
+        flags = run(
             ["pkg-config", "--cflags", "--libs", "kit"],
             tmp_path,
             PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"),
         )
         run(
-            ["c++", "-std=c++17", "main.cpp", *found.stdout.split(), "-o", "by_pkg_config"],
+            ["c++", "-std=c++17", "main.cpp", *flags.stdout.split(), "-o", "by_pkg_config"],
             tmp_path,
         )
         run([tmp_path / "by_pkg_config"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib"))

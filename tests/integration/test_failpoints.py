@@ -97,8 +97,8 @@ def process(*arguments: str, failpoint: str) -> int:
 def rows(database: Database, job_id: str) -> dict[int, object]:
     with database.read() as session:
         return {
-            one.trial.number: (one.trial, one.created_at)
-            for one in trials.stored_of_task(session, job_id)
+            row.trial.number: (row.trial, row.created_at)
+            for row in trials.stored_of_task(session, job_id)
         }
 
 
@@ -110,9 +110,9 @@ def assert_consistent(
     now = rows(database, job_id)
     assert {number: now.get(number) for number in before} == before
     with database.read() as session:
-        job, found = jobs.get(session, job_id), events.after(session, job_id, 0)
-    assert [event.sequence for event in found] == list(range(1, job.last_event + 1))
-    assert sorted(event.data["number"] for event in found if event.kind == "trial") == sorted(now)
+        job, emitted = jobs.get(session, job_id), events.after(session, job_id, 0)
+    assert [event.sequence for event in emitted] == list(range(1, job.last_event + 1))
+    assert sorted(event.data["number"] for event in emitted if event.kind == "trial") == sorted(now)
     assert job.tasks[0].trials_done == len(now)
     return now
 
@@ -175,14 +175,14 @@ def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(
 
 
 def test_every_named_commit_is_tried() -> None:
-    found = {
+    failpoints = {
         name
         for package in ("api", "db", "tuner", "workers")
         for file in (ROOT / package).rglob("*.py")
         for name in re.findall(r'\.write\("([a-z-]+)"\)', file.read_text())
     }
     in_jobs = {failpoint.partition(":")[0] for group in GROUPS.values() for failpoint in group}
-    assert found == in_jobs | set(STEPS) | set(REQUESTS) | {"submit", "validated"}
+    assert failpoints == in_jobs | set(STEPS) | set(REQUESTS) | {"submit", "validated"}
 
 
 @contextmanager

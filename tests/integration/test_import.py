@@ -98,12 +98,12 @@ def test_what_wins_becomes_the_kernel_and_what_is_broken_is_said(
     records: Path, tmp_path: Path, database: Database, settings: Settings
 ) -> None:
     (tmp_path / "broken").mkdir()
-    found = import_database(database, broken(records, tmp_path / "broken"), MACHINE, settings)
-    assert [one.record for one in found] == [1, 2, 3, 4]
-    assert [one.kernel is not None for one in found] == [False, True, False, False]
-    assert "b99" in found[0].reason or "Error" in found[0].reason
-    assert "Tensorize" in found[2].reason and "malformed" in found[3].reason
-    promoted = found[1]
+    imported = import_database(database, broken(records, tmp_path / "broken"), MACHINE, settings)
+    assert [record.record for record in imported] == [1, 2, 3, 4]
+    assert [record.kernel is not None for record in imported] == [False, True, False, False]
+    assert "b99" in imported[0].reason or "Error" in imported[0].reason
+    assert "Tensorize" in imported[2].reason and "malformed" in imported[3].reason
+    promoted = imported[1]
     assert (
         promoted.median_s is not None
         and promoted.median_s > 1e-9
@@ -121,8 +121,8 @@ def test_what_wins_becomes_the_kernel_and_what_is_broken_is_said(
     )
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-5)
     again = import_database(database, records, MACHINE, settings)
-    assert [one.reason for one in again if one.kernel is None] and all(
-        one.median_s for one in again
+    assert [record.reason for record in again if record.kernel is None] and all(
+        record.median_s for record in again
     )
     files = export_schedules(database, [stored], tmp_path / "out", "metaschedule")
     assert files == (RECORDS, WORKLOADS) and "Vectorize" in (tmp_path / "out" / RECORDS).read_text()

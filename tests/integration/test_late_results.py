@@ -113,7 +113,7 @@ def test_a_runner_stopped_past_its_deadline_is_replaced_and_its_result_refused(
         database, job_id, tmp_path, limits=replace(QUICK, run_timeout_s=3.0), observer=observe
     )
     assert report.job.state == jobs.SUCCEEDED, report.job.error
-    found = recorded(database, job_id)
-    assert_complete(found, BUDGET)
-    assert all(isinstance(trial.outcome, Timed) for trial in found)
+    recorded_trials = recorded(database, job_id)
+    assert_complete(recorded_trials, BUDGET)
+    assert all(isinstance(trial.outcome, Timed) for trial in recorded_trials)
     assert any("gave no answer in time" in notice for notice in notices), notices

@@ -43,16 +43,16 @@ def elsewhere(service: LiveService) -> Iterator[Database]:
 
 def ask(client: Client) -> KernelAnswer:
     """The kernel that a lookup gives."""
-    found = client.lookup(WORKLOAD, prepare=False)
-    assert found.source == "exact" and found.kernel is not None
-    return found.kernel
+    answer = client.lookup(WORKLOAD, prepare=False)
+    assert answer.source == "exact" and answer.kernel is not None
+    return answer.kernel
 
 
 def look(client: Client, times: int = 3) -> str:
     """The id that each of several lookups gives."""
-    found = {ask(client).id for _ in range(times)}
-    assert len(found) == 1
-    return found.pop()
+    ids = {ask(client).id for _ in range(times)}
+    assert len(ids) == 1
+    return ids.pop()
 
 
 def test_promotion_and_rollback_show_in_the_next_answer(
@@ -99,12 +99,14 @@ def test_a_second_target_makes_what_was_clear_ambiguous(
 def test_what_is_served_is_told_by_one_record(service: LiveService) -> None:
     kernel = promote(service)
     with service.database.read() as session:
-        found = kernels.get(session, kernel)
-    now = served(service.database, workload=found.workload, target=found.target, threads=1)
+        stored = kernels.get(session, kernel)
+    now = served(service.database, workload=stored.workload, target=stored.target, threads=1)
     assert now is not None and (now.kernel, now.stale, now.job, now.targets) == (
         kernel,
         None,
         None,
         1,
     )
-    assert served(service.database, workload=found.workload, target=found.target, threads=2) is None
+    assert (
+        served(service.database, workload=stored.workload, target=stored.target, threads=2) is None
+    )

@@ -41,7 +41,7 @@ def waits_and_serves(
 
     def joined() -> bool:
         with database.read() as session:
-            return any(one.id == worker_id(target) for one in workers.list_all(session))
+            return any(worker.id == worker_id(target) for worker in workers.list_all(session))
 
     away()
     try:

@@ -72,12 +72,12 @@ def exportable(spec: str, seed: int = 0, threads: int = 1) -> ExportKernel:
         constants=workload.constants,
         arguments=tuple(
             Argument(
-                name=one.name,
-                dtype=one.dtype,
-                shape=one.shape,
-                role="out" if one in outputs else "in",
+                name=tensor.name,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                role="out" if tensor in outputs else "in",
             )
-            for one in (*expression.inputs, *outputs)
+            for tensor in (*expression.inputs, *outputs)
         ),
         target=TargetName(key=machine.key, kind="cpu", name=machine.name),
         isa=machine.isa,
@@ -91,8 +91,8 @@ def exportable(spec: str, seed: int = 0, threads: int = 1) -> ExportKernel:
         max_rel_error=0.0,
     )
     inputs = {
-        one.name: array
-        for one, array in zip(expression.inputs, example_inputs(kernel), strict=True)
+        tensor.name: array
+        for tensor, array in zip(expression.inputs, example_inputs(kernel), strict=True)
     }
     right = evaluate(expression, inputs)
     return replace(
@@ -185,7 +185,7 @@ def test_what_a_kernel_reads_stays_until_it_has_ended(
         del kept
         library.forget()
         gc.collect()
-        alive.append([one() is not None for one in watched])
+        alive.append([packed() is not None for packed in watched])
         return entry(*given)
 
     monkeypatch.setitem(library._entries, symbol, meanwhile)
@@ -256,8 +256,8 @@ def test_the_python_package_and_verify(exported: Path, tmp_path: Path) -> None:
         run([sys.executable, exported / "examples" / "example.py"], tmp_path).count("32 elements")
         == 3
     )
-    found = verify_export(exported, Settings())
-    assert all(isinstance(verdict.result, Retimed) for verdict in found.functions), found
+    verified = verify_export(exported, Settings())
+    assert all(isinstance(verdict.result, Retimed) for verdict in verified.functions), verified
 
 
 def test_the_manifest_describes_the_pack_function(

@@ -64,8 +64,8 @@ def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(
     with serving(
         options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=host_target())
     ) as service:
-        client, wanted = service.client(), {"op": "matmul", "params": WANTED}
-        near = client.lookup(wanted)
+        client, request = service.client(), {"op": "matmul", "params": WANTED}
+        near = client.lookup(request)
         assert (
             near.source == "neighbour"
             and near.kernel is not None
@@ -74,19 +74,19 @@ def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(
         )
         prepared = kernel_of(database, run_here(database, near.job, tmp_path))
         with database.read() as session:
-            found = trials.of_task(session, near.job, 0)
-        assert [bool(trial.config) for trial in found] == (
+            recorded_trials = trials.of_task(session, near.job, 0)
+        assert [bool(trial.config) for trial in recorded_trials] == (
             [False, True] if first.config else [False]
         )
         assert prepared.verified and prepared.workload != first.workload
-        answer = client.lookup(wanted)
+        answer = client.lookup(request)
         assert answer.kernel is not None and (answer.kernel.id, answer.job) == (prepared.id, None)
         assert answer.source == ("neighbour" if prepared.config else "default")
         again = run_here(database, requeued(database, near.job, improve=False), tmp_path)
         assert again.job.tasks[0].trials_done == 3  # no search stood behind the prepared kernel
         searched = kernel_of(database, again)
         expected = "exact" if searched.id != prepared.id else answer.source
-        assert client.lookup(wanted).source == expected
+        assert client.lookup(request).source == expected
 
 
 def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again(
@@ -95,12 +95,12 @@ def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again
     job_id = queue_job(database, ["softmax:M=9,N=11"], trials=2)
     kernel = kernel_of(database, run_here(database, job_id, tmp_path))
     started = time.monotonic()
-    known = run_here(database, requeued(database, job_id, improve=False), tmp_path)
+    report = run_here(database, requeued(database, job_id, improve=False), tmp_path)
     assert time.monotonic() - started < 2.0  # no worker was started
-    assert kernel_of(database, known).id == kernel.id and known.job.tasks[0].trials_done == 0
+    assert kernel_of(database, report).id == kernel.id and report.job.tasks[0].trials_done == 0
     with database.read() as session:
         (note,) = [
-            event.data for event in events.after(session, known.job.id, 0) if event.kind == "note"
+            event.data for event in events.after(session, report.job.id, 0) if event.kind == "note"
         ]
     assert kernel.id in str(note["text"])
     with database.write() as session:
@@ -146,7 +146,7 @@ def test_after_another_compiler_the_best_few_are_raced_and_nothing_is_searched(
     again = kernel_of(database, report)
     assert (job.kind, again.stale, again.verified) == ("revalidate", None, True)
     assert 2 <= report.job.tasks[0].trials_done <= 1 + FEW
-    served = [one.id for one in promoted(database)]
+    served = [kernel.id for kernel in promoted(database)]
     assert served == [again.id]
 
 

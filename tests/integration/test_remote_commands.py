@@ -226,8 +226,8 @@ def test_a_job_is_submitted_listed_shown_cancelled_and_resumed(
     specs = [task["workload"]["spec"] for task in shown["tasks"]]
     assert "const=B" in specs[0] and "numerics=fast" in specs[0] and len(specs) == 2
     assert [
-        one["id"]
-        for one in remote("jobs", "--json", "--state", "queued", "--state", "running").document[
+        item["id"]
+        for item in remote("jobs", "--json", "--state", "queued", "--state", "running").document[
             "items"
         ]
     ] == [job]
@@ -347,7 +347,7 @@ def test_a_kernel_is_downloaded_checked_and_put_in_place(
         service, archive, signature=signed(signer, archive), spec="elementwise:M=8,N=256,act=relu"
     )
     both = remote("export", kernel, other, "-o", "both", "--json").document
-    assert [Path(one["directory"]).name for one in both["libraries"]] == [kernel, other]
+    assert [Path(library["directory"]).name for library in both["libraries"]] == [kernel, other]
 
 
 def altered(
@@ -360,9 +360,9 @@ def altered(
         tarfile.open(fileobj=buffer, mode="w:gz") as new,
     ):
         for member in old:
-            found = old.extractfile(member)
-            assert found is not None
-            changed = change(member, found.read())
+            file = old.extractfile(member)
+            assert file is not None
+            changed = change(member, file.read())
             if changed is not None:
                 entry = tarfile.TarInfo(changed[0].name)
                 entry.size, entry.type, entry.linkname = (
@@ -450,7 +450,7 @@ def test_the_fleet_is_asked_too(service: LiveService, remote: Callable[..., Call
     assert remote("ops", "--json").document == remote("ops", "--json", *on_the_database).document
     assert remote("ops", "matmul").out == remote("ops", "matmul", *on_the_database).out
     with service.database.read() as session:
-        machines = [one.name for one in targets.list_all(session)]
+        machines = [target.name for target in targets.list_all(session)]
     assert machines[0] == sample_target().name
     shown = remote("space", MATMUL, "--json").document
     assert shown["target"]["name"] == machines[0] and shown["size"] > 1

@@ -80,10 +80,10 @@ def assert_once(database: Database, job_id: str) -> None:
     """No config was measured under two numbers, every trial has one event, and the
     counters agree."""
     with database.read() as session:
-        found = trials.of_task(session, job_id)
+        recorded_trials = trials.of_task(session, job_id)
         kinds = [event.kind for event in events.after(session, job_id, 0)]
         job = jobs.get(session, job_id)
-    configs = [tuple(sorted(trial.config.items())) for trial in found]
+    configs = [tuple(sorted(trial.config.items())) for trial in recorded_trials]
     assert len(set(configs)) == BUDGET
     assert kinds.count("trial") == BUDGET
     assert job.tasks[0].trials_done == BUDGET and job.tasks[0].kernel is not None

@@ -23,9 +23,9 @@ def test_nothing_acknowledged_is_lost(
         if kind == "sqlite"
         else str(request.getfixturevalue("postgres_url"))
     )
-    found = work(url, tmp_path, cycles=CYCLES, seconds=float("inf"), every=5, seed=20261120)
-    assert found["faults"] == []
-    assert (found["cycles"], found["measuring_cycles"], found["measuring_in_vain"]) == (
+    counted = work(url, tmp_path, cycles=CYCLES, seconds=float("inf"), every=5, seed=20261120)
+    assert counted["faults"] == []
+    assert (counted["cycles"], counted["measuring_cycles"], counted["measuring_in_vain"]) == (
         CYCLES,
         CYCLES // 5,
         0,

@@ -18,5 +18,5 @@ def test_a_soak_leaves_every_process_as_it_was(tmp_path: Path) -> None:
     soaked = soak(tmp_path, TRIALS, timeout_s=800)
     assert soaked.faults(TRIALS) == []
     assert {"orchestrator", "driver", "builder", "runner", "runner process", "compiler"} <= {
-        one.kind for one in soaked.growth
+        growth.kind for growth in soaked.growth
     }

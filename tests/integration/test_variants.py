@@ -50,11 +50,15 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
     configs = (space.config(space.sample(np.random.default_rng(seed), 1)[0]) for seed in range(20))
     made = (
         compile_kernel(
-            workload=workload, target=MACHINE, threads=1, config=one, symbol="tuned_kernel"
+            workload=workload, target=MACHINE, threads=1, config=config, symbol="tuned_kernel"
         )
-        for one in configs
+        for config in configs
     )
-    compiled = next(one for one in made if one.prepack is not None or "const" not in spec)
+    compiled = next(
+        compiled_kernel
+        for compiled_kernel in made
+        if compiled_kernel.prepack is not None or "const" not in spec
+    )
     expression = workload.expression
     kernel = ExportKernel(
         workload_key=workload.key, op=workload.op, params=workload.params,
@@ -72,9 +76,9 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
 
 @pytest.fixture(scope="module")
 def kernels() -> list[ExportKernel]:
-    wanted = checked_levels("x86-64,x86-64-v3", MACHINE)
+    names = checked_levels("x86-64,x86-64-v3", MACHINE)
     with Levels(
-        wanted, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)
+        names, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)
     ) as levels:
         return [widened(spec, levels) for spec in SPECS]
 

@@ -17,10 +17,9 @@ import pytest
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.live_service import options_for, serving, wait_for
 from tests.support.database_samples import ManualClock, sample_target
-from tests.support.targets import host_target
+from tests.support.targets import SM_90, host_target
 from tuner.db import jobs, runners, targets, workers, workloads
 from tuner.db.engine import Database, open_database
-from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
 from tuner.workers.jobs.presence import Presence
@@ -50,7 +49,7 @@ def test_a_job_waits_as_long_as_no_runner_of_its_target_was_heard_of(tmp_path: P
     clock = ManualClock()
     database = open_database(tmp_path / "t.db", clock=clock)
     here = sample_target("here")
-    gpu = queue(database, parse_target("cuda:sm_90"))
+    gpu = queue(database, SM_90)
     cpu = queue(database, here)
     assert reason(database, gpu) == WAITS
     assert reason(database, cpu) == "waiting for a runner of here"
@@ -104,7 +103,7 @@ def test_the_service_takes_a_job_for_a_gpu_and_says_what_it_waits_for(tmp_path: 
         assert (asked.json()["state"], asked.json()["waiting"]) == ("queued", WAITS)
         job = asked.json()["id"]
         assert http.get(f"/jobs/{job}").json()["waiting"] == WAITS
-        assert [one["waiting"] for one in http.get("/jobs").json()["items"]] == [WAITS]
+        assert [job["waiting"] for job in http.get("/jobs").json()["items"]] == [WAITS]
         assert http.post(f"/jobs/{job}/cancel").json()["waiting"] is None
         looked_up = http.post("/lookup", json={**body, "target": "cuda:sm_80"})
         assert looked_up.status_code == 200, looked_up.text
@@ -157,7 +156,7 @@ def test_a_runner_that_joins_serves_what_waited_for_it_and_nothing_else(tmp_path
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
     job, gpu = (
         queue_job(database, ["matmul:M=16,N=16,K=16"], trials=3),
-        queue(database, parse_target("cuda:sm_90")),
+        queue(database, SM_90),
     )
     stops = threading.Event(), threading.Event()
     threads = [

@@ -91,7 +91,9 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
     assert here.isolation is not None and here.isolation.startswith("sealed"), (
         "what is in force, not what was asked for"
     )
-    assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 1.0 for one in calibrations)
+    assert len(calibrations) >= LEARNED and all(
+        10e-6 < calibration.median_s < 1.0 for calibration in calibrations
+    )
     assert_computes(database, report.job.tasks[0].kernel, tmp_path)
 
 
@@ -135,7 +137,7 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
     turn, in the middle of the job.
 
     More trials lie between two kills than are ever in flight, so that some pass every
-    station after each.
+    worker slot after each.
     """
     apart = 12
     victims = [
@@ -156,18 +158,18 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
         if isinstance(progress, TrialRecorded):
             done += 1
             if done % apart == 0 and victims:
-                found = descendants(victims.pop(0))
-                assert found, "the victim was not running"
-                found[0].kill()
+                processes = descendants(victims.pop(0))
+                assert processes, "the victim was not running"
+                processes[0].kill()
 
     count = apart * (len(victims) + 1)
     job_id = queue_job(database, [SMALL], trials=count)
     report = run_here(database, job_id, tmp_path, observer=observe)
     assert victims == []
     assert report.job.state == jobs.SUCCEEDED
-    found = recorded(database, job_id)
-    assert_complete(found, count)
-    assert all(isinstance(trial.outcome, Timed) for trial in found)
+    recorded_trials = recorded(database, job_id)
+    assert_complete(recorded_trials, count)
+    assert all(isinstance(trial.outcome, Timed) for trial in recorded_trials)
     # Every trial needs the lane's runner. Of two builders the one that was killed may
     # have had nothing to do: nobody misses it.
     assert any(notice.startswith("cpu:") for notice in notices)
@@ -245,21 +247,21 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
 
     def start(limits: Limits) -> Fleet:
         plan = machine.plan_machine(machine.usable_nodes(), threads=1)
-        wanted = FleetPlan(
+        plan = FleetPlan(
             lanes=plan.lanes,
             builder_cores=plan.builder_cores,
             alternates=plan.alternates,
             limits=limits,
             storage="",
         )
-        started.append(Fleet(wanted))
+        started.append(Fleet(plan))
         started[0].start()
         started[0].wait_ready()
         return started[0]
 
     yield start
-    for one in started:
-        one.close()
+    for fleet in started:
+        fleet.close()
 
 
 def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(

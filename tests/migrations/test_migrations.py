@@ -126,10 +126,10 @@ def test_databases_of_past_releases_upgrade(file: Path, tmp_path: Path) -> None:
             "tile": (4, 8),
             "unroll": 2,
         }
-        found = trial_pages.list_page(
+        page = trial_pages.list_page(
             session, done.id, where=TrialFilter(knobs={"tile": (4, 8)})
         ).items
-        assert [each.trial.number for each in found] == [0, 2]
+        assert [each.trial.number for each in page] == [0, 2]
         kernel = done.tasks[0].kernel
         assert kernel is not None
         assert [each.state for each in kernels.lineage(session, kernel)] == [

@@ -46,7 +46,8 @@ def value(node: Scalar, where: Mapping[str, int], arrays: Arrays) -> Any:
         case Read(tensor=tensor, indices=indices):
             place = tuple(value(index, where, arrays) for index in indices)
             assert all(
-                0 <= at < extent for at, extent in zip(place, arrays[tensor].shape, strict=True)
+                0 <= index < extent
+                for index, extent in zip(place, arrays[tensor].shape, strict=True)
             ), f"{node} at {place}"
             return arrays[tensor][place]
         case Cast(arg=arg):
@@ -81,9 +82,9 @@ def _execute(block: Block, arrays: Arrays) -> None:
     for point in product(*(range(axis.extent) for axis in block.axes)):
         where = dict(zip(names, point, strict=True))
         place = tuple(value(index, where, arrays) for index in block.indices)
-        assert all(0 <= at < extent for at, extent in zip(place, target.shape, strict=True)), (
-            f"{block.name} writes {place}"
-        )
+        assert all(
+            0 <= index < extent for index, extent in zip(place, target.shape, strict=True)
+        ), f"{block.name} writes {place}"
         if block.reducer is None:
             if all(value(condition, where, arrays) for condition in block.when):
                 target[place] = value(block.body, where, arrays)
@@ -95,6 +96,6 @@ def _execute(block: Block, arrays: Arrays) -> None:
             here = where | dict(zip(reduced, step, strict=True))
             if not all(value(condition, here, arrays) for condition in block.when):
                 continue
-            one = value(block.body, here, arrays)
-            total = _BINARY[_REDUCE[block.reducer]](total, one)
+            term = value(block.body, here, arrays)
+            total = _BINARY[_REDUCE[block.reducer]](total, term)
         target[place] = total

@@ -179,9 +179,10 @@ def programs(
     count = draw(st.integers(1, max_stages))
     for number in range(count):
         rank = draw(st.integers(1, 3))
-        kept = {f"i{at}": draw(st.sampled_from(extents)) for at in range(rank)}
+        kept = {f"i{axis}": draw(st.sampled_from(extents)) for axis in range(rank)}
         reduced = {
-            f"r{at}": draw(st.sampled_from(extents[:-1])) for at in range(draw(st.integers(0, 2)))
+            f"r{axis}": draw(st.sampled_from(extents[:-1]))
+            for axis in range(draw(st.integers(0, 2)))
         }
         sources = [f"T{number - 1}"] if number else []
         sources += [

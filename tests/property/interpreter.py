@@ -47,17 +47,19 @@ def _stage(stage: Stage, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     out = np.empty([axis.extent for axis in stage.axes], object)
     names = [axis.name for axis in stage.axes]
     for point in np.ndindex(*out.shape):
-        at = dict(zip(names, point, strict=True))
+        environment = dict(zip(names, point, strict=True))
         values = []
         for inner in product(*(range(axis.extent) for axis in stage.reduce_axes)):
-            here = at | dict(zip((axis.name for axis in stage.reduce_axes), inner, strict=True))
+            here = environment | dict(
+                zip((axis.name for axis in stage.reduce_axes), inner, strict=True)
+            )
             values.append(value_of(stage.body, here, tensors))
         combiners: dict[str | None, Callable[[list[Number]], Number]] = {
             "sum": math.fsum,
             "prod": math.prod,
             "max": max,
             "min": min,
-            None: lambda found: found[0],
+            None: lambda values: values[0],
         }
         combine = combiners[stage.reducer]
         if stage.reducer == "sum" and all(isinstance(value, int) for value in values):
@@ -66,14 +68,16 @@ def _stage(stage: Stage, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     return out
 
 
-def value_of(node: Scalar, at: Mapping[str, int], tensors: Mapping[str, NDArray[Any]]) -> Number:
+def value_of(
+    node: Scalar, environment: Mapping[str, int], tensors: Mapping[str, NDArray[Any]]
+) -> Number:
     match node:
         case Var(name=name):
-            return at[name]
+            return environment[name]
         case Const(value=value):
             return value
         case Read(tensor=tensor, indices=indices, pad=pad):
-            point = tuple(int(value_of(index, at, tensors)) for index in indices)
+            point = tuple(int(value_of(index, environment, tensors)) for index in indices)
             inside = all(
                 0 <= i < extent for i, extent in zip(point, tensors[tensor].shape, strict=True)
             )
@@ -81,14 +85,18 @@ def value_of(node: Scalar, at: Mapping[str, int], tensors: Mapping[str, NDArray[
                 raise OutOfBounds(f"{tensor}{list(point)}")
             return tensors[tensor][point] if inside or pad is None else pad.value
         case Cast(dtype=dtype, arg=arg):
-            inner = value_of(arg, at, tensors)
+            inner = value_of(arg, environment, tensors)
             return float(inner) if "float" in dtype else int(inner)
         case Select(cond=cond, then=then, other=other):
-            return value_of(then if value_of(cond, at, tensors) else other, at, tensors)
+            return value_of(
+                then if value_of(cond, environment, tensors) else other, environment, tensors
+            )
         case Unary(op=op, arg=arg):
-            return _unary(op, value_of(arg, at, tensors))
+            return _unary(op, value_of(arg, environment, tensors))
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            return _binary(op, value_of(lhs, at, tensors), value_of(rhs, at, tensors))
+            return _binary(
+                op, value_of(lhs, environment, tensors), value_of(rhs, environment, tensors)
+            )
 
 
 def _unary(op: str, x: Number) -> Number:

@@ -76,17 +76,17 @@ def test_inlining_keeps_the_values(expression: Expression) -> None:
 @given(expressions(dtypes=ANY, max_stages=6))
 def test_groups_partition_the_stages_each_after_what_it_reads(expression: Expression) -> None:
     short = inlined(expression)
-    found = groups(short)
-    names = [stage.name for group in found for stage in members(group)]
+    parts = groups(short)
+    names = [stage.name for group in parts for stage in members(group)]
     assert sorted(names) == sorted(stage.name for stage in short.stages)
-    known = {tensor.name for tensor in short.inputs}
-    for group in found:
-        inside = set(known)
+    available = {tensor.name for tensor in short.inputs}
+    for group in parts:
+        inside = set(available)
         for stage in members(group):
             assert {read.tensor for read in reads(stage.body)} <= inside
             inside.add(stage.name)
-        known.add(group.name)  # nothing else of a group is read from outside
-    assert set(short.outputs) <= known
+        available.add(group.name)  # nothing else of a group is read from outside
+    assert set(short.outputs) <= available
 
 
 def computed(

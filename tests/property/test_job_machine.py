@@ -45,7 +45,7 @@ class JobMachine(RuleBasedStateMachine):
     """On SQLite; see PostgresJobMachine."""
 
     held = Bundle("held")
-    known = Bundle("known")
+    queued = Bundle("queued")
 
     @initialize()
     def open(self) -> None:
@@ -68,7 +68,7 @@ class JobMachine(RuleBasedStateMachine):
     def drop(self) -> None:
         self.folder.cleanup()
 
-    @rule(target=known, priority=st.integers(0, 3))
+    @rule(target=queued, priority=st.integers(0, 3))
     def submit(self, priority: int) -> str:
         job = add_job(self.database, priority=priority)
         self.states[job], self.recorded[job] = jobs.QUEUED, set()
@@ -82,16 +82,16 @@ class JobMachine(RuleBasedStateMachine):
                 self.states[job] = jobs.CANCELLED
                 del self.holders[job]
         with self.database.write() as session:
-            found = leases.claim_next(session, owner="someone", lifetime=timedelta(seconds=LEASE_S))
+            claim = leases.claim_next(session, owner="someone", lifetime=timedelta(seconds=LEASE_S))
         free = {
             job
             for job, state in self.states.items()
             if state == jobs.QUEUED or (state == jobs.RUNNING and over(self.holders[job], now))
         }
-        if found is None:
+        if claim is None:
             assert not free
             return multiple()
-        claimed, lease = found
+        claimed, lease = claim
         assert claimed.id in free and (
             claimed.id not in self.holders or lease.fence > self.holders[claimed.id].fence
         )
@@ -147,7 +147,7 @@ class JobMachine(RuleBasedStateMachine):
         self.states[lease.job_id] = after
         del self.holders[lease.job_id]
 
-    @rule(job=known)
+    @rule(job=queued)
     def cancel(self, job: str) -> None:
         before = self.states[job]
         try:
@@ -160,7 +160,7 @@ class JobMachine(RuleBasedStateMachine):
         assert after == expected.get(before, before)
         self.states[job] = after
 
-    @rule(job=known)
+    @rule(job=queued)
     def resume(self, job: str) -> None:
         before = self.states[job]
         try:

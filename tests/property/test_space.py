@@ -30,14 +30,16 @@ def spaces(
             tuple(draw(st.lists(VALUES, min_size=1, max_size=most_values, unique=True)))
             for _ in range(most)
         ]
-        return [Knob(name=f"{prefix}.k{k}", values=found) for k, found in enumerate(values)]
+        return [Knob(name=f"{prefix}.k{k}", values=choices) for k, choices in enumerate(values)]
 
     sketches, shared = [], knobs("shared", draw(st.integers(0, 3)))
     for s in range(draw(st.integers(1, most_sketches))):
         own = knobs(f"s{s}", draw(st.integers(0, most_knobs)))
-        taken = [knob for knob in shared if draw(st.booleans())]
+        included = [knob for knob in shared if draw(st.booleans())]
         sketches.append(
-            Combination(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs]))
+            Combination(
+                name=f"s{s}", knobs=tuple(draw(st.permutations(own + included))[:most_knobs])
+            )
         )
     return Space(tuple(sketches))
 
@@ -140,7 +142,8 @@ def test_a_restricted_domain_never_leaves_its_rows(space: Space, seed: int, coun
     assert set(domain.keys(domain.sample(rng, 40)).tolist()) <= allowed
     assert set(domain.keys(domain.neighbours(rng, domain.sample(rng, 40))).tolist()) <= allowed
     assert (
-        set(domain.keys(np.stack([domain.at(at) for at in range(domain.size)])).tolist()) == allowed
+        set(domain.keys(np.stack([domain.at(number) for number in range(domain.size)])).tolist())
+        == allowed
     )
 
 

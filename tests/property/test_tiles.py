@@ -21,7 +21,7 @@ def tiled(draw: st.DrawFn) -> TiledAxis:
     block = draw(
         st.one_of(
             st.integers(1, whole.tiles),
-            st.integers(1, 200).map(lambda wanted: fit_block(whole.tiles, wanted)),
+            st.integers(1, 200).map(lambda target: fit_block(whole.tiles, target)),
         )
     )
     return TiledAxis(axis=whole.axis, tile=tile, block=block, lanes=lanes)
@@ -29,8 +29,8 @@ def tiled(draw: st.DrawFn) -> TiledAxis:
 
 @given(tiled())
 def test_every_element_is_covered_and_none_outside(axis: TiledAxis) -> None:
-    ranges = [range(one.extent) for one in axis.axes]
-    names = [one.name for one in axis.axes]
+    ranges = [range(part.extent) for part in axis.axes]
+    names = [part.name for part in axis.axes]
     reached = {
         value(axis.index, dict(zip(names, point, strict=True)), {}) for point in product(*ranges)
     }
@@ -38,7 +38,7 @@ def test_every_element_is_covered_and_none_outside(axis: TiledAxis) -> None:
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000))
-def test_a_fitted_block_wastes_at_most_a_tenth(tiles: int, wanted: int) -> None:
-    block = fit_block(tiles, wanted)
+def test_a_fitted_block_wastes_at_most_a_tenth(tiles: int, target: int) -> None:
+    block = fit_block(tiles, target)
     assert 1 <= block <= tiles
     assert (-(-tiles // block) * block - tiles) * 10 <= tiles

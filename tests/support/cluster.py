@@ -80,13 +80,13 @@ class Head:
         everything = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         if number == signal.SIGKILL:
-            for one in everything:
+            for child in everything:
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    child.kill()
         process.wait(timeout=30)
         _, alive = psutil.wait_procs(everything, timeout=10)
-        for one in alive:
-            one.kill()
+        for child in alive:
+            child.kill()
 
 
 @contextmanager

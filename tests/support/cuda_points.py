@@ -14,12 +14,14 @@ from tuner.spaces.core.target_space import TargetSpace
 def configs(space: TargetSpace[Any], count: int, seed: str, sketch: str = "mma") -> list[Config]:
     """Points of the sketch alone."""
     row = next(
-        number for number, one in enumerate(space.space.combinations) if f":{sketch}" in one.name
+        number
+        for number, combination in enumerate(space.space.combinations)
+        if f":{sketch}" in combination.name
     )
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
-    found: list[Config] = []
-    while len(found) < count:
-        found += [
+    sampled: list[Config] = []
+    while len(sampled) < count:
+        sampled += [
             space.space.config(point) for point in space.space.sample(rng, 16) if point[0] == row
         ]
-    return found[:count]
+    return sampled[:count]

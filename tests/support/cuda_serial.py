@@ -60,10 +60,10 @@ SPECS = (
 
 
 def by_operator() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    by_operator: dict[str, list[str]] = defaultdict(list)
     for spec in SPECS:
-        found[spec.partition(":")[0]].append(spec)
-    return dict(found)
+        by_operator[spec.partition(":")[0]].append(spec)
+    return dict(by_operator)
 
 
 def run_serially(

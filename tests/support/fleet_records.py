@@ -20,14 +20,14 @@ from tuner.runtime.loader import Library
 
 def descendants(text: str) -> list[psutil.Process]:
     """Processes below this one whose command line contains the text."""
-    found = []
+    matching = []
     for process in psutil.Process().children(recursive=True):
         try:
             if text in " ".join(process.cmdline()):
-                found.append(process)
+                matching.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-    return found
+    return matching
 
 
 def recorded(database: Database, job_id: str, position: int = 0) -> tuple[Trial, ...]:
@@ -35,9 +35,9 @@ def recorded(database: Database, job_id: str, position: int = 0) -> tuple[Trial,
         return trials.of_task(session, job_id, position)
 
 
-def assert_complete(found: tuple[Trial, ...], count: int) -> None:
-    assert [trial.number for trial in found] == list(range(count))
-    configs = [tuple(sorted(trial.config.items())) for trial in found]
+def assert_complete(recorded_trials: tuple[Trial, ...], count: int) -> None:
+    assert [trial.number for trial in recorded_trials] == list(range(count))
+    configs = [tuple(sorted(trial.config.items())) for trial in recorded_trials]
     assert len(set(configs)) == count
 
 

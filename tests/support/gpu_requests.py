@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.targets import SM_90
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request
 from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.cuda_module import CudaModule, Launch
-from tuner.target.detect import detect_gpu, parse_target
+from tuner.target.detect import detect_gpu
 from tuner.workload.spec import parse_spec
 
 KERNEL = (
@@ -23,7 +24,7 @@ WORKLOAD = "elementwise:M=8,N=64,act=tanh"
 
 def request(folder: Path, body: str) -> Request:
     """A library whose kernel does `body` to element i of X."""
-    target = replace(parse_target("cuda:sm_90"), tvm=detect_gpu().tvm)
+    target = replace(SM_90, tvm=detect_gpu().tvm)
     expression = parse_spec(WORKLOAD).expression
     outputs = tuple(expression.tensor(name) for name in expression.outputs)
     names = (outputs[0].name, expression.inputs[0].name)

@@ -18,8 +18,8 @@ WAYS = {
 FULL = Support(
     machine="x86_64",
     findings={
-        found: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}")
-        for found, way in WAYS.items()
+        mechanism: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}")
+        for mechanism, way in WAYS.items()
     },
 )
 

@@ -9,5 +9,5 @@ from tuner.db.engine import Database
 def rows(database: Database, job_id: str) -> dict[int, tuple[object, ...]]:
     """Each recorded trial by number, as it was stored."""
     with database.read() as session:
-        found = trials.stored_of_task(session, job_id)
-    return {one.trial.number: (one.trial, one.created_at) for one in found}
+        stored = trials.stored_of_task(session, job_id)
+    return {row.trial.number: (row.trial, row.created_at) for row in stored}

@@ -112,9 +112,9 @@ def missing() -> str | None:
 
 
 def _programs() -> Path | None:
-    found = shutil.which("pg_ctl")
-    if found is not None:
-        return Path(found).resolve().parent
+    program = shutil.which("pg_ctl")
+    if program is not None:
+        return Path(program).resolve().parent
     versions = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda file: float(file.parts[-3])
     )

@@ -92,7 +92,6 @@ NEOVERSE = frozen_cpu(
     l2_bytes=1 << 20,
     l3_bytes=32 << 20,
 )
-CPUS = (ZEN5, GOLDEN_COVE, NEOVERSE)
 SM_80 = parse_target("cuda:sm_80")
 SM_90 = parse_target("cuda:sm_90")
 

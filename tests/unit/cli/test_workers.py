@@ -30,14 +30,14 @@ def database_url(home: Path) -> str:
         workers.join(session, new)
         workers.set_state(session, "w1", workers.QUARANTINED, "cpu:1 drifts")
         now = session.now()
-        for station, kind, seconds in (
+        for name, kind, seconds in (
             ("cpu:1", "time", 3.0),
             ("cpu:1", "idle", 1.0),
             ("build:0", "build", 2.0),
         ):
             span = lanes.LaneSpan(
                 worker="w1",
-                lane=station,
+                lane=name,
                 kind=kind,
                 started_at=now - timedelta(microseconds=1),
                 ended_at=now + timedelta(seconds=seconds),
@@ -64,11 +64,11 @@ def test_as_json_it_is_one_document(tuner: Tuner, database_url: str) -> None:
         and worker["versions"]["ray"] == "2.56"
         and worker["heartbeat_age_s"] >= 0
     )
-    stations = {one["name"]: one for one in worker["today"]}
-    assert stations["cpu:1"]["seconds"] == pytest.approx(
+    uses = {use["name"]: use for use in worker["today"]}
+    assert uses["cpu:1"]["seconds"] == pytest.approx(
         {"build": 0.0, "wait": 0.0, "check": 0.0, "time": 3.0, "idle": 1.0}, abs=0.01
     )
-    assert stations["build:0"]["builds"] and not stations["cpu:1"]["builds"]
+    assert uses["build:0"]["builds"] and not uses["cpu:1"]["builds"]
 
 
 def test_a_database_without_machines_says_so(tuner: Tuner, home: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.cuda_measurements import HOPPER, MEASURED, TABLE, measured
+from tests.support.cuda_measurements import MEASURED, TABLE, measured
+from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion
 from tuner.cost_model.cuda.footprint import CudaFootprint
 from tuner.cost_model.cuda.resources import COLUMNS, SPILLED_BYTES, ResourceForecast
@@ -140,7 +141,7 @@ def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_b
 
 
 def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
-    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32"), HOPPER, 1)
+    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32"), SM_90, 1)
     points = space.space.sample(np.random.default_rng(0), 64)
     figures = CudaFootprint(space)(points)
     for point, (registers, warps) in zip(points, figures, strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cuda_sources import sources
+from tests.support.targets import SM_90
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.nvcc import find_nvcc
@@ -42,7 +43,7 @@ def test_sources_compile(spec: str, arch: str, tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_refusals_have_their_text_and_are_kept(tmp_path: Path) -> None:
-    compiler, target = nvrtc_compiler(tmp_path), parse_target("cuda:sm_90")
+    compiler, target = nvrtc_compiler(tmp_path), SM_90
     for _ in range(2):
         with pytest.raises(BuildError, match='"missing" is undefined'):
             compiler.compile("int oops = missing;", target)

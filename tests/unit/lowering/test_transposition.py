@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.runtime import tensor
 from tvm_ffi import structural_map
 
-from tests.support.targets import host_target
+from tests.support.targets import ZEN5, host_target
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import schedule
@@ -112,7 +112,7 @@ def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffl
     ],
 )
 def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: bool) -> None:
-    space = space_of(parse_spec(spec), host_target(), 1)
+    space = space_of(parse_spec(spec), ZEN5, 1)
     points = space.space.sample(np.random.default_rng(3), 200)
     configs = [space.space.config(point) for point in points]
     packing = [

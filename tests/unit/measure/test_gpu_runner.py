@@ -15,6 +15,7 @@ import pytest
 from tests.support.cuda_modules import cuda_headers
 from tests.support.gpu_machine import REASON, needs_gpu
 from tests.support.gpu_requests import WORKLOAD, request
+from tests.support.targets import SM_80, SM_90
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request
 from tuner.measure.check import WrongAnswer
@@ -74,9 +75,7 @@ def test_what_the_driver_says_becomes_a_target_that_serves_the_declared_one() ->
     target = gpu_target(FACTS, "580.82", key="k", fingerprint=fingerprint)
     assert (target.tvm["arch"], target.cores, target.l2_bytes) == ("sm_90", 132, 50 << 20)
     assert "H100" in target.name and "580.82" in target.name
-    assert serves(target, parse_target("cuda:sm_90")) and not serves(
-        target, parse_target("cuda:sm_80")
-    )
+    assert serves(target, SM_90) and not serves(target, SM_80)
 
 
 def raising(error: Exception) -> Callable[[], Document]:

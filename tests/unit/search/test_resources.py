@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.support.targets import SM_90
 from tests.unit.search.synthetic import CONDITIONS
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.searcher import Searcher
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.target.detect import parse_target
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
 
-SPACE = space_of(parse_spec("matmul:M=512,N=512,K=512"), parse_target("cuda:sm_90"), 1)
+SPACE = space_of(parse_spec("matmul:M=512,N=512,K=512"), SM_90, 1)
 
 
 def spills(config: Config) -> bool:

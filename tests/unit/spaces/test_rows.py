@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tvm
 
-from tests.support.targets import host_target
+from tests.support.targets import ZEN5, host_target
 from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
@@ -45,7 +45,7 @@ def test_divisors_of_rows_may_be_any_number() -> None:
 )
 def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
     """A square root has an instruction: two configs would compile to the same code."""
-    (sketch,) = space_of(parse_spec(spec), host_target(), 1).space.combinations
+    (sketch,) = space_of(parse_spec(spec), ZEN5, 1).space.combinations
     assert any(knob.name.endswith("mathematics") for knob in sketch.knobs) == chosen
 
 
@@ -75,7 +75,7 @@ def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
 def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
     spec: str, fetched: set[str]
 ) -> None:
-    space = space_of(parse_spec(spec), host_target(), 1)
+    space = space_of(parse_spec(spec), ZEN5, 1)
     found: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
         config = space.space.config(point)
@@ -99,5 +99,5 @@ def test_a_stage_is_of_one_group_alone() -> None:
       Y[i, e] = U[i, e] / Z[i]
     }"""
     workload = workload_from_notation(text, {})
-    assert len(space_of(workload, host_target(), 1).algorithm.groups) > 1
+    assert len(space_of(workload, ZEN5, 1).algorithm.groups) > 1
     check_kernels(workload, configs=4)

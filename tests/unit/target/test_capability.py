@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.targets import ZEN5
+from tests.support.targets import SM_90, ZEN5
 from tuner.target.capability import called, is_declared, serves
-from tuner.target.detect import parse_target, target_key
+from tuner.target.detect import target_key
 from tuner.target.target import Target
 
-DECLARED = parse_target("cuda:sm_90")
+DECLARED = SM_90
 
 
 def device(**changes: str | int) -> Target:

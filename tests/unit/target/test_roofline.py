@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.measured_target import LIMITS, TARGET
+from tests.support.targets import SM_90
 from tuner.errors import UsageError
-from tuner.target.detect import parse_target
 from tuner.target.roofline import (
     Work,
     bandwidth_at,
@@ -111,4 +111,4 @@ def test_what_cannot_be_is_said_with_rate_and_limit() -> None:
 
 def test_without_limits_there_is_no_roofline() -> None:
     with pytest.raises(UsageError, match="not been measured"):
-        least_seconds(COMPUTE, parse_target("cuda:sm_90"))
+        least_seconds(COMPUTE, SM_90)

@@ -34,7 +34,7 @@ def timed(seconds: float, library: Library) -> Timed:
 
 @dataclass
 class Simulation:
-    """Stations that take virtual time, work one batch after the other and may die with
+    """Worker slots that take virtual time, work one batch after the other and may die with
     what they hold."""
 
     pipeline: Pipeline

@@ -14,7 +14,7 @@ from itertools import count, islice
 
 import pytest
 
-from tests.support.targets import host_target
+from tests.support.targets import ZEN5
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Candidate, Conditions, Timed, Trial
 from tuner.workers.fleet.handle import DriverLost, Fleet, FleetError, Inbound
@@ -45,7 +45,7 @@ PLAN = FleetPlan(
     limits=Limits(),
     storage="",
 )
-PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=host_target(), threads=1)
+PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=ZEN5, threads=1)
 
 
 class Driver(Fleet):
