@@ -4,4 +4,9 @@ import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-pytest_plugins = ["tests.support.golden_files", "tests.support.postgres"]
+pytest_plugins = [
+    "tests.device.machine",
+    "tests.support.command",
+    "tests.support.golden_files",
+    "tests.support.postgres",
+]

@@ -26,16 +26,9 @@ from tuner.client import ServiceError
 from tuner.db import jobs, keys, leases, trials
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
-)
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LiveService]:
-    folder = tmp_path_factory.mktemp("service")
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
-    with serving(options_for(url, folder)) as live:
+@pytest.fixture(scope="module")
+def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with serving(options_for(service_url, tmp_path_factory.mktemp("service"))) as live:
         yield live
 
 

@@ -18,16 +18,9 @@ from tests.integration.live_service import MATMUL, LiveService, options_for, ser
 NASTY = ["\x00", "a\x00b", "\ud800", "%", "' OR 1=1 --", "../../etc/passwd", "𝔸" * 16, "\u202e"]
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
-)
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LiveService]:
-    folder = tmp_path_factory.mktemp("service")
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
-    with serving(options_for(url, folder)) as live:
+@pytest.fixture(scope="module")
+def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with serving(options_for(service_url, tmp_path_factory.mktemp("service"))) as live:
         yield live
 
 

@@ -21,16 +21,13 @@ from tuner.client import ServiceError
 from tuner.db import artifacts, jobs, kernels, runs
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
-)
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LiveService]:
-    folder = tmp_path_factory.mktemp("service")
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
-    with serving(options_for(url, folder, run_wait_s=1.0, max_run_bytes=100_000)) as live:
+@pytest.fixture(scope="module")
+def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with serving(
+        options_for(
+            service_url, tmp_path_factory.mktemp("service"), run_wait_s=1.0, max_run_bytes=100_000
+        )
+    ) as live:
         yield live
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import logging
 import os
 import signal
@@ -14,26 +13,24 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 
 from tests.integration.live_service import LiveService, options_for, serving
-from tests.support.database_samples import sample_kernel, sample_target
+from tests.support.command import Tuner
+from tests.support.database_samples import sample_target
+from tests.support.promotions import promote_archive
 from tests.unit.app.subjects import SPEC, relu_kernel
-from tuner.cli import main
-from tuner.db import artifacts, events, jobs, kernels, leases, targets, trials, workloads
+from tuner.db import events, jobs, leases, targets, trials
 from tuner.db.engine import Session
 from tuner.db.jobs import Job
 from tuner.db.leases import Lease
 from tuner.export.archive import export_archive
 from tuner.export.signature import Signer, signer_at
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.settings import Settings
-from tuner.workload.spec import parse_spec, to_document
+from tuner.workload.spec import parse_spec
 
 MATMUL = "matmul:M=16,N=8,K=4"
 NOTATION = (
@@ -41,59 +38,19 @@ NOTATION = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Called:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
-)
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LiveService]:
+@pytest.fixture(scope="module")
+def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
     # The service runs in this process, and its log would mix with what the command prints.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with serving(options_for(url, folder, event_poll_s=0.05)) as live:
+    with serving(options_for(service_url, folder, event_poll_s=0.05)) as live:
         yield live
     structlog.reset_defaults()
 
 
 @pytest.fixture
-def tuner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Called]:
-    """The command of a user who has no settings."""
-    for name in Settings.model_fields:
-        monkeypatch.delenv(f"TUNER_{name.upper()}", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Called:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capfd.readouterr()
-        return Called(code=int(ended.value.code or 0), out=captured.out, err=captured.err)
-
-    return call
-
-
-@pytest.fixture
-def remote(
-    tuner: Callable[..., Called], service: LiveService, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Called]:
-    """The same user with a service and a key of its own."""
+def remote(tuner: Tuner, service: LiveService, monkeypatch: pytest.MonkeyPatch) -> Tuner:
+    """The command of a user with a service and a key of its own."""
     monkeypatch.setenv("TUNER_SERVER", service.url)
     monkeypatch.setenv("TUNER_TOKEN", service.key("submit"))
     return tuner
@@ -154,36 +111,10 @@ def promoted(
     service: LiveService, archive: bytes, *, signature: str | None, spec: str = SPEC
 ) -> str:
     """The id of a new promoted kernel whose export is `archive`."""
-    workload = parse_spec(spec)
-    digest = service.store.put(archive)
-    with service.database.write() as session:
-        key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(
-            session, sha256=digest, size_bytes=len(archive), kind="export", signature=signature
-        )
-        sample = sample_kernel(session)
-        incumbent = kernels.find_promoted(session, key, sample.target, 1)
-        names = (
-            "target",
-            "threads",
-            "config",
-            "median_s",
-            "ci95_s",
-            "gflops",
-            "roofline_fraction",
-            "max_rel_error",
-            "verified",
-        )
-        new = kernels.NewKernel(
-            workload=key,
-            artifact=digest,
-            schedule={"export": digest},
-            default_median_s=2e-3,
-            versions={"tvm": "0.27"},
-            previous=None if incumbent is None else incumbent.id,
-            **{name: getattr(sample, name) for name in names},
-        )
-        return kernels.promote(session, new).id
+    digest = hashlib.sha256(archive).hexdigest()
+    return promote_archive(
+        service, parse_spec(spec), archive, signature=signature, schedule={"export": digest}
+    )
 
 
 def signed(signer: Signer, archive: bytes) -> str:
@@ -201,9 +132,9 @@ def archive(signer: Signer) -> bytes:
 
 
 def test_a_job_is_submitted_listed_shown_cancelled_and_resumed(
-    service: LiveService, remote: Callable[..., Called], tmp_path: Path
+    service: LiveService, remote: Tuner, tmp_path: Path
 ) -> None:
-    (tmp_path / "mlp.kernel").write_text(NOTATION)
+    Path("mlp.kernel").write_text(NOTATION)
     shapes = ("--notation", "mlp.kernel", "--shapes", "M=16,N=8,K=4")
     called = remote(
         "submit",
@@ -239,9 +170,7 @@ def test_a_job_is_submitted_listed_shown_cancelled_and_resumed(
     assert remote("trials", job, "--json").document == {"items": [], "next": None}
 
 
-def test_a_service_and_its_database_are_printed_alike(
-    service: LiveService, remote: Callable[..., Called]
-) -> None:
+def test_a_service_and_its_database_are_printed_alike(service: LiveService, remote: Tuner) -> None:
     job = remote("submit", "matmul:M=18,N=8,K=4", "--trials", "3").out.strip()
     finish(service, measure(service, job))
     on_the_database = ("--db", service.options.database_url)
@@ -262,9 +191,7 @@ def test_a_service_and_its_database_are_printed_alike(
     assert document["results"][0]["space_size"] == 1234
 
 
-def test_a_job_is_tuned_followed_and_summed_up(
-    service: LiveService, remote: Callable[..., Called]
-) -> None:
+def test_a_job_is_tuned_followed_and_summed_up(service: LiveService, remote: Tuner) -> None:
     """`tune` sees what an orchestrator records meanwhile, and ends with the job."""
     with service.database.read() as session:
         before = {job.id for job in jobs_of(session)}
@@ -289,7 +216,7 @@ def test_a_job_is_tuned_followed_and_summed_up(
 
 @pytest.mark.parametrize(("state", "code"), [("failed", 5), ("cancelled", 3)])
 def test_how_a_job_ended_is_the_exit_code(
-    service: LiveService, remote: Callable[..., Called], state: str, code: int
+    service: LiveService, remote: Tuner, state: str, code: int
 ) -> None:
     job = remote("submit", f"matmul:M={20 + code},N=8,K=4", "--trials", "3").out.strip()
     lease = measure(service, job)
@@ -299,7 +226,7 @@ def test_how_a_job_ended_is_the_exit_code(
 
 
 def test_ctrl_c_cancels_a_job_tuned_there_and_leaves_one_that_is_watched(
-    service: LiveService, remote: Callable[..., Called]
+    service: LiveService, remote: Tuner
 ) -> None:
     with service.database.read() as session:
         before = {job.id for job in jobs_of(session)}
@@ -323,7 +250,7 @@ def test_ctrl_c_cancels_a_job_tuned_there_and_leaves_one_that_is_watched(
 
 def test_a_kernel_is_downloaded_checked_and_put_in_place(
     service: LiveService,
-    remote: Callable[..., Called],
+    remote: Tuner,
     signer: Signer,
     archive: bytes,
     tmp_path: Path,
@@ -331,16 +258,13 @@ def test_a_kernel_is_downloaded_checked_and_put_in_place(
     kernel = promoted(service, archive, signature=signed(signer, archive))
     called = remote("export", kernel, "-o", "kit", "--public-key", signer.public_key, "--json")
     assert called.code == 0, called.err
-    assert (
-        called.document["library"] == "lib/librelu.so"
-        and (tmp_path / "kit" / "lib" / "librelu.so").is_file()
-    )
+    assert called.document["library"] == "lib/librelu.so" and Path("kit/lib/librelu.so").is_file()
     assert called.document["public_key"] == signer.public_key
     assert (
         f"signed by {signer.public_key}" in remote("export", kernel, "-o", "kit").out
     )  # over an earlier export
     foreign = remote("export", kernel, "-o", "other", "--public-key", "ed25519:" + "0" * 64)
-    assert foreign.code == 1 and "not by" in foreign.err and not (tmp_path / "other").exists()
+    assert foreign.code == 1 and "not by" in foreign.err and not Path("other").exists()
     named = remote("export", kernel, "-o", "other", "--name", "mine")
     assert named.code == 2 and "leave out --name" in named.err
     other = promoted(
@@ -401,7 +325,7 @@ def unsigned(member: tarfile.TarInfo, content: bytes) -> tuple[tarfile.TarInfo, 
 ])  # fmt: skip
 def test_an_altered_archive_is_refused_and_nothing_is_written(
     service: LiveService,
-    remote: Callable[..., Called],
+    remote: Tuner,
     signer: Signer,
     archive: bytes,
     tmp_path: Path,
@@ -412,21 +336,21 @@ def test_an_altered_archive_is_refused_and_nothing_is_written(
     kernel = promoted(service, forged, signature=signed(signer, forged))
     called = remote("export", kernel, "-o", "kit")
     assert called.code == 1 and says in called.err and called.err.count("\n") == 1
-    assert not (tmp_path / "kit").exists()
+    assert not Path("kit").exists()
 
 
 def test_an_archive_that_the_service_did_not_sign_is_refused(
-    service: LiveService, remote: Callable[..., Called], archive: bytes, tmp_path: Path
+    service: LiveService, remote: Tuner, archive: bytes, tmp_path: Path
 ) -> None:
     stranger = signer_at(tmp_path / "stranger.key")
     kernel = promoted(service, archive + b"\x00" * 16, signature=signed(stranger, archive))
     called = remote("export", kernel, "-o", "kit")
-    assert called.code == 1 and "not signed by" in called.err and not (tmp_path / "kit").exists()
+    assert called.code == 1 and "not signed by" in called.err and not Path("kit").exists()
 
 
 def test_a_kernel_is_rolled_back_by_an_administrator_only(
     service: LiveService,
-    remote: Callable[..., Called],
+    remote: Tuner,
     archive: bytes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -444,7 +368,7 @@ def test_a_kernel_is_rolled_back_by_an_administrator_only(
     assert again.code == 2 and "rolled back" in again.err
 
 
-def test_the_fleet_is_asked_too(service: LiveService, remote: Callable[..., Called]) -> None:
+def test_the_fleet_is_asked_too(service: LiveService, remote: Tuner) -> None:
     on_the_database = ("--db", service.options.database_url)
     assert remote("health", "--json").document["status"] == "ok"
     assert remote("ops", "--json").document == remote("ops", "--json", *on_the_database).document
@@ -458,7 +382,7 @@ def test_the_fleet_is_asked_too(service: LiveService, remote: Callable[..., Call
 
 
 def test_what_a_service_refuses_is_one_clear_line(
-    service: LiveService, remote: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+    service: LiveService, remote: Tuner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for arguments, says in (
         (("show", "j_nothing"), "j_nothing"),
@@ -487,16 +411,14 @@ def test_what_a_service_refuses_is_one_clear_line(
     ("db", "check"), ("db", "upgrade"), ("db", "backup", "file"), ("db", "restore", "file"),
     ("keys", "list"),
 ])  # fmt: skip
-def test_commands_that_cannot_be_remote_say_so(
-    tuner: Callable[..., Called], arguments: tuple[str, ...]
-) -> None:
+def test_commands_that_cannot_be_remote_say_so(tuner: Tuner, arguments: tuple[str, ...]) -> None:
     called = tuner(*arguments, "--server", "http://127.0.0.1:9")
     assert called.code == 2 and "--server" in called.err and f"tuner {arguments[0]}" in called.err
     assert called.err.count("\n") == 1 and called.out == ""
 
 
 def test_a_service_of_the_environment_is_not_mistaken_for_the_database(
-    tuner: Callable[..., Called], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TUNER_SERVER", "http://127.0.0.1:9")
     refused = tuner("db", "check")
@@ -510,14 +432,12 @@ def test_a_service_of_the_environment_is_not_mistaken_for_the_database(
     assert "must be a URL" in tuner("jobs").err
 
 
-def test_a_service_that_is_not_there_is_named(tuner: Callable[..., Called]) -> None:
+def test_a_service_that_is_not_there_is_named(tuner: Tuner) -> None:
     called = tuner("health", "--server", "http://127.0.0.1:9")
     assert called.code == 1 and "http://127.0.0.1:9" in called.err and called.err.count("\n") == 1
 
 
-def test_the_token_is_never_shown(
-    tuner: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_is_never_shown(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_TOKEN", "tk_abc_secret")
     for form in ((), ("--json",)):
         called = tuner("config", "show", "--origin", *form)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Tuner
+from tests.support.command import Tuner
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import Tuner
 from tests.unit.app.subjects import relu_kernel
-from tests.unit.cli.conftest import Tuner
 from tuner.export.library import export_library
 from tuner.export.signature import signer_at
 

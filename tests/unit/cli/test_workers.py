@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Tuner
+from tests.support.command import Tuner
 from tuner.db import lanes, workers
 from tuner.db.engine import open_database
 

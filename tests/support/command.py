@@ -1,5 +1,5 @@
-"""The command as a user calls it: arguments in; exit code, standard output and standard
-error back."""
+"""The command as a user calls it, as a pytest plugin: arguments in; exit code, standard
+output and standard error back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Tuner = Callable[..., Called]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user without settings whose data lies below `tmp_path`."""
+    """A user without settings whose data lies below `tmp_path`, in an empty folder."""
     for name in Settings.model_fields:
         monkeypatch.delenv(f"TUNER_{name.upper()}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
