@@ -1,5 +1,5 @@
-"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management
-library, runtime and programs, put in place.
+"""A machine with a GPU that is none, as a pytest plugin: the doubles of NVIDIA's driver,
+management library, runtime and programs, put in place.
 
 Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1, nvcc and
 compute-sanitizer as it does on a machine that has them.
@@ -55,5 +55,19 @@ def build(folder: Path) -> Mapping[str, str]:
         subprocess.run([*command, *versioned, str(HERE / source), "-ldl"], check=True, timeout=120)
     for program in PROGRAMS:
         (home / "bin" / program).symlink_to(HERE / program)
+    subprocess.run([home / "bin" / "nvcc", "--precompile"], check=True, timeout=120)
     path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))
     return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(home)}
+
+
+@pytest.fixture(scope="session")
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of processes that are to find the doubles, which are built once."""
+    return build(tmp_path_factory.mktemp("device"))
+
+
+@pytest.fixture
+def gpu_double(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets processes that the test starts find the doubles."""
+    for name, value in doubles.items():
+        monkeypatch.setenv(name, value)

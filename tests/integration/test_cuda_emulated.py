@@ -10,26 +10,22 @@ backwards in turn: what is wrong in another order still is for a GPU to show.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.device.machine import build, needs_compiler
-from tests.support.cuda_emulated import BRIEF, run
+from tests.device.machine import needs_compiler
+from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import by_operator
 from tests.support.targets import SM_90
 from tuner.errors import IllegalSchedule
-from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
-from tuner.measure.outcome import Timed
 from tuner.spaces.core.space import Config
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
-from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
 
 LONG = 4  # points of each spec
@@ -37,15 +33,8 @@ LONG = 4  # points of each spec
 pytestmark = [pytest.mark.slow, needs_compiler]
 
 
-@pytest.fixture(scope="module")
-def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    return build(tmp_path_factory.mktemp("device"))
-
-
 @pytest.fixture
-def runner(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> GpuRunner:
-    for name, value in doubles.items():
-        monkeypatch.setenv(name, value)
+def runner(gpu_double: None) -> GpuRunner:
     return GpuRunner()
 
 
@@ -57,25 +46,15 @@ def points(candidates: CudaCandidateCompiler, count: int, spec: str) -> list[Con
     return [None, *map(candidates.space.space.config, drawn)]
 
 
-def check(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
+def check_points(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1), folder / "cubins"
     )
     runner.prepare(workload)
     for config in points(candidates, count, spec):
-        try:
-            made = candidates.compile(config)
-        except IllegalSchedule:
-            continue
-        path = place(
-            folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library
-        )  # never written twice: it is mapped
-        request = Request(
-            name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF
-        )
-        outcome = runner.measure(request)
-        assert isinstance(outcome, Timed), f"{spec} {config}: {outcome}"
+        with suppress(IllegalSchedule):
+            check(runner, candidates, config, folder)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +70,7 @@ def test_kernels_of_each_sketch_are_right_thread_by_thread(
     spec: str, runner: GpuRunner, tmp_path: Path
 ) -> None:
     with runner:
-        check(runner, spec, 2, tmp_path)
+        check_points(runner, spec, 2, tmp_path)
 
 
 def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
@@ -107,7 +86,7 @@ def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
     config = tiled((8, 2, 1, 8, 1, 1, 1), "shared 4 padded", "shared 1 padded", "none")
     with runner:
         runner.prepare(workload)
-        run(runner, candidates, config, tmp_path)
+        check(runner, candidates, config, tmp_path)
 
 
 def tiled(
@@ -148,7 +127,7 @@ def test_copies_that_overlap_with_the_computing_arrive_in_time(
     )
     with runner:
         runner.prepare(workload)
-        run(runner, candidates, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
+        check(runner, candidates, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
 
 
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
@@ -171,7 +150,7 @@ def test_warps_of_several_rows_compute_each_element_once(
     )
     with runner:
         runner.prepare(workload)
-        run(
+        check(
             runner,
             candidates,
             tiled(tile, "shared 1 turned padded", "shared 4", pipeline, unroll=4, warp=warp),
@@ -187,4 +166,4 @@ def test_kernels_of_every_operator_are_right_thread_by_thread(
 ) -> None:
     with runner:
         for spec in by_operator()[operator]:
-            check(runner, spec, LONG, tmp_path)
+            check_points(runner, spec, LONG, tmp_path)

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.device.machine import DEVICE, build, needs_compiler
+from tests.device.machine import DEVICE, needs_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = "matmul:M=24,N=32,K=16"
@@ -29,11 +29,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("fleet"),
 ]
-
-
-@pytest.fixture(scope="module")
-def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    return build(tmp_path_factory.mktemp("device"))
 
 
 class Machine:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device.machine import build, needs_compiler
-from tests.support.cuda_emulated import run
+from tests.device.machine import needs_compiler
+from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
@@ -85,17 +85,11 @@ def test_loops_compute_the_expression(spec: str) -> None:
 
 @pytest.mark.slow
 @needs_compiler
+@pytest.mark.usefixtures("gpu_double")
 @pytest.mark.parametrize(
     "spec", ["reduce_sum:M=1,N=600011", "layer_norm:M=2,N=300007", "matmul:M=7,N=8,K=10000"]
 )
-def test_kernels_are_right_thread_by_thread(
-    spec: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    for name, value in build(tmp_path_factory.mktemp("device")).items():
-        monkeypatch.setenv(name, value)
+def test_kernels_are_right_thread_by_thread(spec: str, tmp_path: Path) -> None:
     workload = parse_spec(spec)
     compiler = CudaCandidateCompiler(
         Problem(workload=workload, target=TARGET, threads=1), tmp_path / "cubins"
@@ -103,4 +97,4 @@ def test_kernels_are_right_thread_by_thread(
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in in_parts(compiler.space, 1):
-            run(runner, compiler, config, tmp_path)
+            check(runner, compiler, config, tmp_path)

@@ -7,7 +7,6 @@ instructions themselves do only a GPU shows.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.device.machine import build, needs_compiler
-from tests.support.cuda_emulated import BRIEF
+from tests.device.machine import needs_compiler
+from tests.support.cuda_emulated import check
 from tests.support.cuda_points import configs
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
@@ -26,9 +25,7 @@ from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.lowering.schedule import schedule, stored
-from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
-from tuner.measure.outcome import Timed
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
 from tuner.spaces.program.program import Pipeline, Program, Tensorize
@@ -36,7 +33,6 @@ from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
-from tuner.workers.fleet.shipping import place
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -109,6 +105,7 @@ def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.usefixtures("gpu_double")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -116,14 +113,7 @@ def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
         "conv2d:N=1,H=5,W=32,CI=24,CO=32,KH=3,KW=3,pad=1,act=relu,dtype=bfloat16",
     ],
 )
-def test_every_way_to_copy_is_right_thread_by_thread(
-    spec: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    for name, value in build(tmp_path_factory.mktemp("device")).items():
-        monkeypatch.setenv(name, value)
+def test_every_way_to_copy_is_right_thread_by_thread(spec: str, tmp_path: Path) -> None:
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1),
@@ -135,19 +125,11 @@ def test_every_way_to_copy_is_right_thread_by_thread(
     with GpuRunner() as runner:
         runner.prepare(workload)
         for way, config in zip(ways, configs(candidates.space, len(ways), spec), strict=True):
-            made = candidates.compile(
-                {
-                    name: way if name.endswith("mma.pipeline") else value
-                    for name, value in config.items()
-                }
-            )
-            path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            outcome = runner.measure(
-                Request(
-                    name=spec, library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF
-                )
-            )
-            assert isinstance(outcome, Timed), f"{way} {config}: {outcome}"
+            copying = {
+                name: way if name.endswith("mma.pipeline") else value
+                for name, value in config.items()
+            }
+            check(runner, candidates, copying, tmp_path)
 
 
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:

@@ -8,31 +8,26 @@ as PTX describes it.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.device.machine import build, needs_compiler
-from tests.support.cuda_emulated import BRIEF
+from tests.device.machine import needs_compiler
+from tests.support.cuda_emulated import check
 from tests.support.cuda_points import configs as points_of
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
 from tests.support.targets import SM_80, SM_90
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
-from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
-from tuner.measure.outcome import Timed
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch
 from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
-from tuner.workers.fleet.shipping import place
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -66,11 +61,6 @@ def sketch_of(space: TargetSpace[Any]) -> CudaWarpgroupSketch | None:
 
 def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     return points_of(space, count, seed, "warpgroup")
-
-
-@pytest.fixture(scope="module")
-def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    return build(tmp_path_factory.mktemp("device"))
 
 
 @pytest.mark.parametrize("spec", WITHOUT)
@@ -111,11 +101,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
 @pytest.mark.parametrize(
     "spec", [WITH[2], WITH[6], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)]
 )
-def test_kernels_are_right_thread_by_thread(
-    spec: str, doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name, value in doubles.items():
-        monkeypatch.setenv(name, value)
+def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_path: Path) -> None:
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
@@ -123,13 +109,7 @@ def test_kernels_are_right_thread_by_thread(
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(space_of(workload, SM_90, 1), 3, spec):
-            made = candidates.compile(config)
-            path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            request = Request(
-                name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF
-            )
-            outcome = runner.measure(request)
-            assert isinstance(outcome, Timed), f"{spec} {config}: {outcome}"
+            check(runner, candidates, config, tmp_path)
 
 
 @pytest.mark.parametrize("spec", [WITH[0], WITH[5]])

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device.machine import build, needs_compiler
+from tests.device.machine import needs_compiler
 from tests.property.blocks import run
-from tests.support.cuda_emulated import run as check
+from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.cuda_winograd import SPECS
 from tests.support.gpu_machine import needs_nvcc
@@ -177,6 +177,7 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
 
 
 @needs_compiler
+@pytest.mark.usefixtures("gpu_double")
 @pytest.mark.parametrize(
     ("spec", "points"),
     [
@@ -185,16 +186,8 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
         *(pytest.param(spec, 3, marks=pytest.mark.long) for spec in SPECS),
     ],
 )
-def test_kernels_are_right_thread_by_thread(
-    spec: str,
-    points: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_kernels_are_right_thread_by_thread(spec: str, points: int, tmp_path: Path) -> None:
     """On inputs of all kinds: what is large in a square must not spoil its neighbours."""
-    for name, value in build(tmp_path_factory.mktemp("device")).items():
-        monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1),

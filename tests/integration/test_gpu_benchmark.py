@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu.standalone import read_module
-from tests.device.machine import build, needs_compiler
+from tests.device.machine import needs_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 TUNE = (
@@ -29,7 +30,7 @@ pytestmark = [
 
 
 def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_says_why(
-    tmp_path: Path,
+    doubles: Mapping[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "carried"
     folder.mkdir()
@@ -44,7 +45,7 @@ def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_say
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "PYTHONPATH": str(ROOT),
     }
-    environment = plain | places | dict(build(tmp_path / "device"))
+    environment = plain | places | dict(doubles)
     command = [sys.executable, "-c", TUNE, str(folder)]
     done = subprocess.run(
         command,

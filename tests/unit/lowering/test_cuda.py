@@ -8,13 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.device.machine import build, needs_compiler
+from tests.device.machine import needs_compiler
 from tests.support.cuda_sources import sources
 from tests.support.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
@@ -168,7 +169,9 @@ def test_the_process_that_made_source_ends_well() -> None:
 
 
 @needs_compiler
-def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(tmp_path: Path) -> None:
+def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(
+    doubles: Mapping[str, str],
+) -> None:
     """On a machine with a driver and CUDA's runtime, TVM's own library for CUDA loads
     and compiles what is generated."""
     code = (
@@ -184,7 +187,7 @@ def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(tmp_path
         "not None\n"
         "print(loaded, made.count('__global__'), ours, asked)\n"
     )
-    env = os.environ | dict(build(tmp_path))
+    env = os.environ | dict(doubles)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=env,
