@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables
 
-.PHONY: tables demo docs test test-slow test-long test-cuda check lint types imports clean
+.PHONY: tables demo docs install test test-slow test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -32,6 +32,11 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.python
 	$(INSTALL) -e '.[docs]'
 	touch $@ $(VENV)/.installed
 
+# All that tests and documentation need, but for compilers of CUDA, at one go.
+install: pyproject.toml constraints.txt | $(VENV)/.python
+	$(INSTALL) -e '.[dev,docs]'
+	touch $(VENV)/.installed-docs $(VENV)/.installed-dev $(VENV)/.installed
+
 # The documentation as pages in site/. A link or an anchor that leads nowhere is an error.
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -40,8 +45,9 @@ docs: $(VENV)/.installed-docs
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
 
+# Tests of one file run in one process: they share its fixtures.
 test: check
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not long and not serial' $(PYTEST_ARGS) || $(NONE)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not long and not serial' $(PYTEST_ARGS) || $(NONE)
 	$(BIN)/python -m pytest -q -m 'serial and not long' $(PYTEST_ARGS) || $(NONE)
 
 # What takes about ten seconds or more in all its cases: jobs on a cluster of this machine, a browser, searches of whole tables, a
@@ -58,7 +64,8 @@ CUDA_TESTS := $(addprefix tests/integration/,test_cuda_jobs.py test_cuda_emulate
 test-cuda: $(VENV)/.installed-cuda
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS) $(CUDA_TESTS)
 
-check: lint types imports
+check:
+	@$(MAKE) --no-print-directory --output-sync=target -j2 lint types imports
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

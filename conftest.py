@@ -1,4 +1,8 @@
-"""Plugins of the test suite: pytest takes them from the root folder only."""
+"""Plugins of the test suite, and what is collected: pytest takes both from the root folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -10,3 +14,18 @@ pytest_plugins = [
     "tests.support.golden_files",
     "tests.support.postgres",
 ]
+KINDS = {"slow", "long", "serial"}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files of tests that have none of the kind that `-m` asks for.
+
+    Importing all files takes longer than the few tests that hold a clock to a promise. Tests
+    are marked in their own files, so that a file's text says whether it has any.
+    """
+    expression = str(config.option.markexpr)
+    kinds = KINDS & set(expression.split(" and ")) if " or " not in expression else set[str]()
+    if not kinds or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text("utf-8")
+    return None if all(f"mark.{kind}" in text for kind in kinds) else True

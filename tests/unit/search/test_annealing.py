@@ -33,8 +33,8 @@ def best_so_far(strategy: str, seed: int, trials: int) -> list[float]:
     curve = [np.inf]
     for first in range(0, trials, 4):
         batch = [
-            measured(SPACE, RESPONSE, Candidate(number=first + at, config=SPACE.config(point)))
-            for at, point in enumerate(searcher.ask(4), 1)
+            measured(SPACE, RESPONSE, Candidate(number=first + offset, config=SPACE.config(point)))
+            for offset, point in enumerate(searcher.ask(4), 1)
         ]
         searcher.tell(batch)
         for trial in batch:
@@ -53,12 +53,14 @@ def median_curve(strategy: str, trials: int) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("annealing")
 @pytest.mark.parametrize(("strategy", "trials"), [("annealing", 80), ("evolutionary", 64)])
 def test_guided_by_the_model_64_trials_beat_320_random_ones(strategy: str, trials: int) -> None:
     assert median_curve(strategy, trials)[64] < 0.95 * median_curve("random", 320)[-1]
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("annealing")
 def test_80_annealed_trials_come_within_5_percent_of_the_best_of_thousands() -> None:
     sample = RESPONSE.seconds(SPACE.sample(np.random.default_rng(99), 20_000))
     assert median_curve("annealing", 80)[-1] < 1.05 * sample.min()
