@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import ManualClock
+from tests.support.databases import postgres_database, sqlite_database
 from tuner.db.engine import Database, open_database
 
 
@@ -22,9 +23,9 @@ def database(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> Iterator[Database]:
     url = (
-        f"sqlite:///{tmp_path}/tuner.sqlite"
+        sqlite_database(tmp_path / "tuner.sqlite")
         if request.param == "sqlite"
-        else str(request.getfixturevalue("postgres_url"))
+        else postgres_database(request.getfixturevalue("postgres_server"))
     )
     opened = open_database(url, clock=clock)
     yield opened

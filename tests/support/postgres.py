@@ -25,7 +25,7 @@ ACCOUNT = "postgres"  # the server refuses to run as root
 TIMEOUT_S = 90  # a server that starts beside other tests may take a while
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class PostgresServer:
     """A running server; each database made on it is empty."""
 
@@ -37,11 +37,11 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql://{ACCOUNT}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of a new, empty database."""
+    def new_database(self, template: str = "template1") -> str:
+        """The URL of a new database: a copy of the template, empty where none is named."""
         name = f"tuner_{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
         return self.url(name)
 
     def start(self) -> None:
