@@ -99,8 +99,10 @@ def test_a_timeline_keeps_its_last_spans(database: Database) -> None:
         ]
         lanes.add_spans(session, spans)
     with database.read() as session:
-        spans = charts.lane_spans(session, since=began, until=began + timedelta(seconds=4), limit=3)
-        assert [span.started_at for span in spans] == [
+        latest = charts.lane_spans(
+            session, since=began, until=began + timedelta(seconds=4), limit=3
+        )
+        assert [span.started_at for span in latest] == [
             began + timedelta(seconds=second) for second in (1, 2, 3)
         ]
         assert charts.latest_span(session) == began + timedelta(seconds=4)

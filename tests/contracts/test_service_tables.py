@@ -70,13 +70,15 @@ def test_activity_is_summed_by_station_and_kind(database: Database, clock: Manua
         ]
         lanes.add_spans(session, spans)
     with database.read() as session:
-        spans = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
-    assert [(span.worker, span.lane, span.kind) for span in spans] == [
+        activities = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
+    assert [(activity.worker, activity.lane, activity.kind) for activity in activities] == [
         ("w1", "build:0", "build"),
         ("w1", "cpu:1", "idle"),
         ("w1", "cpu:1", "time"),
     ]
-    assert [span.seconds for span in spans] == pytest.approx([1.5, 3.0, 0.75], abs=5e-3)
+    assert [activity.seconds for activity in activities] == pytest.approx(
+        [1.5, 3.0, 0.75], abs=5e-3
+    )
 
 
 def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> None:

@@ -304,8 +304,8 @@ def test_trials_are_filtered_and_sorted_by_the_server(service: LiveService) -> N
     assert [trial.number for trial in client.trials(job, max_median_s="0.003")] == [3, 5]
     assert [trial.number for trial in client.trials(job, knob="tile=[4,8]")] == [1, 3, 5]
     assert [trial.number for trial in client.trials(job, knob="unroll=4")] == [0, 2, 4]
-    trial = next(client.trials(job))
-    assert (trial.outcome, trial.error) == ("build_error", "no such loop <script>")
+    listed = next(client.trials(job))
+    assert (listed.outcome, listed.error) == ("build_error", "no such loop <script>")
     with service.http(token) as http:
         assert http.get(f"/jobs/{job}/trials", params={"outcome": "nonsense"}).status_code == 400
         assert http.get(f"/jobs/{job}/trials", params={"sort": "nonsense"}).status_code == 422

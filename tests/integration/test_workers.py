@@ -246,11 +246,11 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
     started: list[Fleet] = []
 
     def start(limits: Limits) -> Fleet:
-        plan = machine.plan_machine(machine.usable_nodes(), threads=1)
+        lanes_here = machine.plan_machine(machine.usable_nodes(), threads=1)
         plan = FleetPlan(
-            lanes=plan.lanes,
-            builder_cores=plan.builder_cores,
-            alternates=plan.alternates,
+            lanes=lanes_here.lanes,
+            builder_cores=lanes_here.builder_cores,
+            alternates=lanes_here.alternates,
             limits=limits,
             storage="",
         )

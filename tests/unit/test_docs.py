@@ -30,32 +30,32 @@ def headings(page: str) -> set[str]:
 
 def section(page: str, heading: str) -> str:
     """The text under a heading, up to the next one of any level."""
-    found = re.search(
+    match = re.search(
         rf"^#+ `?{re.escape(heading)}`?\n(.*?)(?=^#|\Z)",
         (DOCS / page).read_text(),
         re.MULTILINE | re.DOTALL,
     )
-    assert found, f"docs/{page} has no heading {heading!r}"
-    return found[1]
+    assert match, f"docs/{page} has no heading {heading!r}"
+    return match[1]
 
 
 def commands() -> dict[str, list[str]]:
     """Each command's full name with its options, as the program itself knows them."""
     root = typer.main.get_command(program())
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     queue = [("tuner", root)]
     while queue:
         name, command = queue.pop()
         below = getattr(command, "commands", {})
         queue += [(f"{name} {word}", child) for word, child in below.items()]
         if not below:
-            found[name] = [
+            options[name] = [
                 option
                 for parameter in command.params
                 for option in parameter.opts
                 if option.startswith("--")
             ]
-    return found
+    return options
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
@@ -93,11 +93,11 @@ def test_each_exit_code_is_in_the_table(code: Exit) -> None:
 def error_codes() -> set[str]:
     """The `code` of every class of the product that has one, read from the source:
     importing would need a compiler."""
-    found: set[str] = set()
+    codes: set[str] = set()
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                found |= {
+                codes |= {
                     line.value.value
                     for line in node.body
                     if isinstance(line, ast.Assign)
@@ -106,7 +106,7 @@ def error_codes() -> set[str]:
                     and isinstance(line.value, ast.Constant)
                     and isinstance(line.value.value, str)
                 }
-    return found
+    return codes
 
 
 @pytest.mark.parametrize("code", sorted(error_codes()))

@@ -65,7 +65,7 @@ def test_every_other_file_is_package_data(project: Any) -> None:
 def test_direct_dependencies_and_constraints_agree(project: Any) -> None:
     extras = project["project"]["optional-dependencies"]
     listed = project["project"]["dependencies"] + extras["dev"] + extras["docs"]
-    wanted = dict(re.sub(r"\[\w+\]", "", line).split("==") for line in listed)
+    pinned = dict(re.sub(r"\[\w+\]", "", line).split("==") for line in listed)
     tested = dict(
         line.split("==")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -74,7 +74,7 @@ def test_direct_dependencies_and_constraints_agree(project: Any) -> None:
     named = {name.lower().replace("_", "-"): version for name, version in tested.items()}
     assert {
         name: version
-        for name, version in wanted.items()
+        for name, version in pinned.items()
         if named.get(name.lower().replace("_", "-")) != version
     } == {}
 

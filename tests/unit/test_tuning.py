@@ -152,13 +152,13 @@ class Watched:
     """A searcher that remembers what it was told."""
 
     inner: Searcher
-    told: list[int] = field(default_factory=list)
+    told_numbers: list[int] = field(default_factory=list)
 
     def ask(self, count: int) -> Points:
         return self.inner.ask(count)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        self.told += [trial.number for trial in trials]
+        self.told_numbers += [trial.number for trial in trials]
         self.inner.tell(trials)
 
     def forecast(self, config: Config) -> float | None:
@@ -180,10 +180,10 @@ def test_a_trial_is_stored_before_the_searcher_is_told() -> None:
         clock=Clock(),
     ):
         if isinstance(event, TrialRecorded):
-            assert event.trial.number not in watched.told
+            assert event.trial.number not in watched.told_numbers
             stored.append(event.trial.number)
-        assert set(watched.told) <= set(stored)
-    assert watched.told == stored == list(range(12))
+        assert set(watched.told_numbers) <= set(stored)
+    assert watched.told_numbers == stored == list(range(12))
 
 
 @pytest.mark.parametrize("strategy", ["annealing", "random"])

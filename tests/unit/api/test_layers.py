@@ -76,13 +76,13 @@ def test_a_wrong_length_is_refused() -> None:
 
 
 def test_every_answer_has_the_security_headers() -> None:
-    found: list[httpx.Response] = [
+    responses: list[httpx.Response] = [
         call("GET", "/nothing"),
         call("GET", "/fault"),
         call("POST", "/echo", content=b"x"),
         call("POST", "/echo", content=b"x" * 99),
     ]
-    for response in found:
+    for response in responses:
         assert {name.lower() for name in SECURITY_HEADERS} <= set(response.headers)
 
 

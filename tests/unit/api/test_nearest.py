@@ -32,13 +32,13 @@ def test_distance(change: dict[str, object], away: float) -> None:
 
 
 def test_nearest_takes_the_smallest_ratio_and_nothing_incomparable() -> None:
-    known = [
+    candidates = [
         ("far", {**BASE, "M": 1024}),
         ("near", {**BASE, "M": 192}),
         ("other", {**BASE, "dtype": "int8"}),
     ]
-    assert nearest(BASE, known) == "near"
-    assert nearest({**BASE, "dtype": "float64"}, known) is None
+    assert nearest(BASE, candidates) == "near"
+    assert nearest({**BASE, "dtype": "float64"}, candidates) is None
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6))

@@ -58,6 +58,6 @@ def test_texts_are_shown_and_never_become_elements() -> None:
 
 
 def test_links_stay_on_this_host_and_lead_somewhere() -> None:
-    found = page()
-    assert all(link.startswith(("/", "#")) for link in found.links)
-    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    parsed = page()
+    assert all(link.startswith(("/", "#")) for link in parsed.links)
+    assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)

@@ -34,7 +34,7 @@ A, B, G = (
 
 
 @pytest.mark.parametrize(
-    ("name", "default", "found"),
+    ("name", "default", "chosen"),
     [
         ("a" * 64, None, A),
         ("lake", None, B),
@@ -45,25 +45,25 @@ A, B, G = (
         ("cuda", "b" * 64, G),
     ],
 )
-def test_found(name: str | None, default: str | None, found: Target) -> None:
-    assert choose(name, [A, B, G], default) is found
+def test_found(name: str | None, default: str | None, chosen: Target) -> None:
+    assert choose(name, [A, B, G], default) is chosen
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "targets"),
     [("cpu", [A, B]), (None, [A, B]), ("nothing", [A]), (None, []), ("cuda", [A])],
 )
-def test_doubt_is_refused(name: str | None, known: list[Target]) -> None:
+def test_doubt_is_refused(name: str | None, targets: list[Target]) -> None:
     with pytest.raises(UnknownTarget):
-        choose(name, known, None)
+        choose(name, targets, None)
 
 
-@pytest.mark.parametrize("known", [[], [A, B, G]])
-def test_a_declared_gpu_needs_no_machine_that_has_it(known: list[Target]) -> None:
-    found = choose("cuda:sm_90", known, "a" * 64)
-    assert (found.kind, found.tvm["arch"]) == ("cuda", "sm_90")
+@pytest.mark.parametrize("targets", [[], [A, B, G]])
+def test_a_declared_gpu_needs_no_machine_that_has_it(targets: list[Target]) -> None:
+    gpu = choose("cuda:sm_90", targets, "a" * 64)
+    assert (gpu.kind, gpu.tvm["arch"]) == ("cuda", "sm_90")
     with pytest.raises(UnknownTarget):
-        choose("cuda:sm_00", known, None)
+        choose("cuda:sm_00", targets, None)
 
 
 def test_the_only_one_needs_no_name() -> None:

@@ -20,10 +20,10 @@ def started(file: Path, times: int) -> list[int]:
     """The numbers of the processes, once there were so many."""
     deadline = time.monotonic() + 30
     while True:
-        found = [int(line) for line in file.read_text().splitlines()] if file.exists() else []
-        if len(found) >= times:
-            return found
-        assert time.monotonic() < deadline, f"{len(found)} of {times} were started"
+        started = [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if len(started) >= times:
+            return started
+        assert time.monotonic() < deadline, f"{len(started)} of {times} were started"
         time.sleep(0.02)
 
 

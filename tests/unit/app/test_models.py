@@ -61,13 +61,13 @@ def measured(target: Target) -> Target:
 def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
     """The default schedule of each of its workloads as the promoted kernel."""
     target, store = host_target(), ArtifactStore(settings.artifacts)
-    for one in workloads_of(model.graph):
+    for part in workloads_of(model.graph):
         made = compile_kernel(
-            workload=one.workload,
+            workload=part.workload,
             target=target,
             threads=1,
             config=None,
-            symbol=f"k{one.workload.key[:8]}",
+            symbol=f"k{part.workload.key[:8]}",
         )
         digest = store.put(made.object_code)
         with database.write() as session:
@@ -75,7 +75,7 @@ def promote_defaults(database: Database, model: Model, settings: Settings) -> No
                 session, sha256=digest, size_bytes=len(made.object_code), kind="object"
             )
             new = kernels.NewKernel(
-                workload=workloads.remember(session, one.workload, to_document(one.workload)),
+                workload=workloads.remember(session, part.workload, to_document(part.workload)),
                 target=targets.remember(session, target),
                 threads=1,
                 schedule={"object": digest, "symbol": made.symbol},

@@ -54,12 +54,12 @@ def edit(directory: Path, change: Callable[[Any], None]) -> None:
 
 
 def test_a_right_library_is_right(exported: Path) -> None:
-    found = verify_export(exported, SETTINGS, seed=5)
-    (verdict,) = found.functions
+    report = verify_export(exported, SETTINGS, seed=5)
+    (verdict,) = report.functions
     assert isinstance(verdict.result, Retimed), verdict.result
     assert (
-        found.ok
-        and found.seed == 5
+        report.ok
+        and report.seed == 5
         and verdict.spec == "elementwise:M=8,N=128,act=relu,dtype=float32"
     )
     assert (
@@ -69,7 +69,7 @@ def test_a_right_library_is_right(exported: Path) -> None:
     assert verdict.result.ratio == pytest.approx(
         verdict.result.median_s / verdict.manifest_median_s
     )
-    assert verdict.same_target and found.unlisted == ()
+    assert verdict.same_target and report.unlisted == ()
 
 
 def test_each_run_has_inputs_of_its_own(exported: Path) -> None:
@@ -86,12 +86,12 @@ def test_each_run_has_inputs_of_its_own(exported: Path) -> None:
 )
 def test_a_wrong_library_is_found_out(tmp_path: Path, body: str, message: str) -> None:
     export_library([relu_kernel(body)], tmp_path / "kit", "kit")
-    found = verify_export(tmp_path / "kit", Settings(run_timeout_s=2.0))
-    (verdict,) = found.functions
+    report = verify_export(tmp_path / "kit", Settings(run_timeout_s=2.0))
+    (verdict,) = report.functions
     assert (
         isinstance(verdict.result, VerificationError)
         and message in str(verdict.result)
-        and not found.ok
+        and not report.ok
     )
 
 
@@ -155,8 +155,8 @@ MISLEADING: dict[str, tuple[Callable[[Any], None], str]] = {
 def test_a_misleading_manifest_fails_the_function(copy: Path, case: str) -> None:
     change, message = MISLEADING[case]
     edit(copy, lambda document: change(document["functions"][0]))
-    found = verify_export(copy, SETTINGS)
-    assert not found.ok and message in str(found.functions[0].result)
+    report = verify_export(copy, SETTINGS)
+    assert not report.ok and message in str(report.functions[0].result)
 
 
 def test_the_workload_of_a_tree_survives(exported: Path) -> None:
@@ -176,7 +176,7 @@ def on_gpu(workload: Workload) -> ExportCudaKernel:
     """An export of a kernel for GPUs, never to be run."""
     expression = workload.expression
     outputs = tuple(expression.tensor(name) for name in expression.outputs)
-    named = tuple(one.name for one in (*expression.inputs, *outputs))
+    named = tuple(tensor.name for tensor in (*expression.inputs, *outputs))
     launch = Launch(
         kernel="k_kernel", arguments=named, grid=(1, 1, 1), block=(32, 1, 1), shared_bytes=0
     )
@@ -287,8 +287,8 @@ def test_truncated_manifests_are_refused(copy: Path, share: float) -> None:
 def test_unlisted_files_are_named_and_nothing_is_written(copy: Path) -> None:
     (copy / "numpy.py").write_text("raise SystemExit")
     before = sorted((path, path.lstat().st_mtime_ns) for path in copy.rglob("*"))
-    found = verify_export(copy, SETTINGS)
-    assert found.ok and found.unlisted == ("numpy.py",)
+    report = verify_export(copy, SETTINGS)
+    assert report.ok and report.unlisted == ("numpy.py",)
     assert sorted((path, path.lstat().st_mtime_ns) for path in copy.rglob("*")) == before
 
 

@@ -90,11 +90,11 @@ def test_what_is_wrong_is_said() -> None:
 
 
 def test_failures_are_what_ray_reads() -> None:
-    for one in failures().values():
-        assert set(one) == {
+    for failure in failures().values():
+        assert set(failure) == {
             "num_failures",
             "req_failure_prob",
             "resp_failure_prob",
             "in_flight_failure_prob",
         }
-        assert 0 < one["req_failure_prob"] + one["resp_failure_prob"] <= 100
+        assert 0 < failure["req_failure_prob"] + failure["resp_failure_prob"] <= 100

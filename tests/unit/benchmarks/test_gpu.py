@@ -52,7 +52,7 @@ def test_a_folder_holds_all_that_is_carried(tmp_path: Path) -> None:
             data = (folder / candidate["file"]).read_bytes()
             module, (head, cubins) = unpacked(data), read_module(data)
             assert [name for name, _ in cubins] == [arch] and tuple(cubins) == module.cubins
-            assert [one["kernel"] for one in head["launches"]] == [
+            assert [launch["kernel"] for launch in head["launches"]] == [
                 launch.kernel for launch in module.launches
             ]
     # Without torch, or without a GPU, the other half says so in one line.

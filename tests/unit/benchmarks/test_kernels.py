@@ -154,13 +154,13 @@ def test_a_run_goes_on_from_its_log_and_the_later_line_counts(tmp_path: Path) ->
 
 @pytest.mark.parametrize("small", [True, False])
 def test_random_programs_are_those_of_their_seed(small: bool) -> None:
-    found = cases(6, 3, small=small)
-    assert [case.workload.key for case in found] == [
+    chosen = cases(6, 3, small=small)
+    assert [case.workload.key for case in chosen] == [
         case.workload.key for case in cases(6, 3, small=small)
     ]
-    assert len({case.workload.key for case in found}) == 6 and all(
-        case.workload.expression.flops in FLOPS for case in found
+    assert len({case.workload.key for case in chosen}) == 6 and all(
+        case.workload.expression.flops in FLOPS for case in chosen
     )
     assert {case.workload.key for case in cases(6, 4, small=small)}.isdisjoint(
-        case.workload.key for case in found
+        case.workload.key for case in chosen
     )

@@ -31,23 +31,23 @@ def recording(folder: Path, *, part: int | None = None, sampled: bool = False) -
     )
 
 
-def described(found: Recording) -> Features:
+def described(planned: Recording) -> Features:
     space = space_of(parse_spec(SPEC), host_target(), 1)
-    return featurizer(space)(space.space.points_of(found.space, found.points))
+    return featurizer(space)(space.space.points_of(planned.space, planned.points))
 
 
 def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twins(
     tmp_path: Path,
 ) -> None:
-    found = recording(tmp_path)
-    features, measured = described(found), np.unique(found.measured_as)
-    assert len(found.points) == found.space.size
-    assert np.array_equal(features, features[found.measured_as]), (
+    planned = recording(tmp_path)
+    features, measured = described(planned), np.unique(planned.measured_as)
+    assert len(planned.points) == planned.space.size
+    assert np.array_equal(features, features[planned.measured_as]), (
         "who shares a time shares its description"
     )
     descriptions = len(np.unique(features, axis=0))
     assert descriptions >= 200 and len(measured) == descriptions + min(
-        TWINS, len(found.points) - descriptions
+        TWINS, len(planned.points) - descriptions
     )
 
 
@@ -55,5 +55,5 @@ def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twi
 def test_parts_and_samples_are_measured_config_by_config(
     tmp_path: Path, part: int | None, sampled: bool, count: int
 ) -> None:
-    found = recording(tmp_path, part=part, sampled=sampled)
-    assert np.array_equal(found.measured_as, np.arange(count)) and len(found.points) == count
+    planned = recording(tmp_path, part=part, sampled=sampled)
+    assert np.array_equal(planned.measured_as, np.arange(count)) and len(planned.points) == count

@@ -75,7 +75,10 @@ def test_a_job_that_comes_later_has_its_share_from_then_on() -> None:
 
 def test_an_owner_with_many_jobs_keeps_within_its_share() -> None:
     jobs = [
-        *(VirtualJob(name=f"many {at}", trials=150, durations=EVEN, owner="x") for at in range(4)),
+        *(
+            VirtualJob(name=f"many {number}", trials=150, durations=EVEN, owner="x")
+            for number in range(4)
+        ),
         VirtualJob(name="one", trials=100, durations=EVEN, owner="y"),
     ]
     fleet = VirtualFleet(lanes=(1,) * 4, builders=16)

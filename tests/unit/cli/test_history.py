@@ -173,7 +173,8 @@ def test_db_check_and_upgrade(tuner: Callable[..., Any], database: Database) -> 
 
 def test_doctor_finds_this_machine_fit(tuner: Callable[..., Any]) -> None:
     findings = {
-        one["check"]: one["status"] for one in tuner("doctor", "--json").document["findings"]
+        finding["check"]: finding["status"]
+        for finding in tuner("doctor", "--json").document["findings"]
     }
     fences = {name for name in findings if name.startswith("isolation")}
     assert "isolation" in fences and "isolation: seccomp" in fences
@@ -189,7 +190,9 @@ def test_doctor_names_a_variable_that_is_no_setting(
     tuner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_TRAILS", "5")
-    findings = {one["check"]: one for one in tuner("doctor", "--json").document["findings"]}
+    findings = {
+        finding["check"]: finding for finding in tuner("doctor", "--json").document["findings"]
+    }
     assert (
         findings["settings"]["status"] == "warning"
         and "TUNER_TRAILS" in findings["settings"]["detail"]

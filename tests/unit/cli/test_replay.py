@@ -38,14 +38,14 @@ def test_its_document_is_the_same_each_time(tuner: Callable[..., Any]) -> None:
     assert (
         table["configs"] == 88 and table["best_s"] < table["default_s"] and "date" in table["notes"]
     )
-    assert [one["strategy"] for one in document["results"]] == [
+    assert [result["strategy"] for result in document["results"]] == [
         "annealing",
         "evolutionary",
         "random",
     ]
-    for one in document["results"]:
-        medians = [entry["median"] for entry in one["regret"] if entry["median"] is not None]
-        assert len(one["reached"]) == 3 and medians == sorted(medians, reverse=True)
+    for result in document["results"]:
+        medians = [entry["median"] for entry in result["regret"] if entry["median"] is not None]
+        assert len(result["reached"]) == 3 and medians == sorted(medians, reverse=True)
 
 
 def test_it_draws_the_curves(tuner: Callable[..., Any], tmp_path: Path) -> None:

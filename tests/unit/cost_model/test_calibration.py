@@ -50,9 +50,9 @@ def test_workloads_weigh_alike_however_many_trials_they_have() -> None:
 
 
 def test_a_term_that_never_occurs_keeps_its_cost() -> None:
-    found = fit([workload(machine(1), seed) for seed in range(3)])
-    unused = [at for at in range(len(TERM_NAMES)) if at not in USED]
-    assert np.allclose(found[unused], ROUND_COSTS[unused])
+    costs = fit([workload(machine(1), seed) for seed in range(3)])
+    unused = [column for column in range(len(TERM_NAMES)) if column not in USED]
+    assert np.allclose(costs[unused], ROUND_COSTS[unused])
 
 
 def test_failures_teach_nothing() -> None:

@@ -27,18 +27,18 @@ def pasts(folder: str) -> tuple[Past, ...]:
 def figures() -> dict[str, tuple[float, float]]:
     """(pairwise accuracy, recall@30) of each large table from a model of all others,
     each description once."""
-    known = [described_once(past) for past in (*pasts("large"), *pasts("parts"))]
-    found = {}
-    for past in known[: len(pasts("large"))]:
+    described = [described_once(past) for past in (*pasts("large"), *pasts("parts"))]
+    accuracies = {}
+    for past in described[: len(pasts("large"))]:
         assert len(past.labels) >= 1500
-        scores = train_on([other for other in known if other is not past], past.op).predict(
+        scores = train_on([other for other in described if other is not past], past.op).predict(
             past.features
         )
-        found[past.workload] = (
+        accuracies[past.workload] = (
             pairwise_accuracy(scores, past.labels),
             recall_at(30, scores, past.labels),
         )
-    return found
+    return accuracies
 
 
 def test_workloads_left_out_are_ordered() -> None:

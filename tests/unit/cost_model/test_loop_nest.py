@@ -72,21 +72,21 @@ def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
             }
             counted["cycles"] = cycles(table, work, space.target)
             arrays = [
-                (key, one)
+                (key, array)
                 for key, value in counted.items()
-                for one in (value if isinstance(value, tuple) else (value,))
+                for array in (value if isinstance(value, tuple) else (value,))
             ]
             assert not {
                 key
-                for key, one in arrays
-                if isinstance(one, np.ndarray) and one.dtype == np.float64
+                for key, array in arrays
+                if isinstance(array, np.ndarray) and array.dtype == np.float64
             }
 
 
 def test_scalar_calls_are_estimated_slower_than_vectors_of_polynomials() -> None:
     space, points, rows = described("softmax:M=64,N=512")
     (column,) = (
-        at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("mathematics")
+        number for number, knob in enumerate(space.space.knobs) if knob.name.endswith("mathematics")
     )
     libm = np.array(
         [space.space.knobs[column].values[value] == "libm" for value in points[:, column]]
@@ -119,28 +119,30 @@ def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
 
 def test_loads_hide_behind_a_unit_that_is_half_as_fast() -> None:
     """Of a tile of 8 by 1 vectors each step has nine loads and eight multiply-adds."""
-    found = {}
+    terms = {}
     for cpu in ("znver4", "znver5"):
         space, points, rows = described(
             "matmul:M=128,N=128,K=128", 4000, replace(WIDE, tvm={"kind": "llvm", "mcpu": cpu})
         )
         (column,) = (
-            at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("tile_j.register")
+            number
+            for number, knob in enumerate(space.space.knobs)
+            if knob.name.endswith("tile_j.register")
         )
         narrow = [space.space.knobs[column].values[value] == (8, 16) for value in points[:, column]]
         units = units_of(rows[narrow], TERMS)
-        found[cpu] = {
+        terms[cpu] = {
             name: units[:, TERM_NAMES.index(name)]
             for name in ("arithmetic", "operand_loads", "port_pressure", "accumulator_latency")
         }
-    assert np.allclose(found["znver4"]["arithmetic"], 2 * found["znver5"]["arithmetic"], rtol=1e-3)
-    assert not found["znver4"]["operand_loads"].any() and not found["znver4"]["port_pressure"].any()
-    assert (found["znver5"]["operand_loads"] > 0).all() and (
-        found["znver5"]["port_pressure"] > 0
+    assert np.allclose(terms["znver4"]["arithmetic"], 2 * terms["znver5"]["arithmetic"], rtol=1e-3)
+    assert not terms["znver4"]["operand_loads"].any() and not terms["znver4"]["port_pressure"].any()
+    assert (terms["znver5"]["operand_loads"] > 0).all() and (
+        terms["znver5"]["port_pressure"] > 0
     ).all()
     assert (
-        not found["znver4"]["accumulator_latency"].any()
-        and not found["znver5"]["accumulator_latency"].any()
+        not terms["znver4"]["accumulator_latency"].any()
+        and not terms["znver5"]["accumulator_latency"].any()
     )
 
 
@@ -195,7 +197,9 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     spec = f"conv2d:N=1,H=28,W=28,CI=16,CO=32,KH={window},KW={window},stride=2,pad={window // 2}"
     space = space_of(parse_spec(spec), WIDE, 1)
     (table,) = tables(space, next(iter(space.sketches)))
-    (image,) = (number for number, found in enumerate(table.operands) if found.read.tensor == "X")
+    (image,) = (
+        number for number, operand in enumerate(table.operands) if operand.read.tensor == "X"
+    )
     points = space.space.sample(np.random.default_rng(1), 100)
     nest = nest_work(table, points[points[:, 0] == 0], WIDE)
     in_place = ~nest.nest.packed[image]
@@ -209,16 +213,19 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
 def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: int) -> None:
     space = space_of(parse_spec(spec), WIDE, 1)
     (table,) = (
-        one for combination in space.sketches for one in tables(space, combination) if one.is_rows
+        nest_table
+        for combination in space.sketches
+        for nest_table in tables(space, combination)
+        if nest_table.is_rows
     )
-    found = nest_work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
-    assert (found.written[found.overlap == 1] == elements).all() and (found.overlap == 1).any()
-    assert (found.memory.footprint[-1, 0] == max(elements * 4, 64)).all()
+    work = nest_work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
+    assert (work.written[work.overlap == 1] == elements).all() and (work.overlap == 1).any()
+    assert (work.memory.footprint[-1, 0] == max(elements * 4, 64)).all()
     rows, vectors = (
-        found.nest.span[0],
-        found.nest.span[1] / found.lanes,
+        work.nest.span[0],
+        work.nest.span[1] / work.lanes,
     )  # each sums up vectors of its own
-    assert (found.accumulators == rows * vectors).all() and (found.accumulators > 8).any()
+    assert (work.accumulators == rows * vectors).all() and (work.accumulators > 8).any()
 
 
 def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same_sets() -> None:
@@ -228,7 +235,9 @@ def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same
     for columns, most in ((1024, 4), (1000, 100)):
         space, points, rows = described(f"layer_norm:M=64,N={columns}", 300, target)
         (column,) = (
-            at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("register")
+            number
+            for number, knob in enumerate(space.space.knobs)
+            if knob.name.endswith("register")
         )
         tiles = np.array(
             [int(str(space.space.knobs[column].values[value][0])) for value in points[:, column]]
@@ -249,7 +258,7 @@ def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_
     def interleaved(block: int) -> dict[int, float]:
         chosen = [config | {"C.tile_j.block_j": block, depth.name: value} for value in depth.values]
         units = units_of(
-            featurizer(space)(np.array([space.space.point(one) for one in chosen])), TERMS
+            featurizer(space)(np.array([space.space.point(config) for config in chosen])), TERMS
         )
         return dict(
             zip(

@@ -43,23 +43,23 @@ def curve_of(medians: list[float], *, failed: int = 0, levels: tuple[Level, ...]
 def test_records_are_the_trials_faster_than_all_before(medians: list[float]) -> None:
     mask = record_mask(np.array(medians))
     assert mask.tolist() == [
-        value < min(medians[:at], default=float("inf")) for at, value in enumerate(medians)
+        value < min(medians[:number], default=float("inf")) for number, value in enumerate(medians)
     ]
 
 
 @given(MEDIANS)
 def test_every_record_is_drawn(medians: list[float]) -> None:
-    found = curve_of(medians)
-    assert set(found.record_numbers.tolist()) <= set(found.numbers.tolist())
-    assert found.record_medians_s[-1] == min(medians)
+    curve = curve_of(medians)
+    assert set(curve.record_numbers.tolist()) <= set(curve.numbers.tolist())
+    assert curve.record_medians_s[-1] == min(medians)
 
 
 def test_a_hundred_thousand_trials_fit_in_a_small_picture() -> None:
     rng = np.random.default_rng(0)
     medians = (1e-3 * rng.lognormal(0, 1, 100_000)).tolist()
-    found = curve_of(medians, failed=5000)
-    assert len(found.numbers) <= curves.MOST_POINTS + len(found.record_numbers)
-    assert len(curves.draw(found)) + len(json.dumps(curves.points_json(found))) < 300_000
+    curve = curve_of(medians, failed=5000)
+    assert len(curve.numbers) <= curves.MOST_POINTS + len(curve.record_numbers)
+    assert len(curves.draw(curve)) + len(json.dumps(curves.points_json(curve))) < 300_000
     assert len(first_of_columns(np.arange(50_000), 100_000.0)) < 600
 
 
@@ -76,10 +76,10 @@ def test_the_drawing_has_no_inline_style_and_stays_within_its_frame() -> None:
 
 @pytest.mark.parametrize("medians", [[], [1e-3], [1e-3, 1e-3]])
 def test_little_data_is_drawn_too(medians: list[float]) -> None:
-    found = curve_of(medians)
-    assert curves.draw(found).startswith("<svg")
-    assert ("No trial" in curves.summary(found)) == (not medians)
-    assert plot(found)
+    curve = curve_of(medians)
+    assert curves.draw(curve).startswith("<svg")
+    assert ("No trial" in curves.summary(curve)) == (not medians)
+    assert plot(curve)
 
 
 def test_the_terminal_shows_the_best_at_the_right_end() -> None:

@@ -15,11 +15,11 @@ def test_the_knob_that_decides_has_almost_all_the_variance() -> None:
         for _ in range(400)
     ]
     medians = [float(np.exp(config["tile"][0] + rng.normal(0, 0.1))) for config in configs]  # type: ignore[index]
-    found = importance(configs, medians)
-    assert [one.knob for one in found] == ["tile", "unroll"]
-    assert found[0].share > 0.95 and found[1].share < 0.05
-    assert [group.value for group in found[0].groups] == [(0, 8), (1, 8), (2, 8), (3, 8)]
-    assert found[0].groups[0].best_s == pytest.approx(
+    ranked = importance(configs, medians)
+    assert [knob.knob for knob in ranked] == ["tile", "unroll"]
+    assert ranked[0].share > 0.95 and ranked[1].share < 0.05
+    assert [group.value for group in ranked[0].groups] == [(0, 8), (1, 8), (2, 8), (3, 8)]
+    assert ranked[0].groups[0].best_s == pytest.approx(
         min(m for c, m in zip(configs, medians, strict=True) if c["tile"] == (0, 8))
     )
 
@@ -31,11 +31,11 @@ def test_many_values_of_pure_noise_explain_nothing() -> None:
 
 
 def test_too_few_trials_say_nothing() -> None:
-    assert importance([{"a": at} for at in range(11)], [1.0] * 11) == ()
+    assert importance([{"a": value} for value in range(11)], [1.0] * 11) == ()
     assert omega_squared(np.array([0, 1]), np.array([1.0, 2.0])) == 0.0
 
 
 def test_knobs_of_mixed_kinds_are_ordered() -> None:
     configs = [{"k": value} for value in (3, 1, "none", (4, 8), 2, "pack") * 4]
-    (found,) = importance(configs, list(np.linspace(1, 2, 24)))
-    assert [group.value for group in found.groups] == [1, 2, 3, (4, 8), "none", "pack"]
+    (knob,) = importance(configs, list(np.linspace(1, 2, 24)))
+    assert [group.value for group in knob.groups] == [1, 2, 3, (4, 8), "none", "pack"]

@@ -28,7 +28,7 @@ def test_an_algorithm_that_does_fewer_operations_raises_the_roof(
         slow is not None and quick is not None and slow / quick == pytest.approx(sooner, rel=1e-6)
     )
     assert work_of(fast, 1).flops == work_of(strict, 1).flops == strict.expression.flops
-    low, high = (roofs(one, target, 1)[-1] for one in (strict, fast))
+    low, high = (roofs(workload, target, 1)[-1] for workload in (strict, fast))
     assert low.bytes_per_s is None and high.flops / low.flops == pytest.approx(sooner, rel=1e-6)
 
 

@@ -34,17 +34,17 @@ def test_before_is_the_expression() -> None:
 def iterations(lines: list[str]) -> dict[str, int]:
     """How often each updating line runs, by the buffer it updates."""
     stack: list[tuple[int, int]] = []
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for line in lines:
         depth = (len(line) - len(line.lstrip())) // 2
-        stack = [one for one in stack if one[0] < depth]
+        stack = [outer for outer in stack if outer[0] < depth]
         loop = re.match(r"\s*for [\w.]+ in (\d+):", line)
         if loop:
             stack.append((depth, int(loop[1])))
         else:
             buffer = line.strip().partition("[")[0]
-            found[buffer] = found.get(buffer, 0) + prod(extent for _, extent in stack)
-    return found
+            counts[buffer] = counts.get(buffer, 0) + prod(extent for _, extent in stack)
+    return counts
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -57,10 +57,10 @@ def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> N
     config = space.space.config(space.space.sample(np.random.default_rng(seed), 1)[0])
     program = space.program(config)
     lines = loops.nest_lines(program)
-    found = iterations(lines)
+    counts = iterations(lines)
     for block in program.blocks:
         points = prod(axis.extent for axis in (*block.axes, *block.reduce_axes))
-        assert found[block.buffer] >= points, (block.name, config)
+        assert counts[block.buffer] >= points, (block.name, config)
     assert len(lines) < 120
 
 

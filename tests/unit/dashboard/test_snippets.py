@@ -27,9 +27,13 @@ def archive(manifest: object) -> bytes:
 
 
 def test_names_come_from_the_archives_manifest() -> None:
-    found = delivery(archive({"name": "mm", "functions": [{"symbol": "matmul_m4"}]}), "other")
-    assert found == Delivery(library="mm", symbol="matmul_m4") and found.extension == "tar.gz"
-    texts = dict(snippets("k_1", found, parse_spec("matmul:M=4,N=5,K=6"), "http://127.0.0.1:8077"))
+    delivered = delivery(archive({"name": "mm", "functions": [{"symbol": "matmul_m4"}]}), "other")
+    assert (
+        delivered == Delivery(library="mm", symbol="matmul_m4") and delivered.extension == "tar.gz"
+    )
+    texts = dict(
+        snippets("k_1", delivered, parse_spec("matmul:M=4,N=5,K=6"), "http://127.0.0.1:8077")
+    )
     assert "tar -xzf k_1.tar.gz" in texts["curl"] and "import mm as tuned" in texts["Python"]
     assert "#include <mm.h>" in texts["C"] and "mm::mm" in texts["CMake"]
 

@@ -47,7 +47,7 @@ def test_restore_brings_back_the_moment_of_the_backup(database: Database, tmp_pa
     assert known(database) == before
     assert schema.check(database.engine) == []
     add_job(database)
-    assert [found.name for found in file.parent.iterdir()] == ["one"]
+    assert [entry.name for entry in file.parent.iterdir()] == ["one"]
     with pytest.raises(UsageError, match="name a new file"):
         backup(database, file)
 
@@ -121,7 +121,9 @@ def test_a_damaged_database_is_replaced(tmp_path: Path, damage: str) -> None:
     assert known(again) == before and schema.check(again.engine) == []
     again.close()
     assert sorted(
-        one.name for one in tmp_path.iterdir() if one.suffix not in (".sqlite-wal", ".sqlite-shm")
+        entry.name
+        for entry in tmp_path.iterdir()
+        if entry.suffix not in (".sqlite-wal", ".sqlite-shm")
     ) == [
         "copy",
         "tuner.sqlite",

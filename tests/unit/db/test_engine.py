@@ -48,8 +48,8 @@ def test_every_transaction_has_them(tmp_path: Path) -> None:
         for session in (first, second, third):
             assert session.scalar(text("PRAGMA synchronous")) == 2
             assert session.scalar(text("PRAGMA journal_mode")) == sqlite.journal_mode()
-    found = database.glance(text("SELECT * FROM pragma_synchronous"), {})
-    assert found is not None and found[0] == 2
+    row = database.glance(text("SELECT * FROM pragma_synchronous"), {})
+    assert row is not None and row[0] == 2
     database.close()
 
 

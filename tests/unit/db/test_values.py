@@ -67,19 +67,21 @@ def recording(
 
 
 @settings(max_examples=60, deadline=None)
-@given(config=configs, outcome=timed | failed, build_s=seconds, taken=st.none() | resources)
+@given(
+    config=configs, outcome=timed | failed, build_s=seconds, resources_used=st.none() | resources
+)
 def test_any_trial_comes_back_as_it_was(
     recording: tuple[Database, Lease],
     config: Any,
     outcome: Timed | Failed,
     build_s: float,
-    taken: Resources | None,
+    resources_used: Resources | None,
 ) -> None:
     database, lease = recording
     with database.write() as session:
         number = len(trials.numbers(session, lease.job_id))
         trial = Trial(
-            number=number, config=config, outcome=outcome, build_s=build_s, resources=taken
+            number=number, config=config, outcome=outcome, build_s=build_s, resources=resources_used
         )
         trials.record(session, lease, trial)
     with database.read() as session:

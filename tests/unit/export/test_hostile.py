@@ -85,7 +85,7 @@ def test_values_of_other_types_break_nothing(copy: Path) -> None:
     path = copy / "manifest.json"
     document = json.loads(path.read_text())
 
-    def places(value: object, at: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    def places(value: object, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
         steps = (
             value.items()
             if isinstance(value, dict)
@@ -93,7 +93,7 @@ def test_values_of_other_types_break_nothing(copy: Path) -> None:
             if isinstance(value, list)
             else ()
         )
-        return [at, *(place for key, inner in steps for place in places(inner, (*at, key)))]
+        return [path, *(place for key, inner in steps for place in places(inner, (*path, key)))]
 
     for place in places(document, ()):
         if "provenance" in place or "workload" in place:

@@ -71,10 +71,10 @@ def test_equal_names_become_unique_in_a_stable_way(kernel: Make) -> None:
         kernel(threads=2),
         kernel(threads=2, symbol="mine"),
     ]
-    names = [found.symbol for found in named(kernels, "kit")]
+    names = [kernel.symbol for kernel in named(kernels, "kit")]
     base = "elementwise_n1024_double"
     assert names == [base, f"{base}_t2", f"{base}_t2_abababab", f"{base}_t2_abababab_2", "mine"]
-    assert names == [found.symbol for found in named(kernels, "kit")]
+    assert names == [kernel.symbol for kernel in named(kernels, "kit")]
 
 
 @pytest.mark.parametrize(

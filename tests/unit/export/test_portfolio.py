@@ -70,8 +70,8 @@ def test_more_kernels_are_never_worse() -> None:
         extents = choose_extents(1, 300, ideal, little, most)
         return sum(worst_regret({rows: ideal(rows) for rows in extents}, 1, 300, ideal, little))
 
-    found = [regret(most) for most in range(1, 7)]
-    assert found == sorted(found, reverse=True)
+    regrets = [regret(most) for most in range(1, 7)]
+    assert regrets == sorted(regrets, reverse=True)
 
 
 def test_kernels_nobody_needs_are_left_out() -> None:

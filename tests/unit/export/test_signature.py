@@ -163,7 +163,7 @@ def test_the_key_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
         keys = {signer.public_key for signer in pool.map(signer_at, [path] * 8)}
     assert len(keys) == 1 and signer_at(path).public_key in keys
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [found.name for found in path.parent.iterdir()] == ["signing.key"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["signing.key"]
 
 
 def test_a_key_others_may_read_is_refused(tmp_path: Path) -> None:

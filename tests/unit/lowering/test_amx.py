@@ -66,9 +66,9 @@ def ran(
     expression = workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     given = [tensor(array) for array in inputs.values()]
-    made = [tensor(np.zeros(one.shape, numpy_dtype(one.dtype))) for one in outputs]
+    made = [tensor(np.zeros(each.shape, numpy_dtype(each.dtype))) for each in outputs]
     built.generated["kernel"](*given, *made)
-    return [one.numpy() for one in made]
+    return [each.numpy() for each in made]
 
 
 def agrees(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
@@ -209,10 +209,10 @@ def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sket
     workload = parse_spec(spec)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     space = space_of(workload, TARGET, 1)
-    found = (
+    configs = (
         space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 100)
     )
-    config = next(config for config in found if sketch in str(config["sketch"]))
+    config = next(config for config in configs if sketch in str(config["sketch"]))
     built = replace(
         compiled(spec, config), generated=build(replay(compiled(spec, config).schedule), poorer)
     )
@@ -227,8 +227,8 @@ def test_constants_packed_ahead_cost_a_call_nothing() -> None:
     points = np.stack([space.space.point(config) for config in ahead])
     free = space_of(parse_spec(spec + ",const=B"), TARGET, 1)
     terms = [
-        featurizer(one)(points)[:, WIDTH + TERM_NAMES.index("packed_at_root")]
-        for one in (space, free)
+        featurizer(described_space)(points)[:, WIDTH + TERM_NAMES.index("packed_at_root")]
+        for described_space in (space, free)
     ]
     assert (terms[1] < terms[0]).all()
 
@@ -276,30 +276,32 @@ def test_registers_suffice_for_every_tile() -> None:
                     sketch.register_values()
                 )
     for config in configs:
-        used = {int(one) for one in re.findall(r"%tmm(\d)", compiled(spec, config).sources["asm"])}
+        used = {
+            int(number) for number in re.findall(r"%tmm(\d)", compiled(spec, config).sources["asm"])
+        }
         assert used <= set(range(8))
 
 
 def test_rows_are_shared_evenly_among_registers() -> None:
     for extent, rows in ((28, 14), (16, 16), (17, 9), (5, 5), (100, 15)):
         space, _ = sampled(f"matmul:M={extent},N=40,K=64,dtype=bfloat16", 1)
-        found = [
-            one
+        sketches = [
+            sketch
             for chosen in space.sketches.values()
-            for one in chosen
-            if isinstance(one, AmxSketch)
+            for sketch in chosen
+            if isinstance(sketch, AmxSketch)
         ]
-        assert found[0].rows == rows
+        assert sketches[0].rows == rows
 
 
 def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
     def rate(spec: str) -> float:
         space, _ = sampled(spec, 1)
         return next(
-            one.rate
+            sketch.rate
             for chosen in space.sketches.values()
-            for one in chosen
-            if isinstance(one, AmxSketch)
+            for sketch in chosen
+            if isinstance(sketch, AmxSketch)
         )
 
     full = rate("matmul:M=64,N=40,K=64,dtype=bfloat16")
@@ -311,7 +313,7 @@ def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
 def test_the_cost_model_expects_it_to_be_faster() -> None:
     space, _ = sampled("matmul:M=256,N=256,K=256,dtype=bfloat16", 1)
     points = space.space.sample(np.random.default_rng(0), 300)
-    found = featurizer(space)(points)
-    assert np.isfinite(found).all()
+    features = featurizer(space)(points)
+    assert np.isfinite(features).all()
     amx = np.array([":amx_" in str(space.space.config(point)["sketch"]) for point in points])
-    assert found[amx, ESTIMATE].min() < found[~amx, ESTIMATE].min() - 1
+    assert features[amx, ESTIMATE].min() < features[~amx, ESTIMATE].min() - 1

@@ -92,13 +92,13 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
         r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text
     )
     assert len(declared) == len(made.launches) == len(space.algorithm.groups)
-    known = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {
-        one.name for one in program.buffers
+    names = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {
+        buffer.name for buffer in program.buffers
     }
     for (threads, name, parameters), launch in zip(declared, made.launches, strict=True):
         assert (launch.kernel, math.prod(launch.block)) == (name, int(threads))
         written = [re.sub(r"_ptr$", "", text.split()[-1]) for text in parameters.split(",")]
-        assert list(launch.arguments) == written and set(written) <= known
+        assert list(launch.arguments) == written and set(written) <= names
         assert launch.grid[0] >= 1 and launch.grid[1:] == (1, 1)
 
 
@@ -281,10 +281,10 @@ def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
     kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels
     assert isinstance(built.resources, Resources) and len(kernels) == 3
     assert (
-        built.resources.registers == max(one.registers for one in kernels)
+        built.resources.registers == max(kernel.registers for kernel in kernels)
         and built.resources.spill_bytes == 0
     )
-    assert built.resources.shared_bytes == max(one.shared_bytes for one in kernels)
+    assert built.resources.shared_bytes == max(kernel.shared_bytes for kernel in kernels)
     assert 1 <= built.resources.resident_warps <= 64
     assert cuda_built(program, target, "attend", compiler).resources == built.resources
 

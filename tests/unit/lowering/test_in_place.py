@@ -27,7 +27,9 @@ SOFTMAX_OF_PRODUCT = """kernel weigh(Q: f32[M, D], K: f32[N, D], V: f32[N, D]) -
 def test_sums_are_there_when_they_are_read_again(rows: int) -> None:
     workload = workload_from_notation(SOFTMAX_OF_PRODUCT, {"M": 5, "N": 5, "D": 8})
     space = space_of(workload, ZEN5, threads=1)
-    sketch = next(one for one in space.space.combinations if "+e:rows+" in one.name)
+    sketch = next(
+        combination for combination in space.space.combinations if "+e:rows+" in combination.name
+    )
     config = {"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs}
     program = space.program(config | {"e.rows.register": (rows, 4), "e.rows.ahead": 0})
     inputs = make_inputs(workload.expression, seed=2)

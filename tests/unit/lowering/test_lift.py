@@ -33,14 +33,14 @@ def run(function: tirx.PrimFunc, expression: Expression) -> tuple[float, float]:
     library = tvm.tirx.build(module, target=tvm.target.Target({"kind": "llvm"}))
     outputs = {name: expression.tensor(name) for name in expression.outputs}
     held = {
-        name: tvm.runtime.tensor(np.full(one.shape, 7, numpy_dtype(one.dtype)))
-        for name, one in outputs.items()
+        name: tvm.runtime.tensor(np.full(tensor.shape, 7, numpy_dtype(tensor.dtype)))
+        for name, tensor in outputs.items()
     }
     library["main"](
         *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held.values()
     )
     return max_rel_error(
-        expression, {name: one.numpy() for name, one in held.items()}, want, magnitude
+        expression, {name: tensor.numpy() for name, tensor in held.items()}, want, magnitude
     ), error_bound(expression)
 
 
@@ -149,7 +149,7 @@ def test_lifted_te_computes_the_same(name: str) -> None:
     expression = lift_te(tensors)
     given = [tensor for tensor in tensors if isinstance(tensor.op, te.PlaceholderOp)]
     assert [tensor.shape for tensor in expression.inputs] == [
-        tuple(int(extent) for extent in one.shape) for one in given
+        tuple(int(extent) for extent in tensor.shape) for tensor in given
     ]
     outputs = [tensor for tensor in tensors if tensor not in given]
     error, bound = run(te.create_prim_func([*given, *outputs]), expression)
@@ -231,7 +231,8 @@ def legalized(
     """The functions of a model after legalisation, and again after fusion."""
     builder = relax.BlockBuilder()
     variables = [
-        relax.Var(f"p{at}", relax.TensorType(shape, "float32")) for at, shape in enumerate(shapes)
+        relax.Var(f"p{number}", relax.TensorType(shape, "float32"))
+        for number, shape in enumerate(shapes)
     ]
     with builder.function("main", variables):
         with builder.dataflow():
@@ -247,8 +248,8 @@ def legalized(
         fused = step()(fused)
     return {
         f"{number} {name.name_hint}": function
-        for number, found in enumerate((module, fused))
-        for name, function in found.functions.items()
+        for number, mod in enumerate((module, fused))
+        for name, function in mod.functions.items()
         if isinstance(function, tirx.PrimFunc)
     }
 
@@ -359,5 +360,5 @@ def test_what_is_lowered_comes_back(text: str) -> None:
     got = evaluate(
         lifted, dict(zip((tensor.name for tensor in lifted.inputs), arrays.values(), strict=True))
     )
-    for one, other in zip(got.values(), want.values(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for actual, expected in zip(got.values(), want.values(), strict=True):
+        np.testing.assert_array_equal(actual, expected)

@@ -61,8 +61,8 @@ def test_plain_tvm_replays_a_record_to_the_right_answer(product: Compiled, tmp_p
     first.trace.apply_to_schedule(scheduled, remove_postproc=False)
     tvm.ir.assert_structural_equal(scheduled.mod, product.scheduled.mod)
     check(scheduled.mod)
-    found = store.query_tuning_record(first.workload.mod, first.target, "main")
-    assert found is not None and found.workload == first.workload
+    queried = store.query_tuning_record(first.workload.mod, first.target, "main")
+    assert queried is not None and queried.workload == first.workload
 
 
 def test_the_script_reads_back_as_a_module_of_the_same_kernel(product: Compiled) -> None:

@@ -45,12 +45,12 @@ def written(folder: Path, workloads: str, records: str) -> Path:
 
 
 def one(folder: Path, line: str, graph: object = GRAPH) -> ForeignRecord | RecordError:
-    (found,) = read_database(written(folder, packed(graph) + "\n", line + "\n"))
-    return found
+    (record_read,) = read_database(written(folder, packed(graph) + "\n", line + "\n"))
+    return record_read
 
 
 def test_a_record_is_taken(tmp_path: Path) -> None:
-    found = one(
+    foreign = one(
         tmp_path,
         record(
             [SPLIT, ["Annotate", ["l2", 16], ["pragma_auto_unroll_max_step"], []]],
@@ -58,11 +58,11 @@ def test_a_record_is_taken(tmp_path: Path) -> None:
         ),
     )
     assert (
-        isinstance(found, ForeignRecord)
-        and found.number == 1
-        and found.claimed_s == pytest.approx(2e-3)
+        isinstance(foreign, ForeignRecord)
+        and foreign.number == 1
+        and foreign.claimed_s == pytest.approx(2e-3)
     )
-    assert json.loads(found.workload) == GRAPH and json.loads(found.trace)[0][0] == SPLIT
+    assert json.loads(foreign.workload) == GRAPH and json.loads(foreign.trace)[0][0] == SPLIT
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -97,14 +97,14 @@ REFUSED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_records_that_may_not_be_replayed_are_refused(tmp_path: Path, case: str) -> None:
     line, reason = REFUSED[case]
-    found = one(tmp_path, line)
-    assert isinstance(found, RecordError) and "record 1" in str(found) and reason in str(found)
+    error = one(tmp_path, line)
+    assert isinstance(error, RecordError) and "record 1" in str(error) and reason in str(error)
 
 
 @pytest.mark.parametrize("seconds", [[], "fast", [-1.0, True, 1e300], {"a": 1}])
 def test_a_claim_that_makes_no_sense_is_no_claim(tmp_path: Path, seconds: object) -> None:
-    found = one(tmp_path, record([SPLIT], seconds=seconds))
-    assert isinstance(found, ForeignRecord) and found.claimed_s is None
+    foreign = one(tmp_path, record([SPLIT], seconds=seconds))
+    assert isinstance(foreign, ForeignRecord) and foreign.claimed_s is None
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_a_claim_that_makes_no_sense_is_no_claim(tmp_path: Path, seconds: object
 def test_workloads_with_more_than_plain_loops_are_refused(
     tmp_path: Path, graph: Any, reason: str
 ) -> None:
-    found = one(tmp_path, record([SPLIT]), graph)
-    assert isinstance(found, RecordError) and reason in str(found)
+    error = one(tmp_path, record([SPLIT]), graph)
+    assert isinstance(error, RecordError) and reason in str(error)
 
 
 @pytest.mark.parametrize(
     "line", ['["1", "!!!"]', '["1", "AAAA"]', '["1", "CAAAAAAAAAB7"]', "[1]", '"x"']
 )
 def test_workloads_that_are_cut_or_no_workloads_are_refused(tmp_path: Path, line: str) -> None:
-    (found,) = read_database(written(tmp_path, line + "\n", record([SPLIT]) + "\n"))
-    assert isinstance(found, RecordError)
+    (error,) = read_database(written(tmp_path, line + "\n", record([SPLIT]) + "\n"))
+    assert isinstance(error, RecordError)
 
 
 def test_directories_without_a_database_are_refused(tmp_path: Path) -> None:

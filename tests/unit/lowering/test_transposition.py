@@ -89,15 +89,15 @@ def test_vectors_that_do_not_divide_the_columns_end_with_them(columns: int, lane
     ],
 )
 def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffles: int) -> None:
-    found = []
+    rectangles = []
 
     def note(shuffle: tirx.Shuffle) -> tirx.Shuffle:
-        found.append(shuffle)
+        rectangles.append(shuffle)
         return shuffle
 
     mod = transpose_in_registers(schedule(copy_of(rows, lanes, "float32"), "kernel").mod)
     structural_map(mod["kernel"], (tirx.Shuffle, note))
-    assert len(found) == shuffles
+    assert len(rectangles) == shuffles
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,7 @@ def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: boo
         for config in packing
         if "tile_j" in str(config) or "tile_k" in str(config)
     ]
-    found = {type(step) is TransposeInRegisters for program in programs for step in program.steps}
-    assert (True in found) == marked
+    transposes = {
+        type(step) is TransposeInRegisters for program in programs for step in program.steps
+    }
+    assert (True in transposes) == marked

@@ -56,8 +56,8 @@ def test_the_outputs_are_those_of_the_given_arrays(
         )
         is None
     )
-    with np.load(tmp_path / "outputs.npz", allow_pickle=False) as found:
-        np.testing.assert_array_equal(found["C"], arrays["A"] + arrays["B"])
+    with np.load(tmp_path / "outputs.npz", allow_pickle=False) as outputs:
+        np.testing.assert_array_equal(outputs["C"], arrays["A"] + arrays["B"])
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,9 @@ def test_a_fault_is_named_and_the_next_candidate_is_measured(
 
 @needs_gpu
 def test_this_machines_gpu_is_detected() -> None:
-    found = detect_gpu()
+    target = detect_gpu()
     assert (
-        found.kind == "cuda"
-        and np.all([found.cores > 0, found.l2_bytes > 0])
-        and str(found.tvm["arch"]).startswith("sm_")
+        target.kind == "cuda"
+        and np.all([target.cores > 0, target.l2_bytes > 0])
+        and str(target.tvm["arch"]).startswith("sm_")
     )

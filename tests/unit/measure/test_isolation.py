@@ -121,12 +121,12 @@ def measure(runner: RunnerProcess, request: Request) -> Outcome:
 
 def strays(request: Request) -> list[int]:
     """Processes that have the attack's library mapped, wherever they hang in the tree."""
-    found = []
+    pids = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):
             if request.library and request.library in maps.read_text():
-                found.append(int(maps.parent.name))
-    return found
+                pids.append(int(maps.parent.name))
+    return pids
 
 
 CRASH, MEMORY, LATE = FailureKind.RUN_CRASH, FailureKind.OUT_OF_MEMORY, FailureKind.RUN_TIMEOUT

@@ -162,10 +162,10 @@ def verdict(
     code = bytearray(made.code)
     for offset in made.own:
         struct.pack_into("=I", code, offset, own)
-    at, loaded = 0, 0
+    counter, loaded = 0, 0
     while True:
-        operation, true, false, k = struct.unpack_from("=HBBI", code, at * 8)
-        at += 1
+        operation, true, false, k = struct.unpack_from("=HBBI", code, counter * 8)
+        counter += 1
         if operation == 0x20:
             (loaded,) = struct.unpack_from("=I", data, k)
         elif operation == 0x06:
@@ -177,7 +177,7 @@ def verdict(
                 0x35: loaded >= k,
                 0x45: bool(loaded & k),
             }[operation]
-            at += true if holds else false
+            counter += true if holds else false
 
 
 ALLOW, NOTIFY, KILL, ERRNO = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050000
@@ -185,37 +185,40 @@ ALLOW, NOTIFY, KILL, ERRNO = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050000
 
 def test_the_filter_decides_by_call_and_argument() -> None:
     made = kernel_filter("x86_64", listening=True, reported_bytes=5 << 32)
-    known = {name: number for number, name in call_names("x86_64").items()}
+    numbers = {name: number for number, name in call_names("x86_64").items()}
     for name in HARMLESS:
-        if name in known:
-            assert verdict(made, known[name]) == ALLOW
+        if name in numbers:
+            assert verdict(made, numbers[name]) == ALLOW
     for name in OFFENCES:
-        assert verdict(made, known[name]) == NOTIFY
-    assert verdict(made, known["mmap"], 0, 5 << 32) == ALLOW
+        assert verdict(made, numbers[name]) == NOTIFY
+    assert verdict(made, numbers["mmap"], 0, 5 << 32) == ALLOW
     assert (
-        verdict(made, known["mmap"], 0, (5 << 32) + 1)
+        verdict(made, numbers["mmap"], 0, (5 << 32) + 1)
         == NOTIFY
-        == verdict(made, known["mmap"], 0, 1 << 40)
+        == verdict(made, numbers["mmap"], 0, 1 << 40)
     )
-    assert verdict(made, known["mmap"], 0, (4 << 32) + 0xFFFFFFFF) == ALLOW
-    assert verdict(made, known["clone"], 0x00010000 | 17) == ALLOW
-    assert verdict(made, known["clone"], 17) == NOTIFY
-    assert verdict(made, known["tgkill"], 77, 77) == ALLOW
-    assert verdict(made, known["kill"], 76) == NOTIFY == verdict(made, known["kill"], 0)
-    assert verdict(made, known["prctl"], 15) == ALLOW and verdict(made, known["prctl"], 1) & ERRNO
+    assert verdict(made, numbers["mmap"], 0, (4 << 32) + 0xFFFFFFFF) == ALLOW
+    assert verdict(made, numbers["clone"], 0x00010000 | 17) == ALLOW
+    assert verdict(made, numbers["clone"], 17) == NOTIFY
+    assert verdict(made, numbers["tgkill"], 77, 77) == ALLOW
+    assert verdict(made, numbers["kill"], 76) == NOTIFY == verdict(made, numbers["kill"], 0)
     assert (
-        verdict(made, known["fcntl"], 3, 3) == ALLOW and verdict(made, known["fcntl"], 3, 8) & ERRNO
+        verdict(made, numbers["prctl"], 15) == ALLOW and verdict(made, numbers["prctl"], 1) & ERRNO
     )
     assert (
-        verdict(made, known["prlimit64"], 77) == ALLOW
-        and verdict(made, known["prlimit64"], 1) & ERRNO
+        verdict(made, numbers["fcntl"], 3, 3) == ALLOW
+        and verdict(made, numbers["fcntl"], 3, 8) & ERRNO
     )
-    assert verdict(made, known["openat"]) == NOTIFY
+    assert (
+        verdict(made, numbers["prlimit64"], 77) == ALLOW
+        and verdict(made, numbers["prlimit64"], 1) & ERRNO
+    )
+    assert verdict(made, numbers["openat"]) == NOTIFY
     assert (
         verdict(made, 435) == ERRNO | 38 == verdict(made, 9999)
     )  # clone3, and what no kernel of today has
-    assert verdict(made, 0x40000000 | known["read"]) == ERRNO | 38  # x32
-    assert verdict(made, known["read"], audit=0x40000003) == KILL  # i386's calls
+    assert verdict(made, 0x40000000 | numbers["read"]) == ERRNO | 38  # x32
+    assert verdict(made, numbers["read"], audit=0x40000003) == KILL  # i386's calls
 
 
 def test_without_a_listener_offences_kill_and_libraries_are_only_refused() -> None:
@@ -223,15 +226,15 @@ def test_without_a_listener_offences_kill_and_libraries_are_only_refused() -> No
         kernel_filter("aarch64", listening=False, reported_bytes=None),
         library_filter("aarch64"),
     )
-    known = {name: number for number, name in call_names("aarch64").items()}
+    numbers = {name: number for number, name in call_names("aarch64").items()}
     audit = MACHINES["aarch64"][0]
     assert (
-        verdict(deaf, known["socket"], audit=audit) == KILL
-        and verdict(deaf, known["openat"], audit=audit) == ALLOW
+        verdict(deaf, numbers["socket"], audit=audit) == KILL
+        and verdict(deaf, numbers["openat"], audit=audit) == ALLOW
     )
     assert (
-        verdict(library, known["socket"], audit=audit) & ERRNO
-        and verdict(library, known["mkdirat"], audit=audit) == ALLOW
+        verdict(library, numbers["socket"], audit=audit) & ERRNO
+        and verdict(library, numbers["mkdirat"], audit=audit) == ALLOW
     )
 
 
@@ -291,9 +294,9 @@ def test_a_user_of_its_own_bounds_roots_threads_and_keeps_no_privilege(tmp_path:
 
 
 def _dies_with_parent() -> int:
-    found = ctypes.c_int()
-    ctypes.CDLL(None).prctl(2, ctypes.byref(found), 0, 0, 0)
-    return found.value
+    signal_number = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(signal_number), 0, 0, 0)
+    return signal_number.value
 
 
 @pytest.mark.skipif(os.uname().machine not in MACHINES, reason="no table of system calls")

@@ -47,14 +47,14 @@ class Core:
     def take(
         self, timed: Callable[[], Timing] | None = None, *, promising_s: float | None = None
     ) -> Taken:
-        taken = self.pace.take(timed or self.timed, promising_s=promising_s, sleep=self.sleep)
-        self.pace.learn(taken.lesson)
+        timing = self.pace.take(timed or self.timed, promising_s=promising_s, sleep=self.sleep)
+        self.pace.learn(timing.lesson)
         self.awake = 0
-        return taken
+        return timing
 
     def known(self) -> Core:
         """After some timings at its usual pace, at moment 0."""
-        slow, self.slow = self.slow, lambda at: 1.0
+        slow, self.slow = self.slow, lambda now_s: 1.0
         for _ in range(5):
             self.take()
         self.now, self.slow, self.timings = 0.0, slow, 0
@@ -62,91 +62,93 @@ class Core:
 
 
 def test_the_first_timing_is_taken_as_it_comes() -> None:
-    core = Core(lambda at: SLOW)
+    core = Core(lambda now_s: SLOW)
     assert core.take().lesson.pace is None and core.timings == 1
 
 
 def test_an_undisturbed_core_is_not_kept_waiting() -> None:
-    core = Core(lambda at: 1.0 + 0.05 * (at * 1e5 % 1.0)).known()
-    taken = core.take()
+    core = Core(lambda now_s: 1.0 + 0.05 * (now_s * 1e5 % 1.0)).known()
+    timing = core.take()
     assert core.timings == 1 and core.now < TIMING_S + 2 * READ_S * 1.05
     assert (
-        taken.lesson.pace is not None
-        and 1 / SLOWED < taken.lesson.pace <= 1.0
-        and taken.lesson.vain is None
+        timing.lesson.pace is not None
+        and 1 / SLOWED < timing.lesson.pace <= 1.0
+        and timing.lesson.vain is None
     )
 
 
 def test_a_core_that_has_only_just_woken_is_not_taken_for_a_slowed_one() -> None:
-    core = Core(lambda at: 1.0).known()
+    core = Core(lambda now_s: 1.0).known()
     core.sleep(0.1)
     assert abs(core.pace.read_s() - READING_S) < 1e-9
 
 
 def test_what_may_be_the_best_waits_for_the_usual_pace() -> None:
-    core = Core(lambda at: SLOW if at < 0.7 else 1.0).known()
-    taken = core.take(promising_s=1.05e-3)
-    assert max(taken.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
+    core = Core(lambda now_s: SLOW if now_s < 0.7 else 1.0).known()
+    timing = core.take(promising_s=1.05e-3)
+    assert max(timing.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
     assert (
-        taken.lesson.pace is not None
-        and abs(taken.lesson.pace - 1.0) < 1e-6
-        and taken.lesson.vain is False
+        timing.lesson.pace is not None
+        and abs(timing.lesson.pace - 1.0) < 1e-6
+        and timing.lesson.vain is False
     )
 
 
 def test_what_cannot_be_the_best_is_taken_as_it_comes_with_its_pace() -> None:
-    core = Core(lambda at: SLOW if at < 0.7 else 1.0).known()
-    taken = core.take(promising_s=0.9e-3)
-    assert core.timings == 1 and core.now < 0.1 and taken.lesson.vain is None
-    assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1 / SLOW) < 1e-6
+    core = Core(lambda now_s: SLOW if now_s < 0.7 else 1.0).known()
+    timing = core.take(promising_s=0.9e-3)
+    assert core.timings == 1 and core.now < 0.1 and timing.lesson.vain is None
+    assert timing.lesson.pace is not None and abs(timing.lesson.pace - 1 / SLOW) < 1e-6
 
 
 def test_a_timing_during_which_the_core_slowed_is_taken_again() -> None:
-    core = Core(lambda at: SLOW if 0.02 < at < 0.5 else 1.0).known()
-    taken = core.take()
-    assert core.timings == 2 and max(taken.timing.samples_s) == 1e-3 and taken.lesson.pace == 1.0
+    core = Core(lambda now_s: SLOW if 0.02 < now_s < 0.5 else 1.0).known()
+    timing = core.take()
+    assert core.timings == 2 and max(timing.timing.samples_s) == 1e-3 and timing.lesson.pace == 1.0
 
 
 def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrinks() -> None:
-    core = Core(lambda at: SLOW).known()
+    core = Core(lambda now_s: SLOW).known()
     waits = []
     for _ in range(4):
         before = core.now
-        taken = core.take()
-        assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1 / SLOW) < 1e-6
+        timing = core.take()
+        assert timing.lesson.pace is not None and abs(timing.lesson.pace - 1 / SLOW) < 1e-6
         waits.append(core.now - before)
     assert PATIENCE_S <= waits[0] < PATIENCE_S + 3 * TIMING_S
     assert all(later < 0.6 * earlier for earlier, later in pairwise(waits))
 
 
 def test_a_wait_that_ends_just_in_time_was_not_in_vain() -> None:
-    core = Core(lambda at: SLOW if at < PATIENCE_S - 0.02 else 1.0).known()
-    taken = core.take()
+    core = Core(lambda now_s: SLOW if now_s < PATIENCE_S - 0.02 else 1.0).known()
+    timing = core.take()
     assert (
-        taken.timing.samples_s[-1] == 1e-3 and core.now > PATIENCE_S and taken.lesson.vain is False
+        timing.timing.samples_s[-1] == 1e-3
+        and core.now > PATIENCE_S
+        and timing.lesson.vain is False
     )
 
 
 def test_the_least_disturbed_timing_counts_where_none_was_at_the_usual_pace() -> None:
-    core = Core(lambda at: 1.2 if at > PATIENCE_S - 0.1 else SLOW).known()
+    core = Core(lambda now_s: 1.2 if now_s > PATIENCE_S - 0.1 else SLOW).known()
     assert core.take().timing.samples_s[-1] == 1.2e-3
 
 
 def test_a_state_that_stays_becomes_the_usual_one() -> None:
-    core = Core(lambda at: SLOW).known()
+    core = Core(lambda now_s: SLOW).known()
     for _ in range(KEPT):
         core.take()
     assert core.take().lesson.pace == 1.0
 
 
 def test_a_core_that_gets_faster_sets_what_is_usual() -> None:
-    core = Core(lambda at: 0.7).known()
+    core = Core(lambda now_s: 0.7).known()
     assert core.take().timing.samples_s[0] == 0.7e-3 and core.timings == 1
     assert core.pace.usual_s == 0.7 * READING_S
 
 
 def test_a_hopeless_candidate_is_not_timed_again() -> None:
-    core = Core(lambda at: SLOW if 0.01 < at < 0.5 else 1.0).known()
+    core = Core(lambda now_s: SLOW if 0.01 < now_s < 0.5 else 1.0).known()
 
     def hopeless() -> Timing:
         return Timing(samples_s=core.timed().samples_s[:2], abandoned=True)
@@ -157,22 +159,22 @@ def test_a_hopeless_candidate_is_not_timed_again() -> None:
 def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
     """As those that memory bounds: what they took is hardly corrected, and no time is
     lost on them."""
-    core = Core(lambda at: SLOW if at % 1.0 < 0.4 else 1.0, share=0.1).known()
+    core = Core(lambda now_s: SLOW if now_s % 1.0 < 0.4 else 1.0, share=0.1).known()
     for _ in range(200):
         core.take()
     core.now, core.timings = 10.0, 0
-    taken = core.take()
-    assert 0.05 < core.pace.share < 0.3 and core.timings == 1 and taken.lesson.vain is None
+    timing = core.take()
+    assert 0.05 < core.pace.share < 0.3 and core.timings == 1 and timing.lesson.vain is None
     assert (
-        taken.lesson.pace is not None
-        and abs(taken.lesson.pace * taken.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
+        timing.lesson.pace is not None
+        and abs(timing.lesson.pace * timing.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
     )
     core.pace.forget()
     assert core.pace.share == 1.0
 
 
 def test_one_candidate_in_two_states_says_what_is_felt() -> None:
-    core = Core(lambda at: SLOW if at < 0.2 else 1.0, share=0.5).known()
+    core = Core(lambda now_s: SLOW if now_s < 0.2 else 1.0, share=0.5).known()
     felt = core.take().lesson.felt
     assert (
         felt is not None

@@ -52,7 +52,7 @@ def test_a_race_takes_turns_and_promotes_the_faster(
     ]
     assert order == turns
     assert set(result.rounds) == {"default", "tuned"} and all(
-        len(found) == 3 for found in result.rounds.values()
+        len(measurements) == 3 for measurements in result.rounds.values()
     )
     assert result.failed["broken"].kind is FailureKind.WRONG_ANSWER
     assert result.decision is not None and result.decision.winner == "tuned"
@@ -64,7 +64,10 @@ def test_a_default_that_is_hopeless_and_long_besides_takes_part_in_one_round(
 ) -> None:
     field = [contender("default", library("slow")), contender("tuned", library("good"))]
     result = race(field, runner, rounds=3, plan=SHORT, default="default")
-    assert {name: len(found) for name, found in result.rounds.items()} == {"default": 1, "tuned": 3}
+    assert {name: len(measurements) for name, measurements in result.rounds.items()} == {
+        "default": 1,
+        "tuned": 3,
+    }
     assert result.decision is not None and result.decision.winner == "tuned"
     assert "took no part in further rounds" in result.decision.reason
     stands = race(
@@ -282,7 +285,7 @@ def test_who_is_surely_beaten_races_no_more_and_one_alone_neither(
         default="default",
         incumbent="incumbent",
     )
-    assert {name: len(found) for name, found in result.rounds.items()} == rounds
+    assert {name: len(measurements) for name, measurements in result.rounds.items()} == rounds
     assert result.decision is not None and call_s[result.decision.winner] == min(call_s.values())
 
 
@@ -292,7 +295,7 @@ def test_a_comparison_without_a_default_times_everybody_to_the_end() -> None:
         Scripted(tuned=0.01, worse=0.03),
         rounds=5,
     )
-    assert {len(found) for found in result.rounds.values()} == {5}
+    assert {len(measurements) for measurements in result.rounds.values()} == {5}
 
 
 def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:

@@ -43,9 +43,9 @@ def test_what_a_reader_may_and_may_not(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stdout)
-    assert {name for name, result in found.items() if result == "done"} == {
+    results = json.loads(done.stdout)
+    assert {name for name, result in results.items() if result == "done"} == {
         "write own",
         "thread",
-    }, found
+    }, results
     assert not (tmp_path / "beside").exists()

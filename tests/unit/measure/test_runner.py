@@ -231,16 +231,20 @@ def test_children_die_with_a_killed_runner(lane: Lane, request_for: Make) -> Non
         assert isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            seen = [found.pid for found in psutil.process_iter(["cpu_affinity"]) if _is_ours(found)]
+            seen = [
+                process.pid
+                for process in psutil.process_iter(["cpu_affinity"])
+                if _is_ours(process)
+            ]
             if not seen:
                 break
             time.sleep(0.05)
         assert seen == []
 
 
-def _is_ours(found: psutil.Process) -> bool:
+def _is_ours(process: psutil.Process) -> bool:
     try:
-        return any("libendless.so" in entry.path for entry in found.memory_maps())
+        return any("libendless.so" in entry.path for entry in process.memory_maps())
     except psutil.Error:
         return False
 

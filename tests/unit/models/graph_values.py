@@ -20,8 +20,8 @@ def graph_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     def value(name: str) -> Array:
         if name not in values:
             values[name] = values[graph.root(name)].reshape(graph.tensor(name).shape)
-        found: Array = np.asarray(values[name])
-        return found
+        value: Array = np.asarray(values[name])
+        return value
 
     for node in graph.nodes:
         values |= evaluate(node, {tensor.name: value(tensor.name) for tensor in node.inputs})

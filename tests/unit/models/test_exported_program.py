@@ -51,5 +51,5 @@ def test_a_graph_computes_what_the_program_does() -> None:
     assert is_exported_program(program)
     graph = read_exported(program)
     assert len(graph.labels) == 2 and graph.labels[1] == "out0"
-    (found,) = graph_outputs(graph, [x.numpy()])
-    np.testing.assert_allclose(found, net(x).detach().numpy(), rtol=1e-4, atol=1e-6)
+    (output,) = graph_outputs(graph, [x.numpy()])
+    np.testing.assert_allclose(output, net(x).detach().numpy(), rtol=1e-4, atol=1e-6)

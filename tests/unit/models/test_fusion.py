@@ -72,7 +72,7 @@ def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
 
 
 def test_equal_kernels_are_tuned_once(graphs: dict[str, Graph]) -> None:
-    calls = [one.calls for one in workloads_of(graphs["bert"])]
+    calls = [part.calls for part in workloads_of(graphs["bert"])]
     assert sum(calls) == len(graphs["bert"].nodes)
     assert max(calls) == 3  # query, key and value
 
@@ -119,10 +119,10 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
                     [
                         number,
                         *(
-                            at
-                            for at, other in enumerate(graph.nodes)
-                            for one in other.inputs
-                            if graph.root(one.name) == name
+                            number
+                            for number, other in enumerate(graph.nodes)
+                            for operand in other.inputs
+                            if graph.root(operand.name) == name
                         ),
                     ]
                 )

@@ -169,7 +169,9 @@ def test_named_extents_are_given() -> None:
     model = small()
     _dynamic(model)
     fixed = read_model(model.SerializeToString(), {"batch": 3})
-    assert [one.dim_value for one in fixed.graph.input[0].type.tensor_type.shape.dim] == [3, 4]
+    assert [
+        dimension.dim_value for dimension in fixed.graph.input[0].type.tensor_type.shape.dim
+    ] == [3, 4]
     with pytest.raises(ModelRefused, match="'rows'"):
         read_model(model.SerializeToString(), {"batch": 3, "rows": 1})
 
@@ -191,5 +193,5 @@ def test_the_reader_is_confined_and_says_why(
 def test_the_reference_runs_in_the_reader() -> None:
     model = small()
     given = nets.feeds(model)["x"]
-    (found,) = reference_outputs(nets.serialized(model), [given])
-    np.testing.assert_allclose(found.sum(axis=1), np.ones(2), rtol=1e-5)
+    (output,) = reference_outputs(nets.serialized(model), [given])
+    np.testing.assert_allclose(output.sum(axis=1), np.ones(2), rtol=1e-5)

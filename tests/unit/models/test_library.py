@@ -94,7 +94,7 @@ def test_a_models_library_computes_what_onnx_says(
 ) -> None:
     model = MODELS[name]
     graph = read_graph(nets.serialized(model), {})
-    kernels = {found.workload.key: compiled(found.workload, seed) for found in workloads_of(graph)}
+    kernels = {part.workload.key: compiled(part.workload, seed) for part in workloads_of(graph)}
     library = f"{name}_{'default' if seed is None else seed}"
     module = exported(graph, kernels, tmp_path / "out", library)
     given = nets.feeds(model)
@@ -106,7 +106,7 @@ def test_a_models_library_computes_what_onnx_says(
 
 def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
     graph = read_graph(nets.serialized(MODELS["resnet"]), {})
-    kernels = {found.workload.key: compiled(found.workload, 1) for found in workloads_of(graph)}
+    kernels = {part.workload.key: compiled(part.workload, 1) for part in workloads_of(graph)}
     assert any(kernel.prepack is not None for kernel in kernels.values())
     exported(graph, kernels, tmp_path / "out", "net")
     text = subprocess.run(
@@ -120,7 +120,7 @@ def test_where_a_models_time_goes() -> None:
     """Every kernel once, its calls counted; a kernel that does a thousand times the
     work of another takes longer."""
     graph = read_graph(nets.serialized(nets.perceptron(rows=64, sizes=(512, 512, 8))), {})
-    kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     x = np.ones((64, 512), np.float32)
     shares = profile(graph, kernels, host_target(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
     assert {share.workload.key for share in shares} == set(kernels)
@@ -135,7 +135,7 @@ def test_where_a_models_time_goes() -> None:
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
     model = MODELS["perceptron"]
     graph = read_graph(nets.serialized(model), {})
-    kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     exported(graph, kernels, tmp_path / "out", "small")
     given: Any = nets.feeds(model)["x"]
     (expected,) = ReferenceEvaluator(model).run(None, {"x": given})

@@ -76,9 +76,9 @@ def check(model: Any) -> None:
     given = nets.feeds(model)
     right = ReferenceEvaluator(model).run(None, given)
     got = graph_outputs(read_graph(model.SerializeToString(), {}), list(given.values()))
-    for one, other in zip(got, right, strict=True):
-        assert one.shape == other.shape
-        assert np.abs(one - other).max() <= 1e-5 * max(np.abs(other).max(), 1.0)
+    for actual, expected in zip(got, right, strict=True):
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() <= 1e-5 * max(np.abs(expected).max(), 1.0)
 
 
 @pytest.mark.parametrize("op", list(CASES))

@@ -59,14 +59,14 @@ def test_the_finished_have_no_more_turns() -> None:
 
 
 def test_a_turn_without_a_trial_is_the_last() -> None:
-    one = subject().after(16, 1e-3, finished=False)
-    assert one.after(16, 1e-3, finished=False).finished
-    assert not one.after(16 + TURN, 1e-3, finished=False).finished
+    after_first = subject().after(16, 1e-3, finished=False)
+    assert after_first.after(16, 1e-3, finished=False).finished
+    assert not after_first.after(16 + TURN, 1e-3, finished=False).finished
 
 
 def test_turns_grow() -> None:
-    one, lengths = subject(), []
+    progress, lengths = subject(), []
     for _ in range(4):
-        lengths.append(turn_of(one))
-        one = one.after(one.trials + lengths[-1], 1e-3, finished=False)
+        lengths.append(turn_of(progress))
+        progress = progress.after(progress.trials + lengths[-1], 1e-3, finished=False)
     assert lengths == [FIRST, 2 * FIRST, TURN, TURN]

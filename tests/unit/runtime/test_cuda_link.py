@@ -61,8 +61,8 @@ def test_arguments_are_checked_before_anything_is_opened(library: Path) -> None:
 
 @no_driver
 def test_a_machine_without_a_driver_is_told_so(library: Path) -> None:
-    found, said = status(library, 4096, 4096 + 128)
-    assert found == DRIVER
+    code, said = status(library, 4096, 4096 + 128)
+    assert code == DRIVER
     assert "driver cannot be opened" in said and "libcuda.so.1" in said
 
 
@@ -139,9 +139,9 @@ def aligned_zeros(rows: int, columns: int) -> np.ndarray[Any, Any]:
     ],
 )
 def test_dlpack_is_read(array: np.ndarray[Any, Any], fault: str | None) -> None:
-    found = held(array)
-    assert (found.address, found.device_type, found.shape) == (array.ctypes.data, 1, array.shape)
-    said = misfit(found, "float32", (8, 4))
+    tensor = held(array)
+    assert (tensor.address, tensor.device_type, tensor.shape) == (array.ctypes.data, 1, array.shape)
+    said = misfit(tensor, "float32", (8, 4))
     assert said is None if fault is None else fault in str(said)
 
 
@@ -162,7 +162,7 @@ def test_streams_of_other_packages_are_understood() -> None:
     class Cupy:
         ptr = 9
 
-    assert [stream_address(one) for one in (None, 5, Torch(), Cupy())] == [0, 5, 7, 9]
+    assert [stream_address(stream) for stream in (None, 5, Torch(), Cupy())] == [0, 5, 7, 9]
 
 
 def test_a_library_for_processors_is_no_library_of_cuda_kernels(tmp_path: Path) -> None:
@@ -178,7 +178,10 @@ def test_its_description_is_json(library: Path) -> None:
     described.restype = ctypes.c_char_p
     document = json.loads(described())
     assert document["functions"][0]["architectures"] == ["sm_80", "sm_90"]
-    assert [one["dtype"] for one in document["functions"][0]["arguments"]] == ["float32", "float16"]
+    assert [argument["dtype"] for argument in document["functions"][0]["arguments"]] == [
+        "float32",
+        "float16",
+    ]
 
 
 AGREES = r"""

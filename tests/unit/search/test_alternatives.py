@@ -36,19 +36,19 @@ PRIOR = Prior()
 def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
     space = space_of(parse_spec(spec), ZEN5, 1)
     domain, features = Domain(space.space), featurizer(space)
-    found = alternatives(domain, features, PRIOR, seed=3)
+    points = alternatives(domain, features, PRIOR, seed=3)
     least = PRIOR.log_cycles(features(domain.sample(np.random.default_rng(0), 4000))).min()
-    times = PRIOR.log_cycles(features(found))
-    assert 2 <= len(found) <= 1 + COUNT and (times < least + BEHIND + 0.05).all()
+    times = PRIOR.log_cycles(features(points))
+    assert 2 <= len(points) <= 1 + COUNT and (times < least + BEHIND + 0.05).all()
     assert times[0] < least + 0.02, "the favourite comes first"
     choices = [
         column for column, knob in enumerate(space.space.knobs) if isinstance(knob.values[0], str)
     ]
-    assert len(np.unique(found[:, choices], axis=0)) >= min(2, len(found)), (
+    assert len(np.unique(points[:, choices], axis=0)) >= min(2, len(points)), (
         "not one way of making it alone"
     )
-    assert np.array_equal(found, alternatives(domain, features, PRIOR, seed=3))
-    assert np.array_equal(found, space.space.canonical(found))
+    assert np.array_equal(points, alternatives(domain, features, PRIOR, seed=3))
+    assert np.array_equal(points, space.space.canonical(points))
 
 
 def of_three_algorithms() -> TargetSpace[Any]:
@@ -65,8 +65,8 @@ def of_three_algorithms() -> TargetSpace[Any]:
 
 def test_the_best_of_each_algorithm_is_among_them_however_far_behind() -> None:
     space = of_three_algorithms()
-    found = alternatives(Domain(space.space), featurizer(space), PRIOR, space.by_algorithm, seed=3)
-    assert all(np.isin(found[:4, 0], places).any() for places in space.by_algorithm)
+    points = alternatives(Domain(space.space), featurizer(space), PRIOR, space.by_algorithm, seed=3)
+    assert all(np.isin(points[:4, 0], places).any() for places in space.by_algorithm)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -95,10 +95,10 @@ def test_winners_leave_room_for_each_algorithm() -> None:
         if point[0] == 0
     ]
     assert len(winners) > MOST_SEEDS
-    found = first_points(domain, featurizer(space), PRIOR, winners, space.by_algorithm, seed=3)
-    assert len(found) <= MOST_SEEDS
-    assert all(np.isin(found[:, 0], places).any() for places in space.by_algorithm)
-    assert np.array_equal(found[1::2][:3], carried_over(space.space, winners)[:3]), (
+    points = first_points(domain, featurizer(space), PRIOR, winners, space.by_algorithm, seed=3)
+    assert len(points) <= MOST_SEEDS
+    assert all(np.isin(points[:, 0], places).any() for places in space.by_algorithm)
+    assert np.array_equal(points[1::2][:3], carried_over(space.space, winners)[:3]), (
         "in turn with what won elsewhere"
     )
 
@@ -109,10 +109,10 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     drawn = np.unique(space.space.sample(np.random.default_rng(2), 400), axis=0)
     domain = Domain(space.space, drawn[:200])
     winners = [space.space.config(point) for point in drawn[196:204]]
-    found = first_points(domain, featurizer(space), PRIOR, winners, seed=1)
+    points = first_points(domain, featurizer(space), PRIOR, winners, seed=1)
     assert (
-        domain.contains(found).all()
-        and np.isin(domain.keys(drawn[196:199]), domain.keys(found)).all()
+        domain.contains(points).all()
+        and np.isin(domain.keys(drawn[196:199]), domain.keys(points)).all()
     )
 
 
@@ -122,9 +122,9 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
 def test_a_space_of_few_points_has_few(spec: str) -> None:
     space = space_of(parse_spec(spec), ZEN5, 1)
     domain = Domain(space.space)
-    found = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
-    assert found.shape[1] == len(space.space.knobs) and len(found) <= min(3, domain.size)
-    assert np.isin(domain.keys(found), domain.keys(domain.points())).all()
+    points = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
+    assert points.shape[1] == len(space.space.knobs) and len(points) <= min(3, domain.size)
+    assert np.isin(domain.keys(points), domain.keys(domain.points())).all()
 
 
 def test_of_equally_good_points_every_look_takes_the_same() -> None:
@@ -134,9 +134,9 @@ def test_of_equally_good_points_every_look_takes_the_same() -> None:
     space = Space((Combination(name="a", knobs=(*cared, Knob(name="a.any", values=(0, 1, 2)))),))
 
     def features(points: Points) -> NDArray[np.float32]:
-        found = np.zeros((len(points), WIDTH + TERMS), np.float32)
-        found[:, WIDTH] = 10 + points[:, 1:4].sum(axis=1)
-        return found
+        features = np.zeros((len(points), WIDTH + TERMS), np.float32)
+        features[:, WIDTH] = 10 + points[:, 1:4].sum(axis=1)
+        return features
 
     favourites = {
         tuple(alternatives(Domain(space), features, PRIOR, seed=seed)[0].tolist())

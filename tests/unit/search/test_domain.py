@@ -42,10 +42,10 @@ def test_keys_are_ranks_where_sketches_share_knobs() -> None:
 def test_neighbours_stay_in_the_space() -> None:
     domain, rng = Domain(SHARED), np.random.default_rng(0)
     points = domain.sample(rng, 500)
-    known = set(map(bytes, domain.points()))
+    listed = set(map(bytes, domain.points()))
     for _ in range(20):
         points = domain.neighbours(rng, points, sketch_change=0.1)
-        assert set(map(bytes, points)) <= known
+        assert set(map(bytes, points)) <= listed
 
 
 def test_points_of_a_space_beyond_64_bits_have_keys_of_their_own() -> None:

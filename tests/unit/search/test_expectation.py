@@ -29,8 +29,8 @@ def test_equal_times_promise_nothing() -> None:
 def test_a_search_that_still_falls_promises_more_than_one_that_stopped() -> None:
     rng = np.random.default_rng(0)
     noise = rng.exponential(0.3, 200)
-    falling = [exp(-0.01 * at + noise[at]) for at in range(200)]
-    settled = [exp(-0.01 * min(at, 40) + noise[at]) for at in range(200)]
+    falling = [exp(-0.01 * trial + noise[trial]) for trial in range(200)]
+    settled = [exp(-0.01 * min(trial, 40) + noise[trial]) for trial in range(200)]
     assert gain(falling) > 2 * gain(settled) > 0
 
 

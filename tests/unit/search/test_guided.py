@@ -64,8 +64,10 @@ def play(searcher: GuidedSearcher, trials: int, response: Response = RESPONSE) -
     done: list[Trial] = []
     while len(done) < trials:
         batch = [
-            measured(SPACE, response, Candidate(number=len(done) + at, config=SPACE.config(point)))
-            for at, point in enumerate(searcher.ask(4), 1)
+            measured(
+                SPACE, response, Candidate(number=len(done) + offset, config=SPACE.config(point))
+            )
+            for offset, point in enumerate(searcher.ask(4), 1)
         ]
         searcher.tell(batch)
         done += batch
@@ -109,8 +111,8 @@ def test_infrastructure_failures_are_not_taught() -> None:
     lost = Failed(kind=FailureKind.INFRASTRUCTURE, message="worker lost")
     searcher.tell(
         [
-            Trial(number=at, config=SPACE.config(point), outcome=lost)
-            for at, point in enumerate(points, 1)
+            Trial(number=number, config=SPACE.config(point), outcome=lost)
+            for number, point in enumerate(points, 1)
         ]
     )
     assert searcher.plans == ()

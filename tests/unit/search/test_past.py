@@ -15,8 +15,8 @@ POINTS = np.unique(SPACE.sample(np.random.default_rng(0), 60), axis=0)
 TRIALS = [
     measured(SPACE, RESPONSE, Candidate(number=0)),
     *(
-        measured(SPACE, RESPONSE, Candidate(number=at, config=SPACE.config(point)))
-        for at, point in enumerate(POINTS, 1)
+        measured(SPACE, RESPONSE, Candidate(number=number, config=SPACE.config(point)))
+        for number, point in enumerate(POINTS, 1)
     ),
 ]
 

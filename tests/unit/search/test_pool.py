@@ -43,13 +43,13 @@ def test_it_keeps_few_points_of_one_score(seed: int, capacity: int) -> None:
     rng = np.random.default_rng(seed)
     points = DOMAIN.points()
     score_of = rng.integers(0, 6, len(points)).astype(np.float32)
-    known = np.array([2.0, 4.0], np.float32)
-    pool = Pool(DOMAIN, capacity=capacity, tried=np.zeros(0, np.uint64), known=known)
+    known_scores = np.array([2.0, 4.0], np.float32)
+    pool = Pool(DOMAIN, capacity=capacity, tried=np.zeros(0, np.uint64), known=known_scores)
     for rows in np.array_split(rng.permutation(len(points)), 7):
         pool.add(points[rows], score_of[rows])
     _, scores = pool.best()
     counts = {
-        score: min(int((score_of == score).sum()), 1 if score in known else ALIKE)
+        score: min(int((score_of == score).sum()), 1 if score in known_scores else ALIKE)
         for score in sorted(set(score_of.tolist()))
     }
     assert (

@@ -22,6 +22,11 @@ NAMES = (
     "transpose",
     "matmul_M_16",
 )
+# Of a table all tests run in one process: they share its comparisons.
+TOGETHER = [
+    pytest.param(table, id=name, marks=pytest.mark.xdist_group(f"recorded {name}"))
+    for table, name in enumerate(NAMES)
+]
 SEEDS, BUDGET = 5, 80
 CHEAP_SEEDS = 99  # of random, whose quartiles spread widely and whose runs cost next to nothing
 
@@ -32,42 +37,42 @@ def tables() -> tuple[RecordedTable, ...]:
 
 
 @cache
-def compared(at: int, strategy: str = "annealing") -> Comparison:
+def compared(table: int, strategy: str = "annealing") -> Comparison:
     return compare(
-        [tables()[at]], factories((strategy,), tables()), seeds=range(SEEDS), budget=BUDGET
+        [tables()[table]], factories((strategy,), tables()), seeds=range(SEEDS), budget=BUDGET
     )
 
 
 @cache
-def luck(at: int) -> float:
+def luck(table: int) -> float:
     """Random's median number of trials."""
-    found = compare(
-        [tables()[at]],
+    comparison = compare(
+        [tables()[table]],
         factories(("random",), tables()),
         seeds=range(CHEAP_SEEDS),
         budget=3 * BUDGET,
     )
-    median = found.entry(tables()[at].name, "random").trials_needed.median
+    median = comparison.entry(tables()[table].name, "random").trials_needed.median
     assert median is not None
     return median
 
 
 @pytest.mark.parametrize("strategy", ["annealing", "transfer"])
-@pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
-def test_the_fastest_are_reached_in_a_quarter_of_randoms_trials(at: int, strategy: str) -> None:
-    needed = compared(at, strategy).entry(tables()[at].name, strategy).trials_needed.median
-    assert needed is not None and needed <= luck(at) / 4, f"{needed}, random {luck(at)}"
+@pytest.mark.parametrize("table", TOGETHER)
+def test_the_fastest_are_reached_in_a_quarter_of_randoms_trials(table: int, strategy: str) -> None:
+    needed = compared(table, strategy).entry(tables()[table].name, strategy).trials_needed.median
+    assert needed is not None and needed <= luck(table) / 4, f"{needed}, random {luck(table)}"
 
 
-@pytest.mark.parametrize("at", range(3), ids=NAMES[:3])
-def test_what_is_missed_after_64_trials_is_within_three_percent(at: int) -> None:
-    regret = compared(at).entry(tables()[at].name, "annealing").regret[63]
+@pytest.mark.parametrize("table", TOGETHER[:3])
+def test_what_is_missed_after_64_trials_is_within_three_percent(table: int) -> None:
+    regret = compared(table).entry(tables()[table].name, "annealing").regret[63]
     assert regret.median is not None and regret.median <= 0.03
 
 
-@pytest.mark.parametrize("at", (0, 2), ids=(NAMES[0], NAMES[2]))
-def test_the_estimate_leads_near_the_fastest_at_once(at: int) -> None:
-    regret = compared(at).entry(tables()[at].name, "annealing").regret[7]
+@pytest.mark.parametrize("table", (TOGETHER[0], TOGETHER[2]))
+def test_the_estimate_leads_near_the_fastest_at_once(table: int) -> None:
+    regret = compared(table).entry(tables()[table].name, "annealing").regret[7]
     assert regret.median is not None and regret.median <= 0.06
 
 

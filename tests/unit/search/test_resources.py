@@ -28,13 +28,13 @@ def spills(config: Config) -> bool:
 def measured(number: int, config: Config) -> Trial:
     """All alike fast."""
     many = spills(config)
-    taken = Resources(
+    resources = Resources(
         registers=128 if many else 80, spill_bytes=400 * many, shared_bytes=16384, resident_warps=16
     )
     outcome = Timed(
         samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact=f"{number:064x}"
     )
-    return Trial(number=number, config=config, outcome=outcome, resources=taken)
+    return Trial(number=number, config=config, outcome=outcome, resources=resources)
 
 
 def played(count: int, *, says: bool, searcher: Searcher | None = None) -> list[Trial]:
@@ -50,7 +50,7 @@ def played(count: int, *, says: bool, searcher: Searcher | None = None) -> list[
 
 def test_kernels_like_those_that_spilled_are_proposed_less() -> None:
     said, silent = (
-        [spills(one.config) for one in played(72, says=says)[24:]] for says in (True, False)
+        [spills(trial.config) for trial in played(72, says=says)[24:]] for says in (True, False)
     )
     assert np.mean(said) < 0.5 * np.mean(silent), (np.mean(said), np.mean(silent))
 
@@ -62,7 +62,8 @@ def test_a_search_that_is_told_its_trials_again_goes_on_as_it_would_have() -> No
     silent = searcher_for(SPACE, strategy="annealing", seed=2)
     silent.tell([replace(trial, resources=None) for trial in trials])
     proposed, rebuilt, other = (
-        [SPACE.space.config(point) for point in one.ask(8)] for one in (lost, again, silent)
+        [SPACE.space.config(point) for point in searcher.ask(8)]
+        for searcher in (lost, again, silent)
     )
     assert proposed == rebuilt != other
     assert [lost.forecast(config) for config in proposed] == [

@@ -54,9 +54,9 @@ def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> No
     for point in space.space.sample(np.random.default_rng(11), configs):
         got = output_of(space.program(space.space.config(point)), workload.expression, inputs)
         np.testing.assert_array_equal(~np.isnan(got.astype(np.float64)), numbers)
-        found, wanted, size = (
-            {name: np.where(numbers, one, 0)} for one in (got, want[name], magnitude[name])
+        actual, expected, size = (
+            {name: np.where(numbers, values, 0)} for values in (got, want[name], magnitude[name])
         )
-        assert max_rel_error(workload.expression, found, wanted, size) <= error_bound(
+        assert max_rel_error(workload.expression, actual, expected, size) <= error_bound(
             workload.expression
         )

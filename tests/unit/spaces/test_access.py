@@ -30,8 +30,8 @@ def test_a_quotient_and_its_remainder_walk_two_dimensions_as_one(
         f"for i in 0:3, j in 0:4, k in 0:5 }}"
     )
     (stage,) = workload_from_notation(text, {}).expression.stages
-    (found,) = accesses(stage, {"X": (4, 5, 3, 6)})
+    (access,) = accesses(stage, {"X": (4, 5, 3, 6)})
     if steps is None:
-        assert found.strides is None
+        assert access.strides is None
     else:
-        assert tuple(found.stride(axis) for axis in "ijk") == steps
+        assert tuple(access.stride(axis) for axis in "ijk") == steps

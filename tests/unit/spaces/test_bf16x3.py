@@ -48,8 +48,8 @@ Array = NDArray[np.float64]
 
 def size(expression: Expression, inputs: dict[str, NDArray[np.generic]]) -> Array:
     """The sum of the sizes of the terms of each element of a linear expression's output."""
-    found = evaluate(expression, {name: np.abs(array) for name, array in inputs.items()})
-    return found[expression.outputs[0]].astype(np.float64)
+    evaluated = evaluate(expression, {name: np.abs(array) for name, array in inputs.items()})
+    return evaluated[expression.outputs[0]].astype(np.float64)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_rewritten_stages_lose_what_is_left_out_and_no_more(workload: Worklo
     rewritten = bf16x3(expression)
     assert rewritten is not None
     inputs = make_inputs(expression, seed=1, kind="normal")
-    want, got = (evaluate(one, inputs)[one.outputs[0]] for one in (expression, rewritten))
+    want, got = (evaluate(each, inputs)[each.outputs[0]] for each in (expression, rewritten))
     error = np.abs(got - want) / size(expression, inputs)
     assert 0 < error.max() <= LOST
 
@@ -219,8 +219,8 @@ def test_the_worst_numbers_lose_as_much_as_is_said(poorer: bool) -> None:
     which the smaller is even."""
     workload = parse_spec(f"{PRODUCT},numerics=fast")
     inputs = {
-        one.name: np.full(one.shape, 1 + 509 * 2.0**-17, np.float32)
-        for one in workload.expression.inputs
+        tensor.name: np.full(tensor.shape, 1 + 509 * 2.0**-17, np.float32)
+        for tensor in workload.expression.inputs
     }
     want = evaluate(workload.expression, inputs)["C"]
     got = called(workload, rewritten_configs(workload, 1)[1][0], inputs, poorer=poorer)
@@ -235,5 +235,5 @@ def test_parts_of_constants_are_made_ahead_of_any_call() -> None:
         workload=workload, target=TARGET, threads=1, config=config, symbol="kernel"
     )
     assert built.prepack is not None and all(
-        one.shape[0] == 3 or "pack" in one.name for one in built.prepack.packed
+        tensor.shape[0] == 3 or "pack" in tensor.name for tensor in built.prepack.packed
     )

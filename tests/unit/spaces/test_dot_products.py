@@ -26,14 +26,14 @@ def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
     (axis,) = shared_axes(stage, accesses(stage, shapes))
     made = split_reduction(stage, axis, (16, 4), shapes, dtypes)
     assert made is not None
-    found, names = made
+    stage, names = made
     assert names == ("kh", "khh")
-    assert [(one.name, one.extent) for one in found.reduce_axes] == [
+    assert [(axis.name, axis.extent) for axis in stage.reduce_axes] == [
         ("k", 2),
         ("kh", 16),
         ("khh", 4),
     ]
-    assert all(read.pad is not None and read.pad.value == 0 for read in factors(found) or ())
+    assert all(read.pad is not None and read.pad.value == 0 for read in factors(stage) or ())
 
 
 def test_a_cut_that_divides_pads_nothing() -> None:

@@ -95,8 +95,8 @@ def rules(expression: Expression) -> int:
     ]
     return sum(
         isinstance(node, Binary) and node.op == "floormod"
-        for one in selections
-        for node in walk(one.cond)
+        for selection in selections
+        for node in walk(selection.cond)
     )
 
 

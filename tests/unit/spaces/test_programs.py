@@ -36,15 +36,15 @@ def test_names_that_look_like_a_sketchs_own_do_no_harm() -> None:
 
 
 def groups(workload: Workload) -> list[tuple[type, tuple[str, ...]]]:
-    found = []
+    partition = []
     for group in space_of(workload, NARROW, threads=1).algorithm.groups:
         stages = (
             group.stages
             if isinstance(group, RowGroup)
             else tuple(filter(None, (group.anchor, group.epilogue)))
         )
-        found.append((type(group), tuple(stage.name for stage in stages)))
-    return found
+        partition.append((type(group), tuple(stage.name for stage in stages)))
+    return partition
 
 
 def test_a_softmax_of_any_name_is_one_row_group() -> None:

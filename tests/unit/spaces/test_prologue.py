@@ -48,11 +48,11 @@ def test_the_two_parts_are_the_whole(spec: str, threads: int) -> None:
         assert all(block.reducer is None for block in ahead.blocks)
         assert rest.outputs == program.outputs and not rest.constants
         for part in (ahead, rest):
-            known = {tensor.name for tensor in (*part.inputs, *part.outputs)} | {
+            declared = {tensor.name for tensor in (*part.inputs, *part.outputs)} | {
                 buffer.name for buffer in part.buffers
             }
-            assert {read.tensor for block in part.blocks for read in reads(block.body)} <= known
-            assert {block.buffer for block in part.blocks} <= known - {
+            assert {read.tensor for block in part.blocks for read in reads(block.body)} <= declared
+            assert {block.buffer for block in part.blocks} <= declared - {
                 tensor.name for tensor in part.inputs
             }
         assert {tensor.name for tensor in ahead.outputs} <= {tensor.name for tensor in rest.inputs}

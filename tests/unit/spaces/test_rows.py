@@ -76,17 +76,17 @@ def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
     spec: str, fetched: set[str]
 ) -> None:
     space = space_of(parse_spec(spec), ZEN5, 1)
-    found: set[str] = set()
+    tensors: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
         config = space.space.config(point)
         ahead = [value for name, value in config.items() if name.endswith(".ahead")]
         program = space.program(config)
         reads = {line.read.tensor for block in program.blocks for line in block.prefetches}
         assert bool(reads) == any(ahead)
-        if reads and not found:
+        if reads and not tensors:
             assert "llvm.prefetch" in str(schedule(program, "k").mod.script())
-        found |= reads
-    assert found == fetched
+        tensors |= reads
+    assert tensors == fetched
 
 
 def test_a_stage_is_of_one_group_alone() -> None:

@@ -80,11 +80,11 @@ def test_accumulators_leave_registers_for_the_operands(
     spec: str, target: Target, most: dict[int, int]
 ) -> None:
     (sketch,) = space_of(parse_spec(spec), target, threads=1).space.combinations
-    lanes, found = target.vector_bytes // 4, dict.fromkeys(most, 0)
+    lanes, largest = target.vector_bytes // 4, dict.fromkeys(most, 0)
     for tile in next(knob.values for knob in sketch.knobs if knob.name.endswith("register")):
         assert isinstance(tile, tuple)
-        found[tile[-1] // lanes] = max(found[tile[-1] // lanes], prod(tile) // lanes)
-    assert found == most
+        largest[tile[-1] // lanes] = max(largest[tile[-1] // lanes], prod(tile) // lanes)
+    assert largest == most
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None
     sketch = next(
         sketch for sketch in next(iter(space.sketches.values())) if isinstance(sketch, TileSketch)
     )
-    (found,) = sketch.reads
-    assert [mode.value for mode in sketch.copy_values(found)] == values
+    (read,) = sketch.reads
+    assert [mode.value for mode in sketch.copy_values(read)] == values
     check(workload, configs=6)
 
 

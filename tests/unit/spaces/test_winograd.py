@@ -81,8 +81,8 @@ def test_squares_of_all_images_are_numbered_along_one_axis(
 ) -> None:
     extents = {"n": 2, "h": 6, "w": 7, "c": 3, "k": 5, "r": 3, "s": 3, "h + r": 8, "w + s": 9}
     x, w, y = (
-        "[" + ", ".join(str(extents[index]) for index in one.split(", ")) + "]"
-        for one in (data, weights, made)
+        "[" + ", ".join(str(extents[index]) for index in indices.split(", ")) + "]"
+        for indices in (data, weights, made)
     )
     text = (
         f"kernel t(X: f32{x}, W: f32{w}) -> (Y: f32{y}) {{ Y[{made}] += X[{data}] * W[{weights}] }}"

@@ -48,9 +48,9 @@ def test_this_machine_agrees_with_llvm() -> None:
             codegen.llvm_get_cpu_features(target.Target({"kind": "llvm", "mcpu": name}))
         ) & set(FEATURES.values())
 
-    found, theirs = detect_cpu(), codegen.llvm_get_system_cpu()
-    ours = str(found.tvm["mcpu"])
-    assert features(ours) <= set(found.isa)
+    detected, theirs = detect_cpu(), codegen.llvm_get_system_cpu()
+    ours = str(detected.tvm["mcpu"])
+    assert features(ours) <= set(detected.isa)
     assert ours == theirs or features(theirs) < features(ours)
 
 
@@ -177,23 +177,23 @@ def test_reads_an_arm_machine(tmp_path: Path) -> None:
         "CPU revision\t: 1",
     )
     write(tmp_path, "proc/cpuinfo", "\n".join(lines) + "\n")
-    found = read_processor(tmp_path, "aarch64")
-    assert (found.vendor, found.model, found.stepping) == (
+    processor = read_processor(tmp_path, "aarch64")
+    assert (processor.vendor, processor.model, processor.stepping) == (
         "0x41",
         0xD40,
         1,
-    ) and "sve" in found.flags
+    ) and "sve" in processor.flags
 
 
 def test_reads_caches_and_survives_their_absence(tmp_path: Path) -> None:
     assert read_caches(tmp_path).l1d_bytes == 0
-    found = [
+    described = [
         (1, "Data", "48K"),
         (1, "Instruction", "32K"),
         (2, "Unified", "1024K"),
         (3, "Unified", "32M"),
     ]
-    for index, (level, kind, size) in enumerate(found):
+    for index, (level, kind, size) in enumerate(described):
         folder = f"sys/devices/system/cpu/cpu0/cache/index{index}/"
         for name, text in (
             ("level", str(level)),

@@ -83,9 +83,9 @@ def test_dtypes_relative_to_float32() -> None:
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12))
 def test_bandwidth_interpolates_between_its_neighbours_and_never_rises(
-    one: float, other: float
+    first: float, second: float
 ) -> None:
-    small, large = sorted((one, other))
+    small, large = sorted((first, second))
     assert (
         10e9
         <= bandwidth_at(LIMITS, large)

@@ -69,12 +69,14 @@ class Simulation:
     def dispatch(self) -> None:
         while build := self.pipeline.next_build():
             worker, _, requests = build
-            numbers = [one.number for one in requests]
+            numbers = [request.number for request in requests]
             self.start(worker, self.build_s * len(requests), numbers, partial(self.build, requests))
         while measurement := self.pipeline.next_measurement():
-            worker, _, wanted = measurement
-            numbers = [one.number for one in wanted]
-            self.start(worker, self.measure_s * len(wanted), numbers, partial(self.measure, wanted))
+            worker, _, to_measure = measurement
+            numbers = [candidate.number for candidate in to_measure]
+            self.start(
+                worker, self.measure_s * len(to_measure), numbers, partial(self.measure, to_measure)
+            )
         building = any(slot.load for slot in self.pipeline.builders.values())
         self.overlaps += building and any(slot.load for slot in self.pipeline.runners.values())
 
@@ -121,15 +123,15 @@ class Simulation:
     ) -> list[Measured]:
         share = (ended - started) / len(requests)
         results = []
-        for at, request in enumerate(requests):
+        for place, request in enumerate(requests):
             self.measured_codes[request.library.sha256] += 1
             outcome = timed(1.0 + request.number, request.library)
             results.append(
                 Measured(
                     number=request.number,
                     outcome=outcome,
-                    started_s=started + at * share,
-                    ended_s=started + (at + 1) * share,
+                    started_s=started + place * share,
+                    ended_s=started + (place + 1) * share,
                 )
             )
         return results
@@ -148,7 +150,12 @@ def ready(pipeline: Pipeline, at_s: float = 0.0) -> None:
     while build := pipeline.next_build():
         worker, _, requests = build
         built = [
-            Built(number=one.number, result=library(one.number), started_s=at_s, ended_s=at_s + 0.1)
-            for one in requests
+            Built(
+                number=request.number,
+                result=library(request.number),
+                started_s=at_s,
+                ended_s=at_s + 0.1,
+            )
+            for request in requests
         ]
         pipeline.built(worker, built)

@@ -14,14 +14,14 @@ ROOM = Quotas(running_jobs=4)
 def choose(
     waiting: list[Job], running: list[Job], quotas: Quotas = ROOM, *, policy: PolicyName = "fair"
 ) -> str | None:
-    found = admitted(
+    job = admitted(
         waiting,
         running,
         quotas,
         policy=policy,
-        same_fleet=lambda one, other: one.threads == other.threads,
+        same_fleet=lambda first, second: first.threads == second.threads,
     )
-    return None if found is None else found.id
+    return None if job is None else job.id
 
 
 def test_the_most_urgent_is_claimed_while_there_is_room() -> None:

@@ -35,50 +35,50 @@ def compiler(tmp_path: Path) -> Iterator[Callable[[Limits], Compiler]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for started in made:
+        started.close()
 
 
 def test_a_killed_compiler_is_no_fault_of_the_candidate(
     compiler: Callable[[Limits], Compiler], tmp_path: Path
 ) -> None:
-    one = compiler(Limits())
-    first = one.build(PROBLEM, DEFAULT)
+    builder = compiler(Limits())
+    first = builder.build(PROBLEM, DEFAULT)
     assert isinstance(first, Library)
     assert sorted(path.suffix for path in tmp_path.glob("[!.]*")) == [".so"]
-    assert one.build(PROBLEM, replace(DEFAULT, number=1)) == first
-    kept = one.build(PROBLEM, replace(DEFAULT, keep=True))
+    assert builder.build(PROBLEM, replace(DEFAULT, number=1)) == first
+    kept = builder.build(PROBLEM, replace(DEFAULT, keep=True))
     assert kept == first
     assert sorted(path.suffix for path in tmp_path.glob("[!.]*")) == [".json", ".o", ".so"]
 
-    assert one.pid is not None
-    os.kill(one.pid, signal.SIGSTOP)  # so that it surely dies while it has work
-    with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {one.pid}"]):
-        lost = one.build(PROBLEM, DEFAULT)
+    assert builder.pid is not None
+    os.kill(builder.pid, signal.SIGSTOP)  # so that it surely dies while it has work
+    with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {builder.pid}"]):
+        lost = builder.build(PROBLEM, DEFAULT)
     assert isinstance(lost, Failed) and lost.kind is FailureKind.INFRASTRUCTURE
-    assert one.build(PROBLEM, DEFAULT) == first
+    assert builder.build(PROBLEM, DEFAULT) == first
 
 
 def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(
     compiler: Callable[[Limits], Compiler],
 ) -> None:
-    one = compiler(Limits(builds_per_server=1))
+    builder = compiler(Limits(builds_per_server=1))
     space = space_of(PROBLEM.workload, PROBLEM.target, 1).space
     config = space.config(space.unrank(0))
-    assert isinstance(one.build(PROBLEM, BuildRequest(number=1, config=config)), Library)
-    before = one.pid
-    refused = one.build(PROBLEM, BuildRequest(number=2, config={**config, "sketch": "none"}))
+    assert isinstance(builder.build(PROBLEM, BuildRequest(number=1, config=config)), Library)
+    before = builder.pid
+    refused = builder.build(PROBLEM, BuildRequest(number=2, config={**config, "sketch": "none"}))
     assert (
         isinstance(refused, Failed)
         and refused.kind is FailureKind.BUILD_ERROR
         and "none" in refused.message
     )
-    assert one.pid != before  # recycled by count
+    assert builder.pid != before  # recycled by count
 
 
 def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compiler]) -> None:
-    one = compiler(Limits(build_timeout_s=0.002))
-    failed = one.build(PROBLEM, DEFAULT)
+    builder = compiler(Limits(build_timeout_s=0.002))
+    failed = builder.build(PROBLEM, DEFAULT)
     assert (
         isinstance(failed, Failed)
         and failed.kind is FailureKind.BUILD_TIMEOUT

@@ -38,26 +38,29 @@ class Clocked:
         due_s = self.calibrator.next_s
         assert due_s is not None
         self.now_s = max(self.now_s, due_s)
-        found = [
+        reports = [
             self.calibrator.note(lane, self.speeds[lane], self.now_s)
             for lane in self.calibrator.due(self.now_s)
         ]
-        return [one for one in found if one is not None]
+        return [report for report in reports if report is not None]
 
     def until(self, lane: str, drained: bool) -> Calibrated:
         for _ in range(1000):
-            for one in self.round():
-                if one.lane == lane and one.drained is drained:
-                    return one
+            for report in self.round():
+                if report.lane == lane and report.drained is drained:
+                    return report
         raise AssertionError(f"{lane} never became {'drained' if drained else 'in service'}")
 
 
 def test_the_band_is_learned_at_once_and_looked_at_now_and_then() -> None:
     clocked = Clocked("a")
     assert clocked.now_s == 1000.0 and clocked.calibrator.next_s == 1000.0 + EVERY_S
-    (one,) = clocked.round()
+    (report,) = clocked.round()
     assert (
-        one.in_band and one.expected_s == GOOD_S and not one.drained and one.suspect_since_s is None
+        report.in_band
+        and report.expected_s == GOOD_S
+        and not report.drained
+        and report.suspect_since_s is None
     )
     assert clocked.calibrator.due(clocked.now_s) == []
 
@@ -69,7 +72,7 @@ def test_one_odd_calibration_is_looked_at_again_and_changes_nothing() -> None:
     assert not odd.in_band and odd.median_s == SLOW_S and not odd.drained
     assert clocked.calibrator.next_s == clocked.now_s + SOON_S
     clocked.speeds["a"] = [GOOD_S, GOOD_S]
-    assert not any(one.drained for _ in range(20) for one in clocked.round())
+    assert not any(report.drained for _ in range(20) for report in clocked.round())
 
 
 def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> None:
@@ -87,9 +90,9 @@ def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> No
         200
     ):  # the other lane goes on, so that this one stays drained for as long as it is slow
         assert all(
-            one.drained and one.suspect_since_s == good_s
-            for one in clocked.round()
-            if one.lane == "a"
+            report.drained and report.suspect_since_s == good_s
+            for report in clocked.round()
+            if report.lane == "a"
         )
     clocked.speeds["a"] = [GOOD_S, GOOD_S]
     since_s = clocked.now_s
@@ -99,7 +102,7 @@ def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> No
         and call.at_s - since_s <= PERSISTENT * SOON_S
         and call.suspect_since_s == good_s
     )
-    assert all(one.suspect_since_s is None for _ in range(5) for one in clocked.round())
+    assert all(report.suspect_since_s is None for _ in range(5) for report in clocked.round())
 
 
 def test_the_last_lane_gets_a_new_band_in_the_end() -> None:
@@ -111,7 +114,7 @@ def test_the_last_lane_gets_a_new_band_in_the_end() -> None:
     (later,) = clocked.round()
     assert later.in_band and later.expected_s == SLOW_S
     clocked.speeds["a"] = [GOOD_S, GOOD_S]  # and back: it was not the lane's fault
-    assert not any(one.drained for _ in range(20) for one in clocked.round())
+    assert not any(report.drained for _ in range(20) for report in clocked.round())
 
 
 def test_a_lane_that_became_faster_stays_and_its_earlier_trials_are_doubted() -> None:
@@ -119,9 +122,9 @@ def test_a_lane_that_became_faster_stays_and_its_earlier_trials_are_doubted() ->
     clocked.round()
     good_s = clocked.now_s
     clocked.speeds["a"] = [FAST_S, FAST_S]
-    found = [one for _ in range(PERSISTENT) for one in clocked.round()]
-    assert [one.suspect_since_s for one in found] == [None, None, good_s]
-    assert not any(one.drained for one in found)
+    reports = [report for _ in range(PERSISTENT) for report in clocked.round()]
+    assert [report.suspect_since_s for report in reports] == [None, None, good_s]
+    assert not any(report.drained for report in reports)
     assert clocked.round()[0].expected_s == FAST_S
 
 
@@ -138,23 +141,23 @@ def test_a_lane_that_has_gone_is_forgotten() -> None:
     clocked = Clocked("a", "b")
     clocked.calibrator.remove("a")
     assert clocked.calibrator.note("a", [GOOD_S], 0.0) is None
-    assert {one.lane for _ in range(5) for one in clocked.round()} == {"b"}
+    assert {report.lane for _ in range(5) for report in clocked.round()} == {"b"}
 
 
 def test_a_new_runner_keeps_its_lanes_band() -> None:
     clocked = Clocked("a")
     clocked.calibrator.add("a", clocked.now_s)
-    (one,) = clocked.round()
-    assert one.expected_s == GOOD_S and one.at_s == clocked.now_s
+    (report,) = clocked.round()
+    assert report.expected_s == GOOD_S and report.at_s == clocked.now_s
 
 
 def test_the_kernel_times_each_core_and_gives_the_cores_back() -> None:
     before = os.sched_getaffinity(0)
-    found = CalibrationKernel().time_cores(sorted(before))
+    timings_s = CalibrationKernel().time_cores(sorted(before))
     assert os.sched_getaffinity(0) == before
-    assert len(found) == len(before)
+    assert len(timings_s) == len(before)
     assert all(
-        seconds > 10e-6 for seconds in found
+        seconds > 10e-6 for seconds in timings_s
     )  # this process may have as many threads as NumPy likes
 
 
@@ -164,4 +167,4 @@ def test_the_kernel_times_each_core_and_gives_the_cores_back() -> None:
 def test_within_the_band_nothing_happens(seconds: float) -> None:
     clocked = Clocked("a")
     clocked.speeds["a"] = [seconds, seconds]
-    assert all(one.in_band for _ in range(10) for one in clocked.round())
+    assert all(report.in_band for _ in range(10) for report in clocked.round())

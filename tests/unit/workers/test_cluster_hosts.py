@@ -61,8 +61,8 @@ def host(name: str) -> HostPlan:
 
 def states(database: Database, clock: Clock) -> dict[str, tuple[str, str | None]]:
     with database.read() as session:
-        found = [answers.worker(one, clock.moment()) for one in workers.list_all(session)]
-    return {one.id: (one.state, one.reason) for one in found}
+        answered = [answers.worker(worker, clock.moment()) for worker in workers.list_all(session)]
+    return {worker.id: (worker.state, worker.reason) for worker in answered}
 
 
 def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
@@ -72,13 +72,13 @@ def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
     )
     neighbours.seen([left, right])
     with database.read() as session:
-        found = workers.get(session, "left")
-    assert (found.isolation, found.labels, found.versions) == (
+        worker = workers.get(session, "left")
+    assert (worker.isolation, worker.labels, worker.versions) == (
         "confined",
         {"rack": "7"},
         {"python": "3.11"},
     )
-    assert found.lanes == [{"name": "left/lane0", "cores": [2, 3]}]
+    assert worker.lanes == [{"name": "left/lane0", "cores": [2, 3]}]
     for _ in range(20):
         clock.seconds += BEAT_S
         neighbours.seen([left, right])

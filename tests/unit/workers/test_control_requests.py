@@ -19,7 +19,7 @@ def built(number: int) -> Built:
 
 
 def asked(number: int, *builds: int) -> ControlRequest:
-    requests = tuple(BuildRequest(number=at, config=None) for at in builds)
+    requests = tuple(BuildRequest(number=number, config=None) for number in builds)
     return ControlRequest(number=number, problem=PROBLEM, what=BuildFinalists(requests=requests))
 
 
@@ -32,7 +32,8 @@ def test_an_answer_in_parts_is_given_once_and_in_order() -> None:
     assert not said and controls.first is first
     controls.part(first, [built(0), built(2)], last=True)
     assert [
-        (one.number, [part.number for part in one.value if isinstance(part, Built)]) for one in said
+        (reply.number, [part.number for part in reply.value if isinstance(part, Built)])
+        for reply in said
     ] == [(1, [0, 1, 2, 3])]
     controls.part(second, [built(0)], last=True)
     assert len(said[1].value) == 1 and controls.first is None
@@ -47,7 +48,7 @@ def test_a_question_that_lost_a_worker_has_no_answer_but_the_loss() -> None:
     controls.refuse(first, "killed")
     controls.part(first, [built(0)], last=True)  # of the worker that was not lost
     controls.refuse(first, "killed again")
-    assert [(one.number, one.error, one.value) for one in said] == [
+    assert [(reply.number, reply.error, reply.value) for reply in said] == [
         (1, "killed", ())
     ] and controls.first is second
     controls.part(second, [built(0)], last=True)
@@ -60,15 +61,15 @@ def test_builds_are_taken_one_at_a_time_and_the_answer_waits_for_all() -> None:
     assert controls.next_build() is None
     controls.add(first)
     controls.add(second)
-    assert [one.number for one in (controls.next_build(),) if one] == [0]
+    assert [build.number for build in (controls.next_build(),) if build] == [0]
     controls.part(first, [built(0)], last=True)  # nobody works on it, but a build is left
     assert not said
-    assert [one.number for one in (controls.next_build(), controls.next_build()) if one] == [
+    assert [build.number for build in (controls.next_build(), controls.next_build()) if build] == [
         1
     ]  # not the second control request's
     controls.part(first, [built(1)], last=True)
     assert len(said) == 1 and len(said[0].value) == 2
-    assert [one.number for one in (controls.next_build(),) if one] == [5]
+    assert [build.number for build in (controls.next_build(),) if build] == [5]
 
 
 def test_builds_of_a_question_that_lost_a_worker_are_not_taken() -> None:
@@ -78,4 +79,6 @@ def test_builds_of_a_question_that_lost_a_worker_are_not_taken() -> None:
     controls.add(second)
     controls.next_build()
     controls.refuse(first, "killed")
-    assert [one.number for one in (controls.next_build(), controls.next_build()) if one] == [7]
+    assert [build.number for build in (controls.next_build(), controls.next_build()) if build] == [
+        7
+    ]

@@ -79,8 +79,8 @@ def test_the_archive_is_an_export_of_one_function(
     assert (function["median_s"], function["provenance"]["job"]) == (1e-5, "j_1")
     x = np.random.default_rng(1).random((5, 7), np.float32)
     expected = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
-    found = LoadedLibrary(directory / manifest.library).function(function["symbol"])(x)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    output = LoadedLibrary(directory / manifest.library).function(function["symbol"])(x)
+    np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
 def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_path: Path) -> None:
@@ -113,11 +113,14 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
     unpack(pack(packing), tmp_path / "out")
     (directory,) = (tmp_path / "out").iterdir()
     rng = np.random.default_rng(1)
-    x, w = (rng.standard_normal(one.shape).astype(np.float32) for one in workload.expression.inputs)
+    x, w = (
+        rng.standard_normal(tensor.shape).astype(np.float32)
+        for tensor in workload.expression.inputs
+    )
     loaded = LoadedLibrary(directory / read_manifest(directory).library)
-    found = loaded.function(next(iter(loaded.signatures)))(x, w)
+    output = loaded.function(next(iter(loaded.signatures)))(x, w)
     expected = evaluate(workload.expression, {"X": x, "W": w})[workload.expression.outputs[0]]
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_signature_holds_for_its_key_and_artifact_alone(signer: Signer, tmp_path: Path) -> None:

@@ -25,17 +25,17 @@ def handoff(storage: Path, number: int, best_s: float | None = None) -> HandoffM
 def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path) -> None:
     box = HandoffQueue(tmp_path, "host/cpu:1")
     assert stat.S_IMODE(handoff_path(tmp_path, "host/cpu:1").stat().st_mode) == 0o600
-    found: list[HandoffMessage] = []
-    reader = Thread(target=lambda: found.extend(box.handoffs()))
+    received: list[HandoffMessage] = []
+    reader = Thread(target=lambda: received.extend(box.handoffs()))
     reader.start()
     sent = [
         handoff(tmp_path, number, best_s=None if number % 2 else 1e-3 / 3) for number in range(50)
     ]
-    for one in sent:
-        post(tmp_path, "host/cpu:1", one)
+    for message in sent:
+        post(tmp_path, "host/cpu:1", message)
     box.close()
     reader.join(timeout=10)
-    assert found == sent
+    assert received == sent
 
 
 def test_what_is_no_letter_is_passed_over(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_a_builder_never_waits_for_a_lane(tmp_path: Path) -> None:
     again = HandoffQueue(
         tmp_path, "cpu:1"
     )  # a lane in the place of one that was lost begins with nothing
-    reader = Thread(target=lambda: found.extend(again.handoffs()))
-    found: list[HandoffMessage] = []
+    reader = Thread(target=lambda: received.extend(again.handoffs()))
+    received: list[HandoffMessage] = []
     reader.start()
     post(tmp_path, "cpu:1", handoff(tmp_path, 7))
     again.close()
     reader.join(timeout=10)
-    assert [one.request.number for one in found] == [7]
+    assert [message.request.number for message in received] == [7]
     assert os.listdir(tmp_path) == [handoff_path(tmp_path, "cpu:1").name]
     del unread

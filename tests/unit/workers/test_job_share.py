@@ -128,23 +128,25 @@ class Driver(Fleet):
         if build := self.pipeline.next_build():
             worker, problem, requests = build
             built = []
-            for one in requests:
+            for request in requests:
                 library = Library(sha256=f"{problem} {next(self.codes)}", path="", symbol="k")
-                built.append(Built(number=one.number, result=library, started_s=0.0, ended_s=0.01))
+                built.append(
+                    Built(number=request.number, result=library, started_s=0.0, ended_s=0.01)
+                )
             self.pipeline.built(worker, built)
         if measurement := self.pipeline.next_measurement():
-            worker, _, wanted = measurement
+            worker, _, to_measure = measurement
             measured = []
-            for request in wanted:
+            for candidate in to_measure:
                 conditions = Conditions(lane=worker, isolation="process")
                 timed = Timed(
                     samples_s=(1.0,),
                     max_rel_error=0.0,
                     conditions=conditions,
-                    artifact=request.library.sha256,
+                    artifact=candidate.library.sha256,
                 )
                 measured.append(
-                    Measured(number=request.number, outcome=timed, started_s=0.0, ended_s=0.01)
+                    Measured(number=candidate.number, outcome=timed, started_s=0.0, ended_s=0.01)
                 )
             self.pipeline.measured(worker, measured)
 
@@ -174,7 +176,7 @@ def tune(
     meanwhile: Callable[[int], None] = lambda done: None,
 ) -> list[Trial]:
     """A job of the same problem as all others: only its id tells its candidates from theirs."""
-    found: list[Trial] = []
+    received: list[Trial] = []
     with shared.joined(JobShare(job=job)) as share:
         measurer = RayMeasurer(share, PROBLEM)
         numbers = iter(range(trials))
@@ -186,24 +188,24 @@ def tune(
 
         fill(4)
         for trial in measurer.results(timeout_s=10.0):
-            found.append(trial)
-            meanwhile(len(found))
+            received.append(trial)
+            meanwhile(len(received))
             fill(1)
         measurer.close()
-    return found
+    return received
 
 
-def assert_own(found: Sequence[Trial], job: str, trials: int) -> None:
-    assert sorted(trial.number for trial in found) == list(range(trials))
-    assert all(trial.config == {"job": job} for trial in found)
+def assert_own(received: Sequence[Trial], job: str, trials: int) -> None:
+    assert sorted(trial.number for trial in received) == list(range(trials))
+    assert all(trial.config == {"job": job} for trial in received)
 
 
 def test_each_job_gets_its_own_trials(shared: SharedFleet, driver: Driver) -> None:
     names = ["a", "b", "c"]
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda job: tune(shared, job, 30), names))
-    for job, found in zip(names, results, strict=True):
-        assert_own(found, job, 30)
+    for job, received in zip(names, results, strict=True):
+        assert_own(received, job, 30)
     assert sorted(driver.left) == names
 
 
@@ -229,9 +231,9 @@ def test_every_job_is_told_when_the_fleet_is_beyond_help(
         while len(driver.sent) < 8:
             time.sleep(0.01)
         driver.lose()
-        for one in waiting:
+        for future in waiting:
             with pytest.raises(FleetError, match="lost too often"):
-                one.result(timeout=30)
+                future.result(timeout=30)
     assert shared.broken is not None
     with pytest.raises(FleetError, match="lost too often"):
         shared.wait_ready(lambda: None)
@@ -246,8 +248,12 @@ def test_answers_reach_who_asked(shared: SharedFleet) -> None:
             ]
 
     with ThreadPoolExecutor(3) as pool:
-        found = [one for told in pool.map(request_control, ["a", "b", "c"]) for one in told]
-    assert sorted(str(one) for one in found) == sorted(f"asked {number}" for number in range(1, 16))
+        replies = [
+            answer for answers in pool.map(request_control, ["a", "b", "c"]) for answer in answers
+        ]
+    assert sorted(str(answer) for answer in replies) == sorted(
+        f"asked {number}" for number in range(1, 16)
+    )
 
 
 def test_a_question_to_a_lost_driver_is_answered_with_the_loss(
@@ -295,7 +301,9 @@ def test_jobs_leave_while_others_go_on(shared: SharedFleet, driver: Driver) -> N
     def leave() -> None:
         with shared.joined(JobShare(job="short")) as share:
             measurer = RayMeasurer(share, PROBLEM)
-            measurer.submit([Candidate(number=at, config={"job": "short"}) for at in range(20)])
+            measurer.submit(
+                [Candidate(number=number, config={"job": "short"}) for number in range(20)]
+            )
             next(measurer.results(timeout_s=5.0))
             measurer.close()
         gone.set()

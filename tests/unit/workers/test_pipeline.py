@@ -47,8 +47,8 @@ def test_every_candidate_ends_exactly_once(
     if alternates:
         builders = runners = 1
     pipeline = Pipeline(
-        builders=[f"build:{at}" for at in range(builders)],
-        runners=[f"cpu:{at}" for at in range(runners)],
+        builders=[f"build:{number}" for number in range(builders)],
+        runners=[f"cpu:{number}" for number in range(runners)],
         alternates=alternates,
     )
     simulation = Simulation(
@@ -98,7 +98,9 @@ def test_whatever_the_policy_every_jobs_candidates_end_once(
     seed: int,
 ) -> None:
     """Jobs propose the same code, workers die, lanes differ; afterwards nobody holds anything."""
-    places = {f"cpu:{at}": Place(threads=cores) for at, cores in enumerate([*lanes, max(threads)])}
+    places = {
+        f"cpu:{number}": Place(threads=cores) for number, cores in enumerate([*lanes, max(threads)])
+    }
     pipeline = Pipeline(
         builders=["build:0", "build:1"],
         runners=list(places),
@@ -109,21 +111,21 @@ def test_whatever_the_policy_every_jobs_candidates_end_once(
     simulation = Simulation(
         pipeline, deaths=deaths, code=lambda number: number % codes, rng=np.random.default_rng(seed)
     )
-    for at, wanted in enumerate(threads):
+    for number, job_threads in enumerate(threads):
         job_share = JobShare(
-            job=f"j{at}",
-            owner=f"o{at % 2}",
-            priority=at - 1,
-            order=at,
-            threads=wanted,
-            trials_left=counts[at],
+            job=f"j{number}",
+            owner=f"o{number % 2}",
+            priority=number - 1,
+            order=number,
+            threads=job_threads,
+            trials_left=counts[number],
         )
-        pipeline.submit(f"p{at}", candidates(counts[at]), job_share=job_share)
+        pipeline.submit(f"p{number}", candidates(counts[number]), job_share=job_share)
     reports = simulation.run()
-    for at in range(len(threads)):
-        assert sorted(report.trial.number for report in reports if report.job == f"j{at}") == list(
-            range(counts[at])
-        )
+    for number in range(len(threads)):
+        assert sorted(
+            report.trial.number for report in reports if report.job == f"j{number}"
+        ) == list(range(counts[number]))
     assert (
         not pipeline.busy and pipeline.next_build() is None and pipeline.next_measurement() is None
     )
@@ -149,7 +151,7 @@ def test_only_what_was_worked_on_counts_as_an_attempt() -> None:
     first, second = pipeline.next_measurement(), pipeline.next_measurement()
     assert first is not None and second is not None and pipeline.next_measurement() is None
     pipeline.lost("cpu:1", "killed", started=False)
-    assert [one.number for one in (pipeline.next_measurement() or ("", "", []))[2]] == [
+    assert [request.number for request in (pipeline.next_measurement() or ("", "", []))[2]] == [
         first[2][0].number
     ]
     assert pipeline.next_measurement() is not None  # none of them must travel alone
@@ -171,9 +173,9 @@ def test_twins_share_one_measurement() -> None:
     reports = simulation.run()
     assert simulation.measured_codes == {"code0": 1}
     outcomes = [
-        report.trial.outcome for report in sorted(reports, key=lambda one: one.trial.number)
+        report.trial.outcome for report in sorted(reports, key=lambda report: report.trial.number)
     ]
-    assert [isinstance(one, Timed) and one.conditions.reused for one in outcomes] == [
+    assert [isinstance(report, Timed) and report.conditions.reused for report in outcomes] == [
         False,
         True,
         True,
@@ -187,10 +189,10 @@ def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
     not built has none."""
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(3))
-    taken = Resources(registers=255, spill_bytes=64, shared_bytes=1024, resident_warps=8)
+    resources = Resources(registers=255, spill_bytes=64, shared_bytes=1024, resident_warps=8)
     refused, made = (
         Failed(kind=FailureKind.BUILD_ERROR, message="no"),
-        replace(library(7), resources=taken),
+        replace(library(7), resources=resources),
     )
     while build := pipeline.next_build():
         results = [refused if request.number == 2 else made for request in build[2]]
@@ -209,8 +211,8 @@ def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
     pipeline.measured("cpu:1", [Measured(number=number, outcome=wrong, started_s=0.2, ended_s=0.3)])
     reports, _ = pipeline.collect()
     assert {report.trial.number: report.trial.resources for report in reports} == {
-        0: taken,
-        1: taken,
+        0: resources,
+        1: resources,
         2: None,
     }
 
@@ -310,19 +312,19 @@ def test_abandoned_candidates_are_never_reported() -> None:
 
 def test_jobs_do_not_share_a_batch() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
-    for at, job in enumerate(("p", "q")):
-        numbered = [Candidate(number=100 * at + number) for number in range(20)]
-        pipeline.submit(job, numbered, job_share=JobShare(job=job, order=at))
+    for order, job in enumerate(("p", "q")):
+        numbered = [Candidate(number=100 * order + number) for number in range(20)]
+        pipeline.submit(job, numbered, job_share=JobShare(job=job, order=order))
     sent: list[tuple[str, set[int]]] = []
     while build := pipeline.next_build():
         worker, problem, requests = build
-        sent.append((problem, {one.number // 100 for one in requests}))
+        sent.append((problem, {request.number // 100 for request in requests}))
         library = Library(sha256="x", path="", symbol="k")
         pipeline.built(
             worker,
             [
-                Built(number=one.number, result=library, started_s=0.0, ended_s=0.001)
-                for one in requests
+                Built(number=request.number, result=library, started_s=0.0, ended_s=0.001)
+                for request in requests
             ],
         )
     assert {problem for problem, _ in sent} == {"p", "q"} and len(sent) < 40

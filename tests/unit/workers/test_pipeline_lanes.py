@@ -48,7 +48,7 @@ def test_lanes_are_prepared_for_what_a_job_is_about_to_submit() -> None:
 def test_what_no_lane_is_prepared_for_is_built_last_and_leaves_a_core_to_preparing_it(
     builders: int,
 ) -> None:
-    names = [f"build:{at}" for at in range(builders)]
+    names = [f"build:{number}" for number in range(builders)]
     pipeline = Pipeline(builders=names, runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
     for order, job in enumerate(("new", "old")):
         numbered = [
@@ -119,17 +119,25 @@ def test_a_lane_that_waits_may_begin_with_what_is_built_for_it() -> None:
 def test_a_race_is_lane_time_and_not_idleness() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(2))
-    for number, at in enumerate((1.0, 5.0)):
+    for number, moment_s in enumerate((1.0, 5.0)):
         build = pipeline.next_build()
         assert build is not None
         pipeline.built(
             "build:0",
-            [Built(number=number, result=library(number), started_s=at - 0.5, ended_s=at)],
+            [
+                Built(
+                    number=number,
+                    result=library(number),
+                    started_s=moment_s - 0.5,
+                    ended_s=moment_s,
+                )
+            ],
         )
         assert pipeline.next_measurement() is not None
         outcome = Failed(kind=FailureKind.WRONG_ANSWER, message="")
         pipeline.measured(
-            "cpu:1", [Measured(number=number, outcome=outcome, started_s=at, ended_s=at + 0.5)]
+            "cpu:1",
+            [Measured(number=number, outcome=outcome, started_s=moment_s, ended_s=moment_s + 0.5)],
         )
         if number == 0:
             span = pipeline.raced("cpu:1", 1.6, 4.0)
@@ -140,7 +148,7 @@ def test_a_race_is_lane_time_and_not_idleness() -> None:
                 4.0,
             )
     _, spans = pipeline.collect()
-    assert [(one.started_s, one.ended_s) for one in spans if one.activity == "idle"] == [
+    assert [(span.started_s, span.ended_s) for span in spans if span.activity == "idle"] == [
         (1.5, 1.6),
         (4.0, 5.0),
     ]
@@ -163,8 +171,8 @@ def test_lanes_go_on_at_once_although_messages_take_their_time() -> None:
     """As many candidates in flight as a job submits, on lanes that limit it."""
     lanes, builders = 4, 8
     pipeline = Pipeline(
-        builders=[f"build:{at}" for at in range(builders)],
-        runners=[f"cpu:{at}" for at in range(lanes)],
+        builders=[f"build:{number}" for number in range(builders)],
+        runners=[f"cpu:{number}" for number in range(lanes)],
     )
     simulation = Simulation(pipeline, build_s=0.1, measure_s=0.06, travel_s=0.005)
     pipeline.submit("p", candidates(4 + 2 * builders + 3 * lanes))
@@ -177,8 +185,8 @@ def busy_share(lanes: int, trials: int) -> tuple[float, float]:
     """Share of the lanes' time spent measuring until the last batch starts, and
     processor seconds of bookkeeping a trial."""
     pipeline = Pipeline(
-        builders=[f"build:{at}" for at in range(lanes)],
-        runners=[f"cpu:{at}" for at in range(lanes)],
+        builders=[f"build:{number}" for number in range(lanes)],
+        runners=[f"cpu:{number}" for number in range(lanes)],
     )
     simulation = Simulation(pipeline, build_s=0.1, measure_s=0.2)
     pipeline.submit("p", candidates(trials))

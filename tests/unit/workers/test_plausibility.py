@@ -16,7 +16,8 @@ from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
 
 TABLE = tuple(
-    Bandwidth(working_set_bytes=2**at, read=1e12, write=1e12, copy=1e12) for at in (14, 20, 26)
+    Bandwidth(working_set_bytes=2**exponent, read=1e12, write=1e12, copy=1e12)
+    for exponent in (14, 20, 26)
 )
 LIMITS = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=TABLE)
 WORKLOAD = parse_spec("matmul:M=100,N=100,K=100")  # 2e6 operations: 20 us at the limit
@@ -31,39 +32,39 @@ def trial(seconds: float) -> Trial:
     )
 
 
-def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, found: list[Limits]) -> Judge:
+def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, reported: list[Limits]) -> Judge:
     """A judge on a machine that measures these limits when asked again."""
     monkeypatch.setattr(plausibility, "measure_limits", lambda core, seconds: measured)
     problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=LIMITS), threads=1)
-    return Judge(problem, core=0, on_limits=found.append)
+    return Judge(problem, core=0, on_limits=reported.append)
 
 
 def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Limits] = []
-    one = judge(LIMITS, monkeypatch, found)
-    assert one.judged(trial(20e-6)) == trial(20e-6)
+    reported: list[Limits] = []
+    checker = judge(LIMITS, monkeypatch, reported)
+    assert checker.judged(trial(20e-6)) == trial(20e-6)
     assert (
-        found == []
-        and one.floor_s == pytest.approx(20e-6)
-        and one.fraction(40e-6) == pytest.approx(0.5)
+        reported == []
+        and checker.floor_s == pytest.approx(20e-6)
+        and checker.fraction(40e-6) == pytest.approx(0.5)
     )
 
 
 def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Limits] = []
-    one = judge(LIMITS, monkeypatch, found)
-    verdict = one.judged(trial(10e-6)).outcome
+    reported: list[Limits] = []
+    checker = judge(LIMITS, monkeypatch, reported)
+    verdict = checker.judged(trial(10e-6)).outcome
     assert isinstance(verdict, Failed) and verdict.kind is FailureKind.IMPLAUSIBLE
     assert "200.0 GFLOP/s is 2.00 times the 100.0" in verdict.message
-    one.judged(trial(10e-6))
-    assert len(found) == 1
+    checker.judged(trial(10e-6))
+    assert len(reported) == 1
 
 
 def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Limits] = []
-    one = judge(replace(LIMITS, fma_flops_best=1.9e11), monkeypatch, found)
-    assert isinstance(one.judged(trial(10e-6)).outcome, Timed)
-    assert [limits.fma_flops_best for limits in found] == [1.9e11]
+    reported: list[Limits] = []
+    checker = judge(replace(LIMITS, fma_flops_best=1.9e11), monkeypatch, reported)
+    assert isinstance(checker.judged(trial(10e-6)).outcome, Timed)
+    assert [limits.fma_flops_best for limits in reported] == [1.9e11]
 
 
 def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
@@ -76,17 +77,17 @@ def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
         target=replace(ZEN5, limits=replace(LIMITS, fma_flops_best=1.6e11)),
         threads=1,
     )
-    one = Judge(problem, core=0, on_limits=lambda limits: None)
-    assert one.floor_s is None and one.fraction(40e-6) == pytest.approx(0.5)
+    checker = Judge(problem, core=0, on_limits=lambda limits: None)
+    assert checker.floor_s is None and checker.fraction(40e-6) == pytest.approx(0.5)
 
 
 def test_without_limits_nothing_is_judged() -> None:
     problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=None), threads=1)
-    one = Judge(problem, core=0, on_limits=lambda limits: None)
+    checker = Judge(problem, core=0, on_limits=lambda limits: None)
     assert (
-        one.judged(trial(1e-12)) == trial(1e-12)
-        and one.floor_s is None
-        and one.fraction(1.0) is None
+        checker.judged(trial(1e-12)) == trial(1e-12)
+        and checker.floor_s is None
+        and checker.fraction(1.0) is None
     )
 
 
@@ -94,6 +95,6 @@ def test_rows_that_no_index_names_are_not_read() -> None:
     """A hundred rows of a table of 4 GB in 2 us: 50 GB/s of them, and of what is written."""
     workload = parse_spec("embedding:N=100,V=1000000,D=1000")
     problem = Problem(workload=workload, target=replace(ZEN5, limits=LIMITS), threads=1)
-    one = Judge(problem, core=0, on_limits=lambda _: None)
-    assert one.judged(trial(2e-6)) == trial(2e-6)
-    assert one.fraction(2e-6) == pytest.approx(0.4, rel=1e-3)
+    checker = Judge(problem, core=0, on_limits=lambda _: None)
+    assert checker.judged(trial(2e-6)) == trial(2e-6)
+    assert checker.fraction(2e-6) == pytest.approx(0.4, rel=1e-3)

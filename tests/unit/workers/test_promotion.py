@@ -25,6 +25,6 @@ def test_finalists_have_different_code_and_were_timed_to_the_end() -> None:
         trial(3, 3.0, "c", abandoned=True),
         trial(5, 4.0, "d"),
     ]
-    assert [one.number for one in distinct(best, 3)] == [4, 2, 5]
-    assert [one.number for one in distinct(best, 1)] == [4]
+    assert [trial.number for trial in distinct(best, 3)] == [4, 2, 5]
+    assert [trial.number for trial in distinct(best, 1)] == [4]
     assert distinct([trial(0, 1.0, "default")], 3) == []

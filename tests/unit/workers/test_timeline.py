@@ -84,7 +84,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
     minute = datetime.now(UTC) - timedelta(minutes=1)
     timeline.calibrated([calibrated(drained=True, suspect_since=minute)])
     with database.read() as session:  # another machine's lane may have the same name
-        assert [one.suspect for one in trials.stored_of_task(session, job_id)] == [None, None]
+        assert [stored.suspect for stored in trials.stored_of_task(session, job_id)] == [None, None]
     now = datetime.now(UTC).timestamp()
     timeline.add([Span(worker="cpu:1", activity="time", number=0, started_s=now - 1, ended_s=now)])
     timeline.calibrated(
@@ -96,7 +96,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
     )
     name = join_id(database)
     with database.read() as session:
-        marks = [one.suspect for one in trials.stored_of_task(session, job_id)]
+        marks = [stored.suspect for stored in trials.stored_of_task(session, job_id)]
         worker = workers.get(session, name)
         noted = lane_queries.calibrations(session, name, "cpu:1")
     assert marks == [
@@ -107,7 +107,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
         workers.DRAINING,
         "lane cpu:1 is drained, at 1.40 of its band",
     )
-    assert [one.in_band for one in noted] == [False, False, True]
+    assert [calibration.in_band for calibration in noted] == [False, False, True]
     timeline.calibrated([calibrated(drained=False)])
     with database.read() as session:
         call = workers.get(session, name)

@@ -58,16 +58,16 @@ def test_other_workloads_teach_an_order_and_give_their_best(
     search_past(database, SMALL, clock)
     search_past(database, OTHER, clock)
     job, _ = queue(database, LARGE)
-    found = start(database, job, LARGE)
-    assert found.prior is not None
-    assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
+    started = start(database, job, LARGE)
+    assert started.prior is not None
+    assert started.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
         "of the same operator first"
     )
     space = space_of(parse_spec(LARGE), ZEN5, 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
-    assert pairwise_accuracy(found.prior.predict(rows), labels) > 0.75
-    assert len(found.best) == 2 and all(set(config) > {"sketch"} for config in found.best), (
+    assert pairwise_accuracy(started.prior.predict(rows), labels) > 0.75
+    assert len(started.best) == 2 and all(set(config) > {"sketch"} for config in started.best), (
         "of the same operator only"
     )
 
@@ -77,13 +77,13 @@ def test_a_warm_search_proposes_the_carried_configs_among_its_first(
 ) -> None:
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
-    found = start(database, job, SMALL)
+    started = start(database, job, SMALL)
     space = space_of(parse_spec(SMALL), ZEN5, 1)
     searcher = searcher_for(
-        space, strategy="annealing", seed=0, winners=found.best, prior=found.prior
+        space, strategy="annealing", seed=0, winners=started.best, prior=started.prior
     )
     asked = [space.space.config(point) for point in searcher.ask(12)]
-    places = [asked.index(dict(config)) for config in found.best]
+    places = [asked.index(dict(config)) for config in started.best]
     assert places == sorted(places) and places[0] < 8, "the better one first, in turn with others"
 
 
@@ -177,7 +177,7 @@ def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock
     search_past(database, OTHER, clock)
     job, _ = queue(database, LARGE)
     ticks = iter(float(second) for second in range(100))
-    found = start_of(
+    started = start_of(
         database,
         job=replace(job),
         task=job.tasks[0],
@@ -185,4 +185,4 @@ def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock
         target=ZEN5,
         clock=lambda: next(ticks),
     )
-    assert found.learned_from == (parse_spec(SMALL).key,)
+    assert started.learned_from == (parse_spec(SMALL).key,)

@@ -62,16 +62,16 @@ def patches(
 ) -> list[tuple[tuple[int, ...], Array]]:
     """For each kernel position the array (N, *out, C) it meets."""
     padded, out = windows(p, x, kernel, fill)
-    found = []
+    parts = []
     for position in np.ndindex(*kernel):
         starts = [r * p.get("dilation", 1) for r in position]
         cut = tuple(
             slice(s, s + (n - 1) * p["stride"] + 1, p["stride"])
             for s, n in zip(starts, out, strict=True)
         )
-        at: tuple[slice, ...] = (slice(None), *cut)
-        found.append((position, padded[at]))
-    return found
+        window: tuple[slice, ...] = (slice(None), *cut)
+        parts.append((position, padded[window]))
+    return parts
 
 
 def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array:
@@ -86,7 +86,10 @@ def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array
         kernels = w[..., g * co : (g + 1) * co]
         result.append(
             np.asarray(
-                sum(np.asarray(patch @ kernels[at]) for at, patch in patches(p, part, kernel))
+                sum(
+                    np.asarray(patch @ kernels[position])
+                    for position, patch in patches(p, part, kernel)
+                )
             )
         )
     return back(p, finished(p, np.concatenate(result, -1), bias))
@@ -94,7 +97,10 @@ def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array
 
 def depthwise(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array:
     w = np.moveaxis(w, 0, -1)[0] if p["layout"] == "NCHW" else w[..., 0]
-    total = sum(patch * w[at] for at, patch in patches(p, channels_last(p, x), (p["KH"], p["KW"])))
+    total = sum(
+        patch * w[position]
+        for position, patch in patches(p, channels_last(p, x), (p["KH"], p["KW"]))
+    )
     return back(p, finished(p, np.asarray(total), bias))
 
 

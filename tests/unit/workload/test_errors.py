@@ -288,7 +288,7 @@ def test_wrong_shapes(shapes: dict[str, int], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "message"),
     [
         (
             "where((i*1000003) % 7 == 0, A[i], 1)",
@@ -301,8 +301,8 @@ def test_wrong_shapes(shapes: dict[str, int], message: str) -> None:
         ),
     ],
 )
-def test_arithmetic_on_iterators_that_would_wrap_is_refused(value: str, wanted: str) -> None:
-    with pytest.raises(WorkloadError, match=re.escape(wanted)):
+def test_arithmetic_on_iterators_that_would_wrap_is_refused(value: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=re.escape(message)):
         workload_from_notation(f"kernel k(A: f32[5000]) -> (C: f32[5000]) {{ C[i] = {value} }}", {})
 
 

@@ -106,8 +106,8 @@ def test_integers_wrap_into_the_stored_dtype() -> None:
     expression = parse(
         "kernel k(A: i32[2]) -> (C: i32[2], D: i8[2]) { C[i] = A[i] * 3 D[i] = A[i] }", {}
     )
-    found = evaluate(expression, {"A": np.array([2**30, -129], np.int32)})
-    assert found["C"].tolist() == [3 * 2**30 - 2**32, -387] and found["D"].tolist() == [0, 127]
+    outputs = evaluate(expression, {"A": np.array([2**30, -129], np.int32)})
+    assert outputs["C"].tolist() == [3 * 2**30 - 2**32, -387] and outputs["D"].tolist() == [0, 127]
 
 
 def test_bound_follows_length_and_dtype() -> None:
@@ -135,10 +135,10 @@ def test_infinite_padding_hides_no_error(spec: str) -> None:
     want, size = evaluate_with_magnitude(expression, make_inputs(expression, 0))
     (name,) = expression.outputs
     assert np.isfinite(size[name]).all()
-    for at in np.ndindex(*want[name].shape):
+    for index in np.ndindex(*want[name].shape):
         wrong = want[name].copy()
-        wrong[at] += 0.01 * max(1.0, abs(float(wrong[at])))
-        assert max_rel_error(expression, {name: wrong}, want, size) > error_bound(expression), at
+        wrong[index] += 0.01 * max(1.0, abs(float(wrong[index])))
+        assert max_rel_error(expression, {name: wrong}, want, size) > error_bound(expression), index
 
 
 def test_magnitude_takes_padding_by_its_size() -> None:
@@ -187,10 +187,10 @@ def test_gather_clamps_and_pads() -> None:
         "kernel k(X: f32[3], I: i32[4]) -> (C: f32[4], D: f32[4]) { C[i] = X[clamp(I[i], 0, "
         "2)] D[i] = X[I[i]] else 9 }"
     )
-    found = evaluate(
+    outputs = evaluate(
         parse(text, {}), {"X": np.array([10.0, 20.0, 30.0]), "I": np.array([-5, 0, 2, 7])}
     )
-    assert found["C"].tolist() == [10, 10, 30, 30] and found["D"].tolist() == [9, 10, 30, 9]
+    assert outputs["C"].tolist() == [10, 10, 30, 30] and outputs["D"].tolist() == [9, 10, 30, 9]
 
 
 def test_inputs() -> None:

@@ -63,6 +63,6 @@ def test_rows_of_the_whole_are_rows_of_its_parts(spec: str) -> None:
         name: array[1:3] if place in rows.ranged else array
         for place, (name, array) in enumerate(inputs.items())
     }
-    found = evaluate(member(portfolio, 2).expression, part)
+    outputs = evaluate(member(portfolio, 2).expression, part)
     for name in whole.outputs:
-        np.testing.assert_allclose(found[name], right[name][1:3], rtol=1e-12)
+        np.testing.assert_allclose(outputs[name], right[name][1:3], rtol=1e-12)
