@@ -3,15 +3,13 @@ queued once, timed from what is known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.database_samples import sample_kernel, sample_target
 from tuner.db import artifacts, jobs, kernels, leases, targets, trials, workers, workloads
-from tuner.db.engine import Database, open_database
+from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.core.space import Config
@@ -24,14 +22,12 @@ DIGEST = "ab" * 32
 NOW = {"apache-tvm": "2", "apache-tvm-ffi": "2", "numpy": "9"}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    opened = open_database(tmp_path / "tuner.sqlite" if server is None else server.new_database())
-    with opened.write() as session:
+@pytest.fixture
+def database(database: Database) -> Database:
+    """One that knows a machine."""
+    with database.write() as session:
         targets.remember(session, sample_target())
-    yield opened
-    opened.close()
+    return database
 
 
 def machine(versions: dict[str, str], target: str | None = None) -> workers.NewWorker:

@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 
 import tuner
+from tuner.db import jobs
+from tuner.db.engine import open_database
 from tuner.workload.spec import parse_spec
 
 # One run of workers at a time: they share the machine's cores.
@@ -76,13 +78,19 @@ class User:
         return json.loads(self.run(*arguments, "--json", code=code)[0])
 
     def wait_for_trials(self, count: int) -> str:
-        """The newest job's id, once it has so many trials."""
+        """The newest job's id, once it has so many trials; read from the database, since
+        commands would take the cores that it is tuned on."""
+        database = open_database(self.home / "data" / "tuner" / "tuner.db")
         deadline = time.monotonic() + LIMIT_S
-        while time.monotonic() < deadline:
-            items = self.json("jobs")["items"]
-            if items and items[0]["tasks"][0]["trials_done"] >= count:
-                return str(items[0]["id"])
-            time.sleep(0.2)
+        try:
+            while time.monotonic() < deadline:
+                with database.read() as session:
+                    newest = jobs.list_page(session, limit=1).items
+                if newest and newest[0].tasks[0].trials_done >= count:
+                    return newest[0].id
+                time.sleep(0.05)
+        finally:
+            database.close()
         raise AssertionError(f"no job reached {count} trials within {LIMIT_S} s")
 
 
