@@ -109,6 +109,6 @@ def error_codes() -> set[str]:
     return codes
 
 
-@pytest.mark.parametrize("code", sorted(error_codes()))
-def test_each_error_code_has_its_heading(code: str) -> None:
-    assert section("reference/errors.md", code).strip()
+def test_each_error_code_has_its_heading() -> None:
+    for code in sorted(error_codes()):
+        assert section("reference/errors.md", code).strip(), code
