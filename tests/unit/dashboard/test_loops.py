@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.support.database_samples import sample_target
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.api.dashboard import loops
-from tuner.spaces.by_target import space_of
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
@@ -52,8 +52,7 @@ def iterations(lines: list[str]) -> dict[str, int]:
 def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> None:
     """Of a matmul in any config: at least M·N·K multiply-adds, and no more than
     overlapping tiles explain."""
-    workload = parse_spec("matmul:M=48,N=40,K=32")
-    space = space_of(workload, sample_target(), threads)
+    space = shared_space("matmul:M=48,N=40,K=32", sample_target(), threads)
     config = space.space.config(space.space.sample(np.random.default_rng(seed), 1)[0])
     program = space.program(config)
     lines = loops.nest_lines(program)
@@ -68,7 +67,7 @@ def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> N
 @pytest.mark.parametrize("target", [SM_80, SM_90], ids=lambda target: target.name)
 @pytest.mark.parametrize("spec", ["matmul:M=512,N=512,K=512,dtype=float16", "softmax:M=128,N=200"])
 def test_after_runs_every_block_of_a_gpus_program(spec: str, target: Target, seed: int) -> None:
-    space = space_of(parse_spec(spec), target, 1)
+    space = shared_space(spec, target)
     program = space.program(
         space.space.config(space.space.sample(np.random.default_rng(seed), 1)[0])
     )

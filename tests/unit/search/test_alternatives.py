@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.amx import TARGET
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.features import TERMS, WIDTH, featurizer
@@ -18,11 +19,9 @@ from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Combination, Knob, Points, Space
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.workers.jobs.search import searcher_for
-from tuner.workload.spec import parse_spec
 
 SPECS = (
     "matmul:M=512,N=512,K=512",
@@ -34,7 +33,7 @@ PRIOR = Prior()
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
-    space = space_of(parse_spec(spec), ZEN5, 1)
+    space = shared_space(spec, ZEN5)
     domain, features = Domain(space.space), featurizer(space)
     points = alternatives(domain, features, PRIOR, seed=3)
     least = PRIOR.log_cycles(features(domain.sample(np.random.default_rng(0), 4000))).min()
@@ -53,9 +52,8 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
 
 def of_three_algorithms() -> TargetSpace[Any]:
     """The sum, Winograd's, and three products of bfloat16."""
-    space = space_of(
-        parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), TARGET, 1
-    )
+    spec = "conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"
+    space = shared_space(spec, TARGET)
     assert sorted(place for places in space.by_algorithm for place in places) == list(
         range(len(space.space.combinations))
     )
@@ -73,7 +71,7 @@ def test_the_best_of_each_algorithm_is_among_them_however_far_behind() -> None:
 def test_a_history_does_not_keep_a_search_from_what_the_estimate_likes(spec: str) -> None:
     """Were the history's favourites all wrong, the estimate's own would be among the
     first tried."""
-    space = space_of(parse_spec(spec), TARGET, 1)
+    space = shared_space(spec, TARGET)
     features = featurizer(space)
     misled = Prior()  # a cost of each term that is the lower the more it costs
     misled.load(
@@ -105,7 +103,7 @@ def test_winners_leave_room_for_each_algorithm() -> None:
 
 def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     """A table of sampled configs has hardly one of those that won elsewhere."""
-    space = space_of(parse_spec(SPECS[0]), TARGET, 1)
+    space = shared_space(SPECS[0], TARGET)
     drawn = np.unique(space.space.sample(np.random.default_rng(2), 400), axis=0)
     domain = Domain(space.space, drawn[:200])
     winners = [space.space.config(point) for point in drawn[196:204]]
@@ -120,7 +118,7 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     "spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"]
 )
 def test_a_space_of_few_points_has_few(spec: str) -> None:
-    space = space_of(parse_spec(spec), ZEN5, 1)
+    space = shared_space(spec, ZEN5)
     domain = Domain(space.space)
     points = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
     assert points.shape[1] == len(space.space.knobs) and len(points) <= min(3, domain.size)
