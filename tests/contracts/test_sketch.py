@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.spaces import shared_space
 from tests.support.targets import GOLDEN_COVE, NEOVERSE, SM_90
 from tuner.errors import IllegalSchedule
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.choice import Choice
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.program.nest import Nest
-from tuner.workload.spec import parse_spec
 
 # A CPU with every instruction that sketches ask for, one with few, and a GPU.
 TARGETS = {"cpu": GOLDEN_COVE, "aarch64": NEOVERSE, "cuda": SM_90}
@@ -39,9 +37,8 @@ SPECS = (
 CONFIGS = 6  # of each sketch
 
 
-@cache
 def space(spec: str, kind: str) -> TargetSpace[Any]:
-    return space_of(parse_spec(spec), TARGETS[kind], 2)
+    return shared_space(spec, TARGETS[kind], 2)
 
 
 def sketches(spec: str, kind: str) -> dict[str, Sketch[Any]]:

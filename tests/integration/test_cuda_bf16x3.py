@@ -22,6 +22,7 @@ from tests.support.cuda_bf16x3 import SPECS
 from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule
 from tuner.export.kernel import arguments_of
@@ -92,19 +93,19 @@ def fits(space: TargetSpace[Any], config: Config) -> bool:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_is_not_rewritten(spec: str) -> None:
-    assert not split_sketches(space_of(parse_spec(spec), SM_90, 1))
+    assert not split_sketches(shared_space(spec, SM_90))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_comes_after_the_sum_itself_and_is_summed_on_tensor_cores_alone(spec: str) -> None:
     space, strict = (
-        space_of(parse_spec(fast(spec)), SM_90, 1),
-        space_of(parse_spec(spec), SM_90, 1),
+        shared_space(fast(spec), SM_90),
+        shared_space(spec, SM_90),
     )
     assert space.space.combinations[: len(strict.space.combinations)] == strict.space.combinations
     sketches = split_sketches(space)
     assert sketches and sketches.keys() <= {"mma", "warpgroup"}
-    older = split_sketches(space_of(parse_spec(fast(spec)), SM_80, 1))
+    older = split_sketches(shared_space(fast(spec), SM_80))
     assert older.keys() == sketches.keys() - {"warpgroup"}
 
 
@@ -191,7 +192,7 @@ def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
     spec: str, arch: str, tmp_path: Path
 ) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = space_of(parse_spec(fast(spec)), target, 1)
+    space = shared_space(fast(spec), target)
     compiler = cuda_compiler(tmp_path)
     for config in configs(space, 2, spec):
         source = cuda_kernels(space.program(config), target, "k")
@@ -206,7 +207,7 @@ def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
 
 
 def test_a_search_tries_it_early() -> None:
-    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), SM_90, 1)
+    space = shared_space("matmul:M=2048,N=2048,K=2048,numerics=fast", SM_90)
     asked = space.algorithms, searcher_for(space, strategy="annealing", seed=0).ask(8)
     names = [space.space.combinations[point[0]].name for point in asked[1]]
     assert any(f"{SUFFIX}:" in name for name in names) and any(

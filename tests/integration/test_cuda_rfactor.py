@@ -17,6 +17,7 @@ import pytest
 from tests.device.machine import needs_compiler
 from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
 from tuner.measure.gpu.runner import GpuRunner
@@ -56,11 +57,11 @@ def in_parts(space: TargetSpace[Any], count: int) -> Sequence[Config]:
 
 @pytest.mark.parametrize("spec", MANY)
 def test_they_are_offered_where_multiprocessors_lack_work(spec: str) -> None:
-    assert in_parts(space_of(parse_spec(spec), TARGET, 1), 1) == []
+    assert in_parts(shared_space(spec, TARGET), 1) == []
 
 
 def test_a_search_tries_some_first_and_an_estimate_orders_them() -> None:
-    space = space_of(parse_spec(FEW[0]), TARGET, 1)
+    space = shared_space(FEW[0], TARGET)
     first = other_algorithms(space, 4, seed=0)
     assert len(first) and all(SUFFIX in str(space.space.config(point)["sketch"]) for point in first)
     estimates = CudaEstimate(space)(space.space.sample(np.random.default_rng(0), 64))

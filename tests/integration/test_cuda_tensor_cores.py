@@ -20,6 +20,7 @@ from tests.support.cuda_emulated import check
 from tests.support.cuda_points import configs
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_kernels
@@ -65,8 +66,7 @@ def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
     assert not any(
-        ":mma" in combination.name
-        for combination in space_of(parse_spec(spec), SM_90, 1).space.combinations
+        ":mma" in combination.name for combination in shared_space(spec, SM_90).space.combinations
     )
 
 
@@ -88,7 +88,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
 @pytest.mark.parametrize("spec", WITH)
 def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
     target = SM_80
-    space = space_of(parse_spec(spec), target, 1)
+    space = shared_space(spec, target)
     seen = set()
     for config in configs(space, 6, spec):
         how = str(next(value for name, value in config.items() if name.endswith("mma.pipeline")))
@@ -134,7 +134,7 @@ def test_every_way_to_copy_is_right_thread_by_thread(spec: str, tmp_path: Path) 
 
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
     target = SM_80
-    space = space_of(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target, 1)
+    space = shared_space("matmul:M=256,N=256,K=256,dtype=float16", target)
     sketch = next(
         sketch for (sketch,) in space.sketches.values() if isinstance(sketch, CudaMmaSketch)
     )
@@ -151,7 +151,7 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
 def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(
     sketch: str, tmp_path: Path
 ) -> None:
-    space = space_of(parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), SM_90, 1)
+    space = shared_space("matmul:M=128,N=128,K=256,dtype=float16", SM_90)
     (config,) = configs(space, 1, "stored", sketch)
     program = space.program(config)
     scheduled = schedule(program, "k")
@@ -176,7 +176,7 @@ def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructi
 
 def test_an_older_gpu_copies_through_registers() -> None:
     ampere = SM_80
-    older = space_of(parse_spec(WITH[0]), replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}), 1)
+    older = shared_space(WITH[0], replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}))
     (ways,) = [knob.values for knob in older.space.knobs if knob.name.endswith("mma.pipeline")]
     assert ways == ("none", "registers")
 
@@ -199,7 +199,7 @@ def test_an_older_gpu_copies_through_registers() -> None:
 )
 def test_cubins_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
     target = parse_target(f"cuda:{arch}")
-    space, compiler = space_of(parse_spec(spec), target, 1), cuda_compiler(tmp_path)
+    space, compiler = shared_space(spec, target), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
         try:
             program = space.program(config)

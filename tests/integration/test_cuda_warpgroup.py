@@ -18,6 +18,7 @@ from tests.support.cuda_emulated import check
 from tests.support.cuda_points import configs as points_of
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
@@ -65,7 +66,7 @@ def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_warpgroups_do_not_take_has_no_such_sketch(spec: str) -> None:
-    assert sketch_of(space_of(parse_spec(spec), SM_90, 1)) is None
+    assert sketch_of(shared_space(spec, SM_90)) is None
 
 
 @pytest.mark.parametrize(("outside", "offered"), [("0", True), ("1", False)])
@@ -78,7 +79,7 @@ def test_only_what_is_padded_with_zeros_is_copied_so(outside: str, offered: bool
 
 
 def test_another_architecture_has_no_such_sketch() -> None:
-    assert sketch_of(space_of(parse_spec(WITH[0]), SM_80, 1)) is None
+    assert sketch_of(shared_space(WITH[0], SM_80)) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_pat
 
 @pytest.mark.parametrize("spec", [WITH[0], WITH[5]])
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> None:
-    space = space_of(parse_spec(spec), SM_90, 1)
+    space = shared_space(spec, SM_90)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, spec)
@@ -127,7 +128,7 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> N
 def test_operands_begin_where_the_permutation_does() -> None:
     """Every operand, in every copy of it, begins at a multiple of 1024 bytes of memory
     that itself does."""
-    space = space_of(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), SM_90, 1)
+    space = shared_space("matmul:M=512,N=512,K=512,dtype=float16", SM_90)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, "aligned")
@@ -158,7 +159,7 @@ def test_operands_begin_where_the_permutation_does() -> None:
     "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
 )
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
-    space, compiler = space_of(parse_spec(spec), SM_90, 1), cuda_compiler(tmp_path)
+    space, compiler = shared_space(spec, SM_90), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
         (kernel,) = compiler.compile(
             cuda_kernels(space.program(config), SM_90, "k").text, SM_90

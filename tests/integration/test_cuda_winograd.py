@@ -24,6 +24,7 @@ from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.cuda_winograd import SPECS
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.lowering.cuda.codegen import cuda_kernels
@@ -84,7 +85,7 @@ def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> None:
-    space = space_of(parse_spec(spec), SM_90, 1)
+    space = shared_space(spec, SM_90)
     assert not any(SUFFIX in sketch.name for sketch in space.space.combinations)
 
 
@@ -92,9 +93,9 @@ def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> No
 def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squares(
     spec: str,
 ) -> None:
-    space = space_of(parse_spec(fast(spec)), SM_90, 1)
+    space = shared_space(fast(spec), SM_90)
     *others, last = space.space.combinations
-    assert others == list(space_of(parse_spec(spec), SM_90, 1).space.combinations)
+    assert others == list(shared_space(spec, SM_90).space.combinations)
     maps = [
         sketch.group for sketch in space.sketches[last.name] if isinstance(sketch, CudaPatchSketch)
     ]
@@ -219,7 +220,7 @@ def test_cubins_take_no_more_than_expected_and_do_not_spill(
     spec: str, arch: str, tmp_path: Path
 ) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = space_of(parse_spec(fast(spec)), target, 1)
+    space = shared_space(fast(spec), target)
     check_cubins(space, target, configs(space, 2, spec), tmp_path)
 
 
@@ -235,7 +236,7 @@ def test_cubins_take_no_more_than_expected_and_do_not_spill(
 )
 def test_what_a_search_tries_first_does_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = space_of(parse_spec(fast(spec)), target, 1)
+    space = shared_space(fast(spec), target)
     asked = [
         space.space.config(point)
         for point in searcher_for(space, strategy="annealing", seed=0).ask(4)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.spaces import shared_space
 from tuner.cost_model.cuda.footprint import distinct_facts
-from tuner.spaces.by_target import space_of
 from tuner.target.cuda import cuda_target
-from tuner.workload.spec import parse_spec
 
 TARGET = cuda_target("sm_90", lambda fingerprint: "declared")
 SPECS = (
@@ -23,7 +22,7 @@ SPECS = (
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_value_is_read_back_from_what_is_stored_for_it(spec: str) -> None:
-    space = space_of(parse_spec(spec), TARGET, 1)
+    space = shared_space(spec, TARGET)
     for facts in distinct_facts(space):
         declared = [facts.block, *facts.copies, facts.pipelining, facts.padded_rows]
         for choice in declared:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.workload.spec import parse_spec
 
 TABLE = Path(__file__).parents[1] / "tables" / "h200.json.gz"
 
@@ -26,7 +25,7 @@ def measured(
     spec: str,
 ) -> tuple[TargetSpace[Any], Points, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Space, points, seconds, and the sketch of each point by number."""
-    space = space_of(parse_spec(spec), SM_90, 1)
+    space = shared_space(spec, SM_90)
     rest = space.space.config(space.space.unrank(0))
     configs = [
         {

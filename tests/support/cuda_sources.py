@@ -6,15 +6,14 @@ import zlib
 
 import numpy as np
 
+from tests.support.spaces import shared_space
 from tuner.lowering.cuda.codegen import cuda_source
-from tuner.spaces.by_target import space_of
 from tuner.target.cuda import cuda_target
-from tuner.workload.spec import parse_spec
 
 
 def sources(spec: str, arch: str, count: int) -> list[str]:
     target = cuda_target(arch, lambda fingerprint: "declared")
-    space = space_of(parse_spec(spec), target, 1)
+    space = shared_space(spec, target)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
     return [
         cuda_source(space.program(space.space.config(point)), target, "k")

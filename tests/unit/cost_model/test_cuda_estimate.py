@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from tests.support.cuda_measurements import MEASURED, measured
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tests.unit.search.synthetic import CONDITIONS
 from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures, CudaOpinion
 from tuner.cost_model.cuda.resources import COLUMNS
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import Timed, Trial
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.workers.jobs.search import searcher_for
-from tuner.workload.spec import parse_spec
 
 
 def spearman(first_values: np.ndarray[Any, Any], second_values: np.ndarray[Any, Any]) -> float:
@@ -66,7 +65,7 @@ def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_way
     ],
 )
 def test_every_space_has_an_estimate(spec: str) -> None:
-    space = space_of(parse_spec(spec), SM_90, 1)
+    space = shared_space(spec, SM_90)
     points = space.space.sample(np.random.default_rng(0), 64)
     features = CudaFeatures(space)(points)
     assert (
@@ -78,7 +77,7 @@ def test_every_space_has_an_estimate(spec: str) -> None:
 
 
 def test_a_search_begins_with_what_the_estimate_favours() -> None:
-    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048"), SM_90, 1)
+    space = shared_space("matmul:M=2048,N=2048,K=2048", SM_90)
     estimate = CudaEstimate(space)
     asked = searcher_for(space, strategy="annealing", seed=0).ask(16)
     anything = space.space.sample(np.random.default_rng(1), 2000)
@@ -87,7 +86,7 @@ def test_a_search_begins_with_what_the_estimate_favours() -> None:
 
 def best_of_algorithms(images: str) -> tuple[float, float]:
     """The least estimate of a 3x3 convolution's own sketches and of Winograd's."""
-    space = space_of(parse_spec(f"conv2d:{images},KH=3,KW=3,pad=1,numerics=fast"), SM_90, 1)
+    space = shared_space(f"conv2d:{images},KH=3,KW=3,pad=1,numerics=fast", SM_90)
     points = space.space.sample(np.random.default_rng(2), 4000)
     own, winograd, *_ = (np.isin(points[:, 0], rows) for rows in space.by_algorithm)
     costs = CudaEstimate(space)(points)
@@ -115,7 +114,7 @@ def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(
 
 def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
     spec = "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1"
-    alone, both = (space_of(parse_spec(text), SM_90, 1) for text in (spec, f"{spec},numerics=fast"))
+    alone, both = (shared_space(text, SM_90) for text in (spec, f"{spec},numerics=fast"))
     points = alone.space.sample(np.random.default_rng(0), 64)
     same = np.stack([both.space.point(alone.space.config(point)) for point in points])
     np.testing.assert_array_equal(CudaEstimate(alone)(points), CudaEstimate(both)(same))
@@ -125,9 +124,7 @@ def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
 def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     """The weights' transformation takes a twentieth of the products' time or less: how
     it is done matters as little."""
-    space = space_of(
-        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), SM_90, 1
-    )
+    space = shared_space("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast", SM_90)
     name = next(name for name, algorithm in space.algorithms.items() if algorithm.rewritten)
     rest = next(
         space.space.config(p)
@@ -150,9 +147,7 @@ def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
 def test_a_search_soon_tries_either_algorithm_and_follows_measurements_over_estimates() -> None:
     """Were the favoured algorithm twice as slow as the estimate has it, most of a
     search's later kernels are of the other one."""
-    space = space_of(
-        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), SM_90, 1
-    )
+    space = shared_space("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast", SM_90)
     rewritten = np.array([algorithm.rewritten for algorithm in space.algorithms.values()])
     searcher, estimate = searcher_for(space, strategy="annealing", seed=0), CudaEstimate(space)
     shares = []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.cost_model.cpu.calibration import estimate, units_of
 from tuner.cost_model.cpu.cycles import ROUND_COSTS, TERM_NAMES, cycles
@@ -18,11 +19,9 @@ from tuner.cost_model.cpu.terms.memory import PAGE_CROSSING_CYCLES
 from tuner.cost_model.cpu.work import nest_work
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points, Value
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.target import Bandwidth, Limits, Target
-from tuner.workload.spec import parse_spec
 
 SPECS = (
     "matmul:M=61,N=67,K=71",
@@ -40,7 +39,7 @@ WIDE = replace(ZEN5, vector_bytes=64, vector_registers=32)
 def described(
     spec: str, count: int = 300, target: Target | None = None
 ) -> tuple[TargetSpace[Any], Points, Features]:
-    space = space_of(parse_spec(spec), target or ZEN5, 1)
+    space = shared_space(spec, target or ZEN5)
     points = space.space.sample(np.random.default_rng(1), count)
     return space, points, featurizer(space)(points)
 
@@ -60,7 +59,7 @@ def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
     """Half of it in double would take longer and change nothing."""
-    space = space_of(parse_spec(spec), ZEN5, 1)
+    space = shared_space(spec, ZEN5)
     points = space.space.sample(np.random.default_rng(1), 100)
     for number, name in enumerate(space.sketches):
         for table in tables(space, name):
@@ -166,7 +165,7 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
     threads: int, alike: bool
 ) -> None:
     """It compiles to the same code, unless threads share the copy that is made first."""
-    space = space_of(parse_spec("matmul:M=24,N=32,K=16"), ZEN5, threads)
+    space = shared_space("matmul:M=24,N=32,K=16", ZEN5, threads)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
 
     def row(**knobs: Value) -> Features:
@@ -183,7 +182,7 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
 
 
 def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
-    space = space_of(parse_spec("transpose:M=32,N=32"), WIDE, 1)
+    space = shared_space("transpose:M=32,N=32", WIDE)
     _, points, rows = described("transpose:M=32,N=32", 300, WIDE)
     turned = np.array(["turn" in str(space.space.config(point)["sketch"]) for point in points])
     units = units_of(rows[turned], TERMS)
@@ -195,7 +194,7 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     """A pixel of sixteen channels is a line; windows of three overlap, of one they
     visit every other row and column."""
     spec = f"conv2d:N=1,H=28,W=28,CI=16,CO=32,KH={window},KW={window},stride=2,pad={window // 2}"
-    space = space_of(parse_spec(spec), WIDE, 1)
+    space = shared_space(spec, WIDE)
     (table,) = tables(space, next(iter(space.sketches)))
     (image,) = (
         number for number, operand in enumerate(table.operands) if operand.read.tensor == "X"
@@ -211,7 +210,7 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     ("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)]
 )
 def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: int) -> None:
-    space = space_of(parse_spec(spec), WIDE, 1)
+    space = shared_space(spec, WIDE)
     (table,) = (
         nest_table
         for combination in space.sketches
@@ -251,7 +250,7 @@ def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_
     """Of a product of a row a block of the reduction visits as many rows of the matrix
     by turns as it is deep; without blocks of columns, all."""
     target = replace(WIDE, l2_bytes=1 << 20)
-    space = space_of(parse_spec("matmul:M=1,N=2048,K=2048"), target, 1)
+    space = shared_space("matmul:M=1,N=2048,K=2048", target)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     (depth,) = (knob for knob in space.space.knobs if knob.name.endswith("depth"))
 
@@ -292,7 +291,7 @@ def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
         )
         limits = Limits(fma_flops=clock * 32, fma_flops_best=clock * 32, bandwidth=bandwidth)
         target = replace(target, limits=limits)
-    space = space_of(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
+    space = shared_space("matmul:M=1024,N=1024,K=1024", target)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     usual: dict[str, Value] = {"register": (6, 16), "block_i": 128, "block_j": 128, "depth": 128}
     chosen = usual | {"copy0_A": "none", "copy1_B": "pack_root"} | knobs
@@ -319,7 +318,7 @@ def load_stalls(columns: int, copy: str, tile: tuple[int, int]) -> float:
     target = replace(
         WIDE, l1d_bytes=48 << 10, l2_bytes=1 << 20, tvm={"kind": "llvm", "mcpu": "znver5"}
     )
-    space = space_of(parse_spec(f"matmul:M=16,N={columns},K=512"), target, 1)
+    space = shared_space(f"matmul:M=16,N={columns},K=512", target)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     usual: dict[str, Value] = {
         "register": tile,

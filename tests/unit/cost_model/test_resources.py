@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.cuda_measurements import MEASURED, TABLE, measured
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion
 from tuner.cost_model.cuda.footprint import CudaFootprint
@@ -20,10 +21,8 @@ from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import spearman as spearman_of
 from tuner.cost_model.model import Features
 from tuner.measure.gpu.resources import Resources
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.workload.spec import parse_spec
 
 # Of the same kernels, in the same order: registers, bytes spilled, bytes of shared
 # memory of a block, resident warps.
@@ -141,7 +140,7 @@ def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_b
 
 
 def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
-    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32"), SM_90, 1)
+    space = shared_space("attention:B=1,H=2,S=64,D=32", SM_90)
     points = space.space.sample(np.random.default_rng(0), 64)
     figures = CudaFootprint(space)(points)
     for point, (registers, warps) in zip(points, figures, strict=True):

@@ -14,6 +14,7 @@ from tvm.runtime import tensor
 
 from tests.property.blocks import run
 from tests.support.amx import HERE, NEEDS_AMX, TARGET
+from tests.support.spaces import shared_space
 from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
 from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored
@@ -44,7 +45,7 @@ def sampled(
     spec: str, count: int, threads: int = 1, constants: str = ""
 ) -> tuple[TargetSpace[Any], list[Config]]:
     """Configs of AMX's sketches."""
-    space = space_of(parse_spec(spec + constants), TARGET, threads)
+    space = shared_space(spec + constants, TARGET, threads)
     points = space.space.sample(np.random.default_rng(3), 400)
     configs: list[Config] = [space.space.config(point) for point in points]
     return space, [config for config in configs if ":amx_" in str(config["sketch"])][:count]
@@ -225,7 +226,7 @@ def test_constants_packed_ahead_cost_a_call_nothing() -> None:
     space, configs = sampled(spec, 100)
     ahead = [config for config in configs if config.get("C.amx_j.copy1_B") == "pack_root"]
     points = np.stack([space.space.point(config) for config in ahead])
-    free = space_of(parse_spec(spec + ",const=B"), TARGET, 1)
+    free = shared_space(spec + ",const=B", TARGET)
     terms = [
         featurizer(described_space)(points)[:, WIDTH + TERM_NAMES.index("packed_at_root")]
         for described_space in (space, free)
@@ -259,9 +260,7 @@ def test_packed_constants_are_given_to_the_kernel() -> None:
 )
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, isa: tuple[str, ...]) -> None:
     target = replace(TARGET, isa=isa)
-    assert not any(
-        "amx" in sketch.name for sketch in space_of(parse_spec(spec), target, 1).space.combinations
-    )
+    assert not any("amx" in sketch.name for sketch in shared_space(spec, target).space.combinations)
 
 
 def test_registers_suffice_for_every_tile() -> None:

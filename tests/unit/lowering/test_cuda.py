@@ -18,13 +18,13 @@ import pytest
 from tests.device.machine import needs_compiler
 from tests.support.cuda_sources import sources
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels, cuda_module, cuda_source
 from tuner.lowering.cuda.nvcc import KernelResources, cuda_compiler, find_nvcc, resources
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.default_schedule import default_program
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
@@ -67,9 +67,7 @@ COMPILED = (
 @pytest.mark.parametrize("spec", SPECS)
 def test_source_is_generated(spec: str) -> None:
     groups = len(
-        space_of(
-            parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared"), 1
-        ).algorithm.groups
+        shared_space(spec, cuda_target("sm_80", lambda fingerprint: "declared")).algorithm.groups
     )
     for source in sources(spec, "sm_80", 2):
         assert source.count("__global__") == 2 * groups, (
@@ -84,7 +82,7 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
     """Names, arguments and threads by what the source itself declares; the grid covers
     the output."""
     target = cuda_target("sm_80", lambda fingerprint: "declared")
-    space = space_of(parse_spec(spec), target, 1)
+    space = shared_space(spec, target)
     (point,) = space.space.sample(np.random.default_rng(0), 1)
     program = space.program(space.space.config(point))
     made = cuda_kernels(program, target, "k")
@@ -105,7 +103,7 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
 def overlapped(pipeline: str, warp: int = 0) -> str:
     """The source of a matmul whose operands go through shared memory, the left one turned."""
     target = cuda_target("sm_90", lambda fingerprint: "declared")
-    space = space_of(parse_spec("matmul:M=256,N=256,K=256"), target, 1)
+    space = shared_space("matmul:M=256,N=256,K=256", target)
     config: Config = {
         "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8,
         "C.tile.warp": warp,
@@ -220,7 +218,7 @@ def test_sources_compile_for_each_architecture_and_nothing_spills(
     compiler, target = cuda_compiler(tmp_path), cuda_target(arch, lambda fingerprint: "declared")
     cubin = compiler.compile(sources(spec, arch, 1)[0], target)
     assert cubin.code.startswith(b"\x7fELF")
-    assert len(cubin.kernels) == len(space_of(parse_spec(spec), target, 1).algorithm.groups)
+    assert len(cubin.kernels) == len(shared_space(spec, target).algorithm.groups)
     for kernel in cubin.kernels:
         assert 0 < kernel.registers <= 255 and kernel.shared_bytes <= STATIC_SHARED_BYTES
         assert not kernel.spills, kernel
@@ -234,7 +232,7 @@ def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
 @needs_nvcc
 def test_a_module_survives_its_packing_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
     target = cuda_target("sm_80", lambda fingerprint: "declared")
-    space = space_of(parse_spec("attention:B=1,H=2,S=20,D=16"), target, 1)
+    space = shared_space("attention:B=1,H=2,S=20,D=16", target)
     module = cuda_module(
         space.program(space.space.config(space.space.unrank(0))),
         target,
@@ -275,7 +273,7 @@ def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
     """Of three kernels the most registers and shared memory; a second build, which
     compiles nothing, says the same."""
     target, compiler = cuda_target("sm_80", lambda fingerprint: "declared"), cuda_compiler(tmp_path)
-    space = space_of(parse_spec("attention:B=1,H=2,S=20,D=16"), target, 1)
+    space = shared_space("attention:B=1,H=2,S=20,D=16", target)
     program = space.program(space.space.config(space.space.unrank(0)))
     built = cuda_built(program, target, "attend", compiler)
     kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels

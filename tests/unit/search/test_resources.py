@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tests.unit.search.synthetic import CONDITIONS
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.searcher import Searcher
-from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.workers.jobs.search import searcher_for
-from tuner.workload.spec import parse_spec
 
-SPACE = space_of(parse_spec("matmul:M=512,N=512,K=512"), SM_90, 1)
+SPACE = shared_space("matmul:M=512,N=512,K=512", SM_90)
 
 
 def spills(config: Config) -> bool:

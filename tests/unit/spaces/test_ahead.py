@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
@@ -101,7 +102,7 @@ def test_a_sum_fetches_each_line_of_the_next_block(
     extents: tuple[int, int, int], register: tuple[int, int], block_j: int, depth: int
 ) -> None:
     m, n, k = extents
-    space = space_of(parse_spec(f"matmul:M={m},N={n},K={k}"), SIXTEEN, threads=1)
+    space = shared_space(f"matmul:M={m},N={n},K={k}", SIXTEEN)
     chosen: dict[str, Value] = {
         "register": register,
         "block_i": m if m > 4 else 0,
@@ -154,10 +155,8 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
     order: tuple[int, int],
 ) -> None:
     m, n, k = 40, 192, 96
-    space = space_of(
-        parse_spec(f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}"),
-        SIXTEEN,
-        threads=1,
+    space = shared_space(
+        f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}", SIXTEEN
     )
     chosen: dict[str, Value] = {
         "register": register,
@@ -206,7 +205,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
 
 
 def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
-    space = space_of(parse_spec("elementwise:M=64,N=1024,act=gelu"), SIXTEEN, threads=1)
+    space = shared_space("elementwise:M=64,N=1024,act=gelu", SIXTEEN)
     config: dict[str, Value] = {
         "sketch": "Y:tile_ij",
         "Y.tile_ij.register": (32,),
@@ -245,12 +244,12 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     ],
 )
 def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
-    space = space_of(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    space = shared_space(spec, replace(SIXTEEN, l2_bytes=l2_bytes)).space
     assert any(knob.name.endswith(".ahead") for knob in space.knobs) == offered
 
 
 def test_a_sum_in_one_block_has_nothing_to_fetch() -> None:
-    space = space_of(parse_spec("matmul:M=16,N=256,K=256"), SIXTEEN, threads=1)
+    space = shared_space("matmul:M=16,N=256,K=256", SIXTEEN)
     describe = featurizer(space)
 
     def described(depth: int, ahead: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import ESTIMATE, featurizer
-from tuner.spaces.by_target import space_of
 from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.algorithm import SERIAL_SUFFIX
@@ -18,7 +18,7 @@ LITTLE = "softmax:M=16,N=64"
 
 
 def offered(spec: str, threads: int) -> list[str]:
-    space = space_of(parse_spec(spec), ZEN5, threads).space
+    space = shared_space(spec, ZEN5, threads).space
     return [sketch.name for sketch in space.combinations if SERIAL_SUFFIX in sketch.name]
 
 
@@ -27,11 +27,11 @@ def is_shared(program: Program) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("spec", "found"),
+    ("spec", "is_offered"),
     [(LITTLE, True), ("matmul:M=64,N=64,K=64", True), ("matmul:M=256,N=256,K=256", False)],
 )
-def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, found: bool) -> None:
-    assert bool(offered(spec, 2)) is found
+def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, is_offered: bool) -> None:
+    assert bool(offered(spec, 2)) is is_offered
     assert offered(spec, 1) == []
 
 
@@ -39,7 +39,7 @@ def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, foun
     "spec", [LITTLE, "matmul:M=15,N=18,K=33", "dense:M=4,N=20,K=30,bias=true,act=relu"]
 )
 def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
-    space = space_of(parse_spec(spec), ZEN5, threads=2)
+    space = shared_space(spec, ZEN5, 2)
     points = space.space.sample(np.random.default_rng(7), 60)
     configs = [space.space.config(point) for point in points]
     alone = [space.program(config) for config in configs if SERIAL_SUFFIX in str(config["sketch"])]
@@ -49,16 +49,16 @@ def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
 
 
 def test_an_estimate_knows_who_works_alone() -> None:
-    space = space_of(parse_spec(LITTLE), ZEN5, threads=2)
+    space = shared_space(LITTLE, ZEN5, 2)
     points = space.space.sample(np.random.default_rng(1), 200)
     alone = np.array(
         [SERIAL_SUFFIX in str(space.space.config(point)["sketch"]) for point in points]
     )
-    found = featurizer(space)(points)
+    features = featurizer(space)(points)
     assert (
-        len(np.unique(found[alone, ESTIMATE - 1]))
-        == len(np.unique(found[~alone, ESTIMATE - 1]))
+        len(np.unique(features[alone, ESTIMATE - 1]))
+        == len(np.unique(features[~alone, ESTIMATE - 1]))
         == 1
     )
-    assert found[alone, ESTIMATE - 1].max() < found[~alone, ESTIMATE - 1].min()
-    assert found[alone, ESTIMATE].min() > found[~alone, ESTIMATE].min()
+    assert features[alone, ESTIMATE - 1].max() < features[~alone, ESTIMATE - 1].min()
+    assert features[alone, ESTIMATE].min() > features[~alone, ESTIMATE].min()

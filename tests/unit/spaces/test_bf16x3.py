@@ -14,6 +14,7 @@ from tvm.runtime import tensor
 
 from tests.property.blocks import run
 from tests.support.amx import NEEDS_AMX, TARGET
+from tests.support.spaces import shared_space
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
 from tuner.lowering.passes.amx import use_tile_registers
@@ -104,8 +105,7 @@ def test_what_is_summed_lies_together_in_the_factor_that_neighbours_share() -> N
 
 def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
     strict, fast = (
-        space_of(parse_spec(spec), TARGET, 1).space
-        for spec in (PRODUCT, f"{PRODUCT},numerics=fast")
+        shared_space(spec, TARGET).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast")
     )
     assert not any(SUFFIX in sketch.name for sketch in strict.combinations)
     assert [sketch.name for sketch in fast.combinations if SUFFIX not in sketch.name] == [
@@ -115,14 +115,14 @@ def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> N
         "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j",
     ]
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
-    without = space_of(
-        parse_spec(f"{PRODUCT},numerics=fast"), replace(TARGET, isa=("avx512f", "avx512bf16")), 1
+    without = shared_space(
+        f"{PRODUCT},numerics=fast", replace(TARGET, isa=("avx512f", "avx512bf16"))
     )
     assert without.space == strict
 
 
 def test_every_product_of_a_workload_is_offered() -> None:
-    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), TARGET, 1).space
+    space = shared_space("attention:B=1,H=2,S=64,D=32,numerics=fast", TARGET).space
     (name,) = (sketch.name for sketch in space.combinations if SUFFIX in sketch.name)
     assert name.count(":amx_") == 2
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run, value
+from tests.support.spaces import shared_space
 from tuner.errors import IllegalSchedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
@@ -83,7 +84,7 @@ def test_a_read_that_runs_backwards() -> None:
                                   "transpose:M=300,N=512",
                                   "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
 def test_random_configs_fit_a_block(spec: str) -> None:
-    space = space_of(parse_spec(spec), TARGET, 1)
+    space = shared_space(spec, TARGET)
     rng = np.random.default_rng(0)
     refused = 0
     for point in space.space.sample(rng, 100):
@@ -146,7 +147,7 @@ def test_what_does_not_fit_says_why() -> None:
 
 def tile_sketch(spec: str, architecture: int = 90) -> CudaTileSketch:
     target = replace(TARGET, tvm={**TARGET.tvm, "arch": f"sm_{architecture}"})
-    sketch, *_ = next(iter(space_of(parse_spec(spec), target, 1).sketches.values()))
+    sketch, *_ = next(iter(shared_space(spec, target).sketches.values()))
     assert isinstance(sketch, CudaTileSketch)
     return sketch
 
@@ -207,7 +208,7 @@ def test_a_warp_covers_only_what_fills_it() -> None:
 def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -> None:
     """For each tile, over all ways to lay out its boxes in two copies: never more than
     was counted, and at least half of it."""
-    space = space_of(parse_spec(spec), TARGET, 1)
+    space = shared_space(spec, TARGET)
     name, knobs = next(
         (combination.name, combination.knobs) for combination in space.space.combinations
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.constant_target import TARGET
+from tests.support.spaces import shared_space
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.prepacking import split
@@ -26,7 +27,7 @@ SPECS = (
 
 
 def programs(spec: str, count: int = 200, threads: int = 1) -> Iterator[Program]:
-    space = space_of(parse_spec(spec), TARGET, threads)
+    space = shared_space(spec, TARGET, threads)
     for point in space.space.sample(np.random.default_rng(1), count):
         yield space.program(space.space.config(point))
 

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.property.expressions import expressions
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
@@ -53,7 +54,7 @@ MANY = (
 def sketches(spec: str, threads: int) -> list[str]:
     return [
         sketch.name
-        for sketch in space_of(parse_spec(spec), ZEN5, threads).space.combinations
+        for sketch in shared_space(spec, ZEN5, threads).space.combinations
         if SUFFIX in sketch.name
     ]
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tvm
 
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5, host_target
 from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.spec import workload_from_notation
 
 ROWS, COLUMNS = 9, 53
 BY_LARGEST = f"""
@@ -45,7 +46,7 @@ def test_divisors_of_rows_may_be_any_number() -> None:
 )
 def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
     """A square root has an instruction: two configs would compile to the same code."""
-    (sketch,) = space_of(parse_spec(spec), ZEN5, 1).space.combinations
+    (sketch,) = shared_space(spec, ZEN5).space.combinations
     assert any(knob.name.endswith("mathematics") for knob in sketch.knobs) == chosen
 
 
@@ -75,7 +76,7 @@ def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
 def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
     spec: str, fetched: set[str]
 ) -> None:
-    space = space_of(parse_spec(spec), ZEN5, 1)
+    space = shared_space(spec, ZEN5)
     tensors: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
         config = space.space.config(point)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from tests.support.programs import check
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Fuse
 from tuner.target.target import Target
-from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.spec import workload_from_notation
 
 EIGHT = replace(ZEN5, vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
 SIXTEEN = replace(ZEN5, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
@@ -39,12 +40,12 @@ SIXTEEN = replace(ZEN5, vector_bytes=64, vector_registers=32, isa=("avx2", "fma"
     ],
 )
 def test_vectors_lie_along(spec: str, axes: list[str]) -> None:
-    space = space_of(parse_spec(spec), EIGHT, threads=1).space
+    space = shared_space(spec, EIGHT).space
     assert [sketch.name.rpartition("tile_")[2] for sketch in space.combinations] == axes
 
 
 def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
-    space = space_of(parse_spec("elementwise:M=8,N=64,act=gelu"), EIGHT, threads=1)
+    space = shared_space("elementwise:M=8,N=64,act=gelu", EIGHT)
     steps = {}
     for point in space.space.sample(np.random.default_rng(0), 60):
         config = space.space.config(point)
@@ -79,7 +80,7 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
 def test_accumulators_leave_registers_for_the_operands(
     spec: str, target: Target, most: dict[int, int]
 ) -> None:
-    (sketch,) = space_of(parse_spec(spec), target, threads=1).space.combinations
+    (sketch,) = shared_space(spec, target).space.combinations
     lanes, largest = target.vector_bytes // 4, dict.fromkeys(most, 0)
     for tile in next(knob.values for knob in sketch.knobs if knob.name.endswith("register")):
         assert isinstance(tile, tuple)
@@ -101,7 +102,7 @@ def test_short_reductions_are_unrolled_as_a_whole(
     spec: str, values: tuple[tuple[int, int], ...]
 ) -> None:
     """And axes of a single step are no choice."""
-    sketch = space_of(parse_spec(spec), SIXTEEN, threads=1).space.combinations[0]
+    sketch = shared_space(spec, SIXTEEN).space.combinations[0]
     assert (
         next((knob.values for knob in sketch.knobs if knob.name.endswith("unroll")), ()) == values
     )
@@ -112,7 +113,7 @@ def test_short_reductions_are_unrolled_as_a_whole(
     [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))],
 )
 def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, ...]) -> None:
-    sketch, *_ = space_of(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.combinations
+    sketch, *_ = shared_space("matmul:M=9,N=100,K=20", EIGHT, threads).space.combinations
     assert next(knob.values for knob in sketch.knobs if knob.name.endswith("block_j")) == blocks
 
 
@@ -158,7 +159,7 @@ def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None
 )
 def test_a_reduction_is_unrolled_by_what_divides_it(extent: int, factors: list[int]) -> None:
     """As a whole where it is short, and may be where nothing else divides it."""
-    space = space_of(parse_spec(f"matmul:M=32,N=32,K={extent}"), EIGHT, threads=1)
+    space = shared_space(f"matmul:M=32,N=32,K={extent}", EIGHT)
     sketch = space.sketches["C:tile_j"][0]
     assert isinstance(sketch, TileSketch)
     assert sketch.unroll_values() == [(0, factor) for factor in factors]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run
+from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
@@ -110,9 +111,7 @@ def test_other_stages_are_left_as_they_are(spec: str) -> None:
 
 
 def test_it_is_a_sketch_under_fast_numerics_alone() -> None:
-    strict, fast = (
-        space_of(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast")
-    )
+    strict, fast = (shared_space(spec, NARROW).space for spec in (SMALL, f"{SMALL},numerics=fast"))
     assert not any(SUFFIX in sketch.name for sketch in strict.combinations)
     assert [sketch.name for sketch in fast.combinations if SUFFIX not in sketch.name] == [
         sketch.name for sketch in strict.combinations
