@@ -66,11 +66,11 @@ def test_results_are_what_they_are_without(spec: str) -> None:
     check_programs(workload, programs)
 
 
-def number(index: Scalar, at: Mapping[str, int]) -> int:
-    values = {name: constant(value) for name, value in at.items()}
-    found = value_range(substitute(index, values), {})
-    assert found.low == found.high
-    return found.low
+def number(index: Scalar, environment: Mapping[str, int]) -> int:
+    values = {name: constant(value) for name, value in environment.items()}
+    limits = value_range(substitute(index, values), {})
+    assert limits.low == limits.high
+    return limits.low
 
 
 def turns(axes: list[Axis]) -> Iterator[dict[str, int]]:
@@ -173,7 +173,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
     block = next(block for block in program.blocks if block.prefetches)
     pack = next(block for block in program.blocks if "pack1" in block.name)
     # The innermost loop that moves the copy: a turn of it copies what the turn before has fetched.
-    loops = [f"{'ij'[at]}_2" for at in order] + ["k_2"]
+    loops = [f"{'ij'[position]}_2" for position in order] + ["k_2"]
     around = sorted(
         (axis for axis in block.axes if axis.name in loops), key=lambda axis: loops.index(axis.name)
     )
@@ -213,13 +213,13 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
         "Y.tile_ij.mathematics": "libm",
     }
     (block,) = space.program(config).blocks
-    at = {axis.name: 0 for axis in block.axes}
+    origin = {axis.name: 0 for axis in block.axes}
     assert [line.read.tensor for line in block.prefetches] == ["X", "Y"]
-    assert [number(line.read.indices[0], at) for line in block.prefetches] == [1024, 1024]
+    assert [number(line.read.indices[0], origin) for line in block.prefetches] == [1024, 1024]
     (wide,) = space.program(
         config | {"Y.tile_ij.mathematics": "polynomial"}
     ).blocks  # two vectors become one
-    assert [number(line.read.indices[0], at) for line in wide.prefetches] == [
+    assert [number(line.read.indices[0], origin) for line in wide.prefetches] == [
         1024,
         1040,
         1024,

@@ -30,7 +30,9 @@ def is_shared(program: Program) -> bool:
     ("spec", "is_offered"),
     [(LITTLE, True), ("matmul:M=64,N=64,K=64", True), ("matmul:M=256,N=256,K=256", False)],
 )
-def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, is_offered: bool) -> None:
+def test_one_thread_alone_is_offered_where_there_is_little_to_do(
+    spec: str, is_offered: bool
+) -> None:
     assert bool(offered(spec, 2)) is is_offered
     assert offered(spec, 1) == []
 

@@ -82,21 +82,21 @@ def test_an_output_is_needed_whole() -> None:
 def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
     def side() -> Scalar:
         steps = data.draw(st.lists(st.integers(-3, 3), min_size=2, max_size=2))
-        found: Scalar = constant(data.draw(st.integers(-6, 6)))
+        index: Scalar = constant(data.draw(st.integers(-6, 6)))
         for name, step in zip("ij", steps, strict=True):
-            found = add(found, times(Var(name), step)) if step else found
-        return found
+            index = add(index, times(Var(name), step)) if step else index
+        return index
 
     op: BinaryOp = data.draw(st.sampled_from(("lt", "le", "gt", "ge")))
     condition = Binary(op, side(), side())
     tile = [Axis(name=f"{name}_0", extent=data.draw(st.integers(1, 5))) for name in "ij"]
     outer = {f"{name}_1": data.draw(st.integers(0, 5)) for name in "ij"}
     indices = {name: add(Var(f"{name}_1"), Var(f"{name}_0")) for name in "ij"}
-    at = [
+    ranges = [
         range(outer[f"{name}_1"], outer[f"{name}_1"] + axis.extent)
         for name, axis in zip("ij", tile, strict=True)
     ]
-    anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*at))
+    anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*ranges))
     assert bool(value(tile_condition(condition, indices, tile), outer, {})) == anywhere
 
 

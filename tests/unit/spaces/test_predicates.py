@@ -53,10 +53,10 @@ def stage_of(workload: Workload) -> Stage:
 def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int], bool]) -> None:
     workload = product(condition)
     stage = stage_of(workload)
-    wanted = sum(counts(i, k) for i in range(6) for k in range(9))
-    assert live_fraction(stage) == pytest.approx(wanted / 54) and 0 < wanted < 54
+    counted = sum(counts(i, k) for i in range(6) for k in range(9))
+    assert live_fraction(stage) == pytest.approx(counted / 54) and 0 < counted < 54
     assert term_operations(stage) == 2
-    assert live_flops(inlined(workload.expression)) == wanted * 20 * 2
+    assert live_flops(inlined(workload.expression)) == counted * 20 * 2
     check(workload, configs=3)
 
 

@@ -13,9 +13,8 @@ from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
-from tuner.spaces.rewrite import rfactor
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
-from tuner.spaces.rewrite.rfactor import SUFFIX, rfactored
+from tuner.spaces.rewrite.rfactor import SUFFIX, PartLimits, rfactored
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.workload.expression import Binary, Expression, Stage
 from tuner.workload.inputs import make_inputs
@@ -111,26 +110,25 @@ def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
 @given(expressions(), st.integers(2, 3), st.sampled_from([1, 4]))
 def test_any_expression_in_parts_is_itself(expression: Expression, threads: int, most: int) -> None:
     plain = plainly_named(expression)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rfactor, "MIN_PARTS", 2)
-        patch.setattr(rfactor, "MIN_TERMS_PER_PART", 1)
-        patch.setattr(rfactor, "MAX_PARTS_FACTOR", most)
-        units = ParallelUnits(
-            count=threads, tasks_per_unit=64, points_per_tile=64, min_terms_per_unit=0
-        )
-        found = rfactored(plain, units)
-    assume(found is not None)
-    assert found is not None
+    units = ParallelUnits(
+        count=threads, tasks_per_unit=64, points_per_tile=64, min_terms_per_unit=0
+    )
+    limits = PartLimits(min_parts=2, max_parts_factor=most, min_terms_per_part=1)
+    in_parts = rfactored(plain, units, limits)
+    assume(in_parts is not None)
+    assert in_parts is not None
     inputs = make_inputs(plain, seed=2)
     with np.errstate(all="ignore"):
         want, magnitude = evaluate_with_magnitude(plain, inputs)
-        got = evaluate_with_magnitude(found, inputs)[0]
-    results = {name: got[other] for name, other in zip(plain.outputs, found.outputs, strict=True)}
-    wanted = {name: want[name] for name in plain.outputs}
-    assert max_rel_error(plain, results, wanted, magnitude) <= error_bound(plain)
+        got = evaluate_with_magnitude(in_parts, inputs)[0]
+    results = {
+        name: got[other] for name, other in zip(plain.outputs, in_parts.outputs, strict=True)
+    }
+    expected = {name: want[name] for name in plain.outputs}
+    assert max_rel_error(plain, results, expected, magnitude) <= error_bound(plain)
 
 
 def _in_parts(expression: Expression, threads: int) -> tuple[Stage, ...]:
-    found = rfactored(plainly_named(expression), cpu_threads(threads))
-    assert found is not None
-    return found.stages
+    in_parts = rfactored(plainly_named(expression), cpu_threads(threads))
+    assert in_parts is not None
+    return in_parts.stages

@@ -8,7 +8,7 @@ and accumulators already split its sums.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.program.tiles import add, constant, times
@@ -29,14 +29,25 @@ from tuner.workload.expression import (
 )
 
 SUFFIX = "rf"  # of names of rewritten stages, whose knobs differ from the original's
-# Fewer parts gain less than their combination costs, or less than smaller tiles do.
-MIN_PARTS = 4
-# Up to so many times the preferred number of parts are made if they divide the axis.
-MAX_PARTS_FACTOR = 4
-MIN_TERMS_PER_PART = 256  # of each point
 
 
-def rfactored(expression: Expression, units: ParallelUnits) -> Expression | None:
+@dataclass(frozen=True, kw_only=True)
+class PartLimits:
+    """How many parts a reduction may be done in."""
+
+    # Fewer parts gain less than their combination costs, or less than smaller tiles do.
+    min_parts: int = 4
+    # Up to so many times the preferred number of parts are made if they divide the axis.
+    max_parts_factor: int = 4
+    min_terms_per_part: int = 256  # of each point
+
+
+LIMITS = PartLimits()
+
+
+def rfactored(
+    expression: Expression, units: ParallelUnits, limits: PartLimits = LIMITS
+) -> Expression | None:
     """The expression with long reductions to few points in parts, stages under new names.
 
     None where there is no such reduction.
@@ -44,7 +55,7 @@ def rfactored(expression: Expression, units: ParallelUnits) -> Expression | None
     shapes = expression.shapes
     reserved, stages = tensor_names(expression), list[Stage]()
     for stage in expression.stages:
-        parts = _parts(stage, shapes, units)
+        parts = _parts(stage, shapes, units, limits)
         made = (stage,) if parts is None else _in_parts(stage, *parts, reserved)
         reserved |= {created.name for created in made}
         stages += made
@@ -56,7 +67,10 @@ def rfactored(expression: Expression, units: ParallelUnits) -> Expression | None
 
 
 def _parts(
-    stage: Stage, shapes: Mapping[str, tuple[int, ...]], units: ParallelUnits
+    stage: Stage,
+    shapes: Mapping[str, tuple[int, ...]],
+    units: ParallelUnits,
+    limits: PartLimits,
 ) -> tuple[Axis, int] | None:
     """The longest axis of a reduction and the number of its parts; None for too few.
 
@@ -69,12 +83,13 @@ def _parts(
     of_task = units.points_per_tile if column_axis(stage, accesses(stage, shapes)) is None else 1
     tasks = -(-prod(spatial.extent for spatial in stage.axes) // of_task)
     most = min(
-        axis.extent, prod(reduced.extent for reduced in stage.reduce_axes) // MIN_TERMS_PER_PART
+        axis.extent,
+        prod(reduced.extent for reduced in stage.reduce_axes) // limits.min_terms_per_part,
     )
     preferred = min(-(-units.count * units.tasks_per_unit // tasks), most)
-    if preferred < MIN_PARTS:
+    if preferred < limits.min_parts:
         return None
-    most = min(MAX_PARTS_FACTOR * preferred, most)
+    most = min(limits.max_parts_factor * preferred, most)
     return axis, next(
         (count for count in range(preferred, most + 1) if axis.extent % count == 0), preferred
     )
