@@ -178,7 +178,7 @@ def act_left(database: Database, folder: Path) -> None:
 
 def act_neighbour(database: Database, folder: Path) -> None:
     """Another machine of a cluster is seen for the first time."""
-    told = {
+    noted = {
         "name": "another",
         "target": host_target().key,
         "isolation": "process",
@@ -186,8 +186,8 @@ def act_neighbour(database: Database, folder: Path) -> None:
         "versions": "{}",
         "labels": "{}",
     }
-    found = ClusterHosts(database)
-    found._note(worker_id("another"), told, joined=False)
+    hosts = ClusterHosts(database)
+    hosts._note(worker_id("another"), noted, joined=False)
 
 
 # What a fleet did and found out about its lanes.
@@ -205,7 +205,7 @@ def act_timeline(database: Database, folder: Path) -> None:
 
 def act_calibration(database: Database, folder: Path) -> None:
     at_s = datetime.now(UTC).timestamp()
-    one = Calibrated(
+    calibrated = Calibrated(
         lane="cpu:1",
         at_s=at_s,
         median_s=6e-5,
@@ -214,7 +214,7 @@ def act_calibration(database: Database, folder: Path) -> None:
         drained=False,
         suspect_since_s=None,
     )
-    timeline(database).calibrated([one])
+    timeline(database).calibrated([calibrated])
 
 
 def act_limits(database: Database, folder: Path) -> None:
@@ -315,10 +315,10 @@ def act_import(database: Database, folder: Path) -> None:
     if incumbent is not None:
         return
     record = ForeignRecord(number=1, workload="", trace="", claimed_s=None)
-    one = imports._Replayed(
+    replayed = imports._Replayed(
         record=record, workload=workload, object_code=b"code", schedule={}, library=b"library"
     )
-    rounds = {imports._name(one): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
+    rounds = {imports._name(replayed): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
     result = RaceResult(
         rounds=rounds,
         failed={},
@@ -327,7 +327,7 @@ def act_import(database: Database, folder: Path) -> None:
         decision=None,
     )
     settings = load_settings({"artifacts": folder / "artifacts", "threads": 1}).values
-    imports._promote(database, one, result, None, target, settings)
+    imports._promote(database, replayed, result, None, target, settings)
 
 
 STEPS: Mapping[str, Step] = {
