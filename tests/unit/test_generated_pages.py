@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.generators import knobs, matmul
+from benchmarks.measurement import read_all
+from docs.generators import benchmarks, knobs, matmul
 from tuner.spaces.core.roles import KnobRole
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+MEASUREMENTS = read_all(benchmarks.FOLDER)
 
 
 def test_the_followed_product_is_what_the_code_does() -> None:
@@ -34,3 +36,18 @@ def test_the_knobs_page_is_what_spaces_declare() -> None:
 @pytest.mark.parametrize("role", KnobRole)
 def test_every_role_of_a_knob_is_described(role: KnobRole) -> None:
     assert role.value in {"", *knobs.COMMON, *knobs.CPU, *knobs.GPU}
+
+
+def test_the_pages_of_figures_are_what_the_files_say() -> None:
+    again = "run: python -m docs.generators.benchmarks"
+    root = DOCS.parent
+    assert (root / benchmarks.PAGE).read_text() == benchmarks.page(MEASUREMENTS), again
+    assert (root / benchmarks.HISTORY).read_text() == benchmarks.history(MEASUREMENTS), again
+    readme = (root / "README.md").read_text()
+    assert readme == benchmarks.with_results(readme, MEASUREMENTS), again
+
+
+def test_every_measurement_is_on_one_page() -> None:
+    pages = [(DOCS.parent / page).read_text() for page in (benchmarks.PAGE, benchmarks.HISTORY)]
+    for name in MEASUREMENTS:
+        assert sum(f"(../measurements/{name})" in page for page in pages) == 1, name

@@ -84,5 +84,5 @@ def test_the_same_seeds_give_the_same_comparison() -> None:
 
 def test_the_tables_still_belong_to_their_spaces() -> None:
     """A space that lost a knob or a value makes its tables rank by knobs alone: record
-    them again (docs/benchmarks.md)."""
+    them again (`make tables`)."""
     assert {features_of(table) for table in tables()} == {LOOP_NEST}

@@ -1,0 +1,446 @@
+"""Writes the pages of figures from the files in docs/measurements.
+
+Run as `python -m docs.generators.benchmarks`. It writes docs/reference/benchmarks.md (the
+newest measurement of each suite), docs/reference/benchmark-history.md (the older ones) and
+the table in README.md. A test holds all three to the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+
+from benchmarks.measurement import Measurement, Table, Value, cell_text, read_all
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs/measurements"
+PAGE, HISTORY = "docs/reference/benchmarks.md", "docs/reference/benchmark-history.md"
+README_SUITE = "kernels-metaschedule"
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+MEANS = "Geometric means"  # the title of the tables that the overview reads
+OVERVIEW = ("kernels", "kernels-metaschedule", "kernels-two-threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    title: str
+    about: str  # what is measured and what must hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    title: str
+    about: str
+    suites: dict[str, Suite]
+
+
+PARTS = (
+    Part(
+        title="One job",
+        about="",
+        suites={
+            "end-to-end": Suite(
+                title="From the command to the kernel",
+                about="The commands of the README in a fresh clone, with wall time from the call "
+                "to the promoted kernel.",
+            )
+        },
+    ),
+    Part(
+        title="Kernels on CPUs",
+        about="`python -m benchmarks.kernels -o FOLDER` tunes each workload of a suite, then races "
+        "its kernel against NumPy and PyTorch. The suites are files in `benchmarks/kernels`. "
+        "A ratio above one means that the kernel is faster. See "
+        "[how kernels are measured](#how-kernels-are-measured) for the other columns.",
+        suites={
+            "kernels": Suite(
+                title="Deep learning workloads",
+                about="`suite.json`: sixteen workloads of deep learning, most of them large enough "
+                "for a library to do well. One thread.",
+            ),
+            "kernels-metaschedule": Suite(
+                title="Beside MetaSchedule",
+                about="The same sixteen workloads, also tuned by TVM's MetaSchedule with the same "
+                "number of trials, instruction set and threads. Its object code is linked with the "
+                "same linker and raced in the same rounds.",
+            ),
+            "kernels-two-threads": Suite(
+                title="Two threads", about="The same sixteen workloads with `--threads 2`."
+            ),
+            "kernels-constant-weights": Suite(
+                title="Constant weights",
+                about="`prepacked.json`: weights are constant, and oneDNN packs them as it likes. "
+                "Packing is not timed on either side.",
+            ),
+            "kernels-narrow": Suite(
+                title="Narrow types",
+                about="`narrow.json`: products, layers and a convolution of bfloat16 and 8-bit "
+                "integers.",
+            ),
+            "kernels-fast": Suite(
+                title="Fast numerics",
+                about="`fast.json`: products, layers and convolutions under `numerics=fast`.",
+            ),
+            "kernels-wider": Suite(
+                title="Wider suite",
+                about="`wider.json`: other layouts, strides, dtypes, operators and extents, chosen "
+                "by role.",
+            ),
+            "kernels-unseen": Suite(
+                title="Unseen workloads",
+                about="`unseen.json`: workloads that were written down before any of them was run.",
+            ),
+            "kernels-large": Suite(
+                title="Large outputs",
+                about="`large.json`: outputs longer than a second-level cache.",
+            ),
+            "kernels-few": Suite(
+                title="Few points and two threads",
+                about="`few.json`: reductions to few points, for `--threads 2`.",
+            ),
+            "expressions": Suite(
+                title="Random expressions",
+                about="`python -m benchmarks.expressions -o FOLDER` draws random programs with the "
+                "generator of the property tests, and tunes and races each as above, with 64 "
+                "trials for either tuner. Extents are up to 97; `--small` uses the generator's "
+                "own. It exits with 1 where a program has no verified kernel or one slower than "
+                "the default schedule. `--count` and `--seed` choose the programs.",
+            ),
+        },
+    ),
+    Part(
+        title="Kernels on GPUs",
+        about="`python -m benchmarks.gpu -o FOLDER` races kernels against cuBLAS, cuDNN, PyTorch "
+        "and `torch.compile`. See [the races](../design-notes/0020-gpu-races.md) for how they work "
+        "and [CUDA](../explanation/cuda.md) for the kernels.",
+        suites={
+            "gpu": Suite(title="GPU races", about="Six workloads in float32 and float16."),
+            "gpu-fast": Suite(
+                title="GPU races under fast numerics",
+                about="float32 by three products of bfloat16 on tensor cores.",
+            ),
+        },
+    ),
+    Part(
+        title="Models, calls and portfolios",
+        about="",
+        suites={
+            "models": Suite(
+                title="Whole models",
+                about="Three small models with random weights, like ResNet, MobileNet and BERT. "
+                "Each is tuned by `tuner tune MODEL.onnx` for `--seconds` of search in all, then "
+                "raced against ONNX Runtime on the same core. Both are called without copies.",
+            ),
+            "calls": Suite(
+                title="Call overhead",
+                about="A function that does nothing, called from C through the exported library "
+                "and directly. A launch of two threads that do nothing, back to back and after "
+                "3 ms of sleep. A race of an exported library against the promoted artifact.",
+            ),
+            "portfolios": Suite(
+                title="Portfolios",
+                about="The members that serve `matmul:M=1..512,N=1024,K=1024` against kernels "
+                "tuned for 40 random M with the same budget. The run may be stopped and goes on "
+                "where it was; `--slot SECONDS` stops it.",
+            ),
+        },
+    ),
+    Part(
+        title="Search",
+        about="",
+        suites={
+            "search": Suite(
+                title="Search quality",
+                about="Trials until a config among the fastest 0.5% of a recorded table, median "
+                "over seeds, by `tuner replay`. `python -m benchmarks.search.record SPEC…` records "
+                "a table: a sub-lattice of the space with at least 1,600 different descriptions "
+                "(`--configs`), built and timed as a job would. `make tables` records eight "
+                "workloads into `tests/tables/large` and parts of eighteen others into "
+                "`tests/tables/parts`.",
+            )
+        },
+    ),
+    Part(
+        title="Fleet",
+        about="These run the real fleet on one machine. `make test-long` runs chaos with 200 "
+        "trials and the soak with 6,000, of which 3,000 warm up.",
+        suites={
+            "throughput": Suite(
+                title="Throughput",
+                about="One lane, one builder, matmul 512 as annealing proposes it. Must hold: "
+                "5 trials a second, a lane held for 100 ms on average and idle for at most 1% of "
+                "the time while a built candidate waits.",
+            ),
+            "timing": Suite(
+                title="Timing beside a busy builder",
+                about="Trials with the builder flat out and idle, in turn. Must hold for the "
+                "compute-bound kernel: medians within 1.03, coefficient of variation at most 3%.",
+            ),
+            "isolation": Suite(
+                title="Isolation",
+                about="The same kernels at each level of isolation, and without any.",
+            ),
+            "chaos": Suite(
+                title="Kills",
+                about="A worker is killed every 5 s, calls are lost, and Ray's node is killed "
+                "twice. Must hold: every trial recorded, none twice, everything given back within "
+                "60 s.",
+            ),
+            "soak": Suite(
+                title="Growth of memory",
+                about="Trials that are next to nothing, through the real fleet. Must hold: less "
+                "than 1 KiB a trial in every process; descriptors and zombies flat.",
+            ),
+            "sharing-simulated": Suite(
+                title="Sharing, simulated",
+                about="Three jobs of different size that come together, under each "
+                "[policy](../explanation/fleet.md#several-jobs), on a virtual clock. Fairness is "
+                "Jain's index of the jobs' lane time until the first has ended (1: equal; 0.33: "
+                "one job had everything). Completion is the time from their coming to a job's end. "
+                "`fair` must be fairest, `srtf` have the shortest mean, `pack` keep most cores "
+                "in use.",
+            ),
+            "sharing": Suite(
+                title="Sharing on a real fleet",
+                about="The orchestrator serves three jobs on one machine, promotions included. A "
+                "race is lane time, from whose end a change of job counts.",
+            ),
+        },
+    ),
+    Part(
+        title="Service",
+        about="",
+        suites={
+            "service-load": Suite(
+                title="The service under load",
+                about="A database of 200,000 promoted kernels and 1,000,000 trials. Lookups are "
+                "sent at an open-loop rate: latency counts from when a request was due. Rates rise "
+                "by 15% until the 99th percentile is above 15 ms. 100 event streams over 20 jobs "
+                "get 40 events a second together, timed from commit to arrival. `--kernels`, "
+                "`--trials` and `--rates` set the sizes; `--db` keeps the database.",
+            ),
+            "service-kills": Suite(
+                title="The service killed",
+                about="`tuner serve` under two clients is ended by `kill -9` within 3 s, by turns "
+                "alone or with its orchestrator and workers. Before one kill in four a worker has "
+                "recorded a trial. The clients' log of acknowledged requests must match the "
+                "database. `--folder` keeps the state, so that a run may be taken in pieces; "
+                "`--db` takes a PostgreSQL database.",
+            ),
+            "orchestrators": Suite(
+                title="Two orchestrators",
+                about="Two orchestrators share 50 jobs on one PostgreSQL; one of them is killed. "
+                "No trial may be lost or doubled, and every end is announced once.",
+            ),
+        },
+    ),
+)
+SUITES = {key: suite for part in PARTS for key, suite in part.suites.items()}
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def slug(title: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def by_suite(measurements: dict[str, Measurement]) -> dict[str, list[str]]:
+    """File names of each suite, newest first."""
+    names: dict[str, list[str]] = {key: [] for key in SUITES}
+    for name, measurement in measurements.items():
+        names[measurement.suite].insert(0, name)
+    return names
+
+
+def shown(value: Value) -> str:
+    return f"{value:,}" if isinstance(value, int) else cell_text(value)
+
+
+def header(name: str, unit: str) -> str:
+    return name if unit in ("", "ratio") else f"{name}, {unit}"
+
+
+def markdown(columns: Iterable[str], rows: Iterable[Sequence[Value]]) -> str:
+    """A table; columns after the first are right-aligned where they hold numbers."""
+    names, cells = list(columns), [list(row) for row in rows]
+    texts = [any(isinstance(row[i], str) for row in cells) for i in range(len(names))]
+    lines = ["| " + " | ".join(names) + " |"]
+    lines.append("|" + "|".join("---" if text else "---:" for text in texts) + "|")
+    lines += ["| " + " | ".join(map(shown, row)) + " |" for row in cells]
+    return "\n".join(lines)
+
+
+def table_text(table: Table) -> str:
+    columns = [header(name, unit) for name, unit in table.columns.items()]
+    title = f"{wrapped(table.title)}:\n\n" if table.title else ""
+    return title + markdown(columns, table.rows) + "\n"
+
+
+def measured(name: str, measurement: Measurement) -> str:
+    """Machine, date, command and conditions as a list, then the tables."""
+    machine = measurement.machine
+    facts = [
+        f"Machine: {machine.cpu}; `{machine.target}`. {machine.about}".rstrip(),
+        f"Date: {measurement.date}. Data: [{name}](../measurements/{name}).",
+        f"Command: `{measurement.command}`",
+    ]
+    if measurement.commit:
+        facts.insert(2, f"Commit: `{measurement.commit}`")
+    facts += measurement.conditions
+    listed = "\n".join(wrapped(f"- {fact}", "  ") for fact in facts)
+    return "\n\n".join([listed, *(table_text(table).rstrip() for table in measurement.tables)])
+
+
+def overview(measurements: dict[str, Measurement], names: dict[str, list[str]]) -> str:
+    """The geometric means of the newest run on each machine."""
+    rows: list[list[Value]] = []
+    for suite in OVERVIEW:
+        machines: set[str] = set()
+        for name in names[suite]:
+            measurement = measurements[name]
+            means = [table for table in measurement.tables if table.title == MEANS]
+            if means and measurement.machine.key not in machines:
+                machines.add(measurement.machine.key)
+                ratio = "MetaSchedule / kernel" if suite == "kernels-metaschedule" else None
+                row = mean_cells(means[0], ratio)
+                rows.append(
+                    [SUITES[suite].title, measurement.machine.target, measurement.date, *row]
+                )
+    return markdown(
+        ["suite", "machine", "date", "all", "compute-bound", "memory-bound", "smallest"], rows
+    )
+
+
+def mean_cells(table: Table, column: str | None) -> list[Value]:
+    """The means of one column, by default the first, in the order of the overview."""
+    place = list(table.columns).index(column) if column else 1
+    cells: list[Value] = []
+    for kind in ("all", "compute", "memory", "smallest"):
+        matching = [row[place] for row in table.rows if str(row[0]).startswith(kind)]
+        cells.append(matching[0] if matching else None)
+    return cells
+
+
+def page(measurements: dict[str, Measurement]) -> str:
+    """The newest measurement of each suite."""
+    names = by_suite(measurements)
+    parts = [HEAD.format(overview=overview(measurements, names))]
+    for part in PARTS:
+        parts.append(f"## {part.title}\n" + (f"\n{wrapped(part.about)}\n" if part.about else ""))
+        for key, suite in part.suites.items():
+            newest, *older = names[key]
+            text = f"### {suite.title}\n\n{wrapped(suite.about)}\n\n"
+            text += measured(newest, measurements[newest]) + "\n"
+            if older:
+                runs = "Older run" if len(older) == 1 else f"{len(older)} older runs"
+                text += f"\n{runs}: [history](benchmark-history.md#{slug(suite.title)}).\n"
+            parts.append(text)
+    return "\n".join(parts)
+
+
+def history(measurements: dict[str, Measurement]) -> str:
+    """The measurements that are not the newest of their suite."""
+    parts = [HISTORY_HEAD]
+    for key, names in by_suite(measurements).items():
+        if names[1:]:
+            parts.append(f"## {SUITES[key].title}\n")
+        for name in names[1:]:
+            measurement = measurements[name]
+            title = name.removesuffix(".json").replace(f"-{key}", "")
+            parts.append(f"### {title}\n\n{measured(name, measurement)}\n")
+    return "\n".join(parts)
+
+
+def readme_table(measurements: dict[str, Measurement]) -> str:
+    """The table of the README, with its source, between the two markers."""
+    name = by_suite(measurements)[README_SUITE][0]
+    measurement = measurements[name]
+    first, *rest = measurement.tables
+    wanted_columns = [
+        "workload",
+        "fastest library / kernel",
+        "MetaSchedule / kernel",
+        "MetaSchedule's tuning time / ours",
+    ]
+    places = [list(first.columns).index(column) for column in wanted_columns]
+    rows = [[row[place] for place in places] for row in first.rows]
+    for table in rest:
+        if table.title == MEANS:
+            rows += [["**geometric mean**", *row[1:]] for row in table.rows if row[0] == "all 16"]
+    caption = wrapped(
+        f"{measurement.machine.cpu} (`{measurement.machine.target}`), {measurement.date}, one "
+        f"thread, `{measurement.command}` ([data](docs/measurements/{name})):"
+    )
+    return f"{BEGIN}\n{caption}\n\n{markdown(wanted_columns, rows)}\n{END}"
+
+
+def with_results(readme: str, measurements: dict[str, Measurement]) -> str:
+    """The README with the current table."""
+    before, _, rest = readme.partition(BEGIN)
+    return before + readme_table(measurements) + rest.partition(END)[2]
+
+
+HEAD = """# Benchmarks
+
+Figures of speed, each with its machine, date and command. `python -m docs.generators.benchmarks`
+writes this page from the files in `docs/measurements`. Each section shows the newest measurement of
+a suite; [older ones](benchmark-history.md) have a page of their own.
+
+`CONTRIBUTING.md` says how to add a measurement.
+
+## In short
+
+Geometric means of the ratios, the newest run on each machine: the fastest library's time over the
+kernel's, and for MetaSchedule its kernel's time over ours.
+
+{overview}
+
+## How kernels are measured
+
+- Races are interleaved. Each round times every contestant once, in turn, in fresh processes pinned
+  to the same cores. `tuner bench SPEC --against default,numpy` runs one.
+- Times are medians, with a 95% confidence interval of the median.
+- A ratio is the median over the rounds of (rival's time / kernel's time), so that one disturbed
+  round decides nothing. The default schedule was raced when the kernel was promoted.
+- A workload is *compute-bound* where sums of products take longest at the machine's limits. It is
+  *memory-bound* where bytes or other vector instructions do.
+- *Share*: of the multiply-add peak where compute-bound. Where memory-bound, of what the bandwidth
+  measured at the working set and the number of instructions allow. It may exceed 100%.
+- Limits are means of those measured just before a race and just after it, because clocks of shared
+  machines drift.
+- Tuning time is wall time from the call to the promoted kernel. MetaSchedule's is from its start to
+  its last measurement. Both include loading.
+
+A run may be stopped: each workload is a line of `FOLDER/results.jsonl` and is not run again.
+`--again` runs it again, `--only NAME,…` takes a part of a suite, `--report` only writes the report.
+With the defaults a workload takes at most two and a half minutes, and about two seconds for each of
+MetaSchedule's trials.
+"""
+
+HISTORY_HEAD = """# Benchmark history
+
+Measurements that a newer one of the same suite has replaced, newest first. The
+[current figures](benchmarks.md) have a page of their own. `python -m docs.generators.benchmarks`
+writes this page.
+"""
+
+
+def main() -> None:
+    measurements = read_all(FOLDER)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for name, text in {
+        PAGE: page(measurements),
+        HISTORY: history(measurements),
+        "README.md": with_results(readme, measurements),
+    }.items():
+        (ROOT / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
