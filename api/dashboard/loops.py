@@ -177,7 +177,7 @@ def nest_lines(program: Program) -> list[str]:
             case Bind(loop=loop, axis=axis):
                 _mark(nests, loop, axis)
             case Tensorize(loop=loop, instruction=instruction):
-                _mark(nests, loop, instruction)
+                _mark(nests, loop, instruction.name)
             case Pipeline(loop=loop, stages=stages):
                 _mark(nests, loop, f"pipeline of {stages} stages")
             case StageInRegisters() | StorageAlign():

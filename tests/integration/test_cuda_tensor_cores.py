@@ -29,6 +29,7 @@ from tuner.lowering.schedule import schedule, stored
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
+from tuner.spaces.program.instructions import TensorInstruction
 from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
@@ -57,7 +58,7 @@ WITHOUT = (
 )  # fmt: skip
 
 
-def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
+def steps(program: Program) -> tuple[list[TensorInstruction], list[Pipeline]]:
     """Instructions, and loops whose copies run ahead."""
     instructions = [step.instruction for step in program.steps if isinstance(step, Tensorize)]
     return instructions, [step for step in program.steps if isinstance(step, Pipeline)]

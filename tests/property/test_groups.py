@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tests.property.expressions import expressions
 from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
-from tuner.lowering.arguments import state_arguments
+from tuner.lowering.arguments import restore_argument_shapes
 from tuner.lowering.importers.lift_fusion import guarded
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
@@ -93,7 +93,9 @@ def computed(
     expression: Expression, program: Program, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     target = tvm.target.Target(dict(host_target().tvm))
-    library = tvm.tirx.build(state_arguments(schedule(program, "kernel").mod), target=target)
+    library = tvm.tirx.build(
+        restore_argument_shapes(schedule(program, "kernel").mod), target=target
+    )
     held = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)

@@ -237,7 +237,7 @@ def _calls_of(kernel: ExportKernel, names: Sequence[str]) -> list[tuple[str, str
     packing = (*(inputs[place] for place in prepack.constants), *packed)
     return [
         (pack_symbol(symbol), ", ".join(packing)),
-        (symbol, ", ".join((*prepack.taken(inputs, packed), *outputs))),
+        (symbol, ", ".join((*prepack.kernel_inputs(inputs, packed), *outputs))),
     ]
 
 

@@ -145,7 +145,7 @@ class ExportKernel:
         constants' place."""
         if self.prepack is None:
             return self.arguments
-        return (*self.prepack.taken(self.inputs, self.packed), *self.outputs)
+        return (*self.prepack.kernel_inputs(self.inputs, self.packed), *self.outputs)
 
     @property
     def held(self) -> tuple[Argument, ...]:

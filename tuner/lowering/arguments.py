@@ -1,24 +1,28 @@
-"""Arguments in the shapes that callers know: a scheduled function may address them with
-fewer dimensions than they have."""
+"""Arguments in the shapes that callers know.
+
+A scheduled function may address its arguments with fewer dimensions than callers have.
+"""
 
 from __future__ import annotations
 
 import tvm
 from tvm import tirx
 
-# of a function whose parameters callers have in other shapes: these, in order
+# Attribute of a function whose parameters callers have in other shapes: these, in order.
 ARGUMENTS = "tuner.arguments"
 
 
-def state_arguments(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with each function taking what callers have. What its body addresses
-    becomes a view of that."""
+def restore_argument_shapes(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with each function taking arguments in the callers' shapes.
+
+    What a body addresses becomes a view of them.
+    """
     return tvm.IRModule(
-        {name: _stated(function) for name, function in mod.functions.items()}, attrs=mod.attrs
+        {name: _restored(function) for name, function in mod.functions.items()}, attrs=mod.attrs
     )
 
 
-def _stated(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _restored(function: tirx.PrimFunc) -> tirx.PrimFunc:
     if ARGUMENTS not in function.attrs:
         return function
     parameters, views = [], []

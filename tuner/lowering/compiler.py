@@ -1,5 +1,7 @@
-"""From a workload and a config to object code: expression → program → scheduled module
-→ machine code."""
+"""Compilation of a workload and a config to object code for a CPU.
+
+Expression to program to scheduled module to machine code.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ import tvm
 from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
-from tuner.lowering.arguments import state_arguments
-from tuner.lowering.passes.amx import use_tile_registers
-from tuner.lowering.passes.dots import take_dots
-from tuner.lowering.passes.pipeline import know_pipeline
+from tuner.lowering.arguments import restore_argument_shapes
+from tuner.lowering.passes.amx import use_amx_tiles
+from tuner.lowering.passes.dot_products import use_dot_products
+from tuner.lowering.passes.pipeline import register_pipeline
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
@@ -28,19 +30,21 @@ from tuner.target.architectures.table import isa_of
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
-# characters kept of each text: enough to read a kernel's loops, little beside its trace
-# and module
+# Characters kept of each text: enough to read a kernel's loops, and little beside its
+# trace and module.
 LONGEST_SOURCE = 200_000
 
 
 class BuildError(TunerError):
-    """The compiler refused a scheduled module; the text is the compiler's own."""
+    """The compiler refused a scheduled module. The text is the compiler's own."""
 
     code = "build_error"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
+    """A compiled kernel with the program and schedule that it was made of."""
+
     symbol: str  # the TVM entry is `__tvm_ffi_<symbol>`
     object_code: bytes  # relocatable ELF object for the target
     program: Program
@@ -49,8 +53,10 @@ class Compiled:
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """The scheduled module as TVMScript, the LLVM IR and the assembly made of it,
-        each cut at LONGEST_SOURCE."""
+        """The scheduled module as TVMScript, and the LLVM IR and assembly made of it.
+
+        Each text is cut at LONGEST_SOURCE.
+        """
         texts = {
             "tvmscript": str(self.scheduled.mod.script()),
             "llvm": str(self.generated.inspect_source("ll")),
@@ -60,22 +66,25 @@ class Compiled:
 
     @property
     def prepack(self) -> Prepack | None:
-        """What `<symbol>_pack`, compiled into the same object, takes and gives; None
-        where no constant is packed ahead."""
+        """What `<symbol>_pack`, compiled into the same object, takes and gives.
+
+        None where no constant is packed.
+        """
         return prepack_of(self.program, self.symbol)
 
     @property
     def schedule(self) -> StoredSchedule:
-        """The stored form; made when asked for, because only a winner's is."""
+        """The stored form. It is made on request, because only a winner's is needed."""
         return stored(self.program, self.symbol, self.scheduled)
 
 
 def compile_kernel(
     *, workload: Workload, target: Target, threads: int, config: Config | None, symbol: str
 ) -> Compiled:
-    """Object code of the config's schedule, of the default schedule where there is no config.
+    """Object code of the config's schedule, or of the default schedule without a config.
 
-    Raises IllegalSchedule where the config has no schedule, BuildError where the compiler fails.
+    Raises IllegalSchedule where the config has no schedule, BuildError where the
+    compiler fails.
     """
     program = (
         default_program(workload)
@@ -104,11 +113,12 @@ def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> bytes:
+    """Object code of a scheduled module. Raises BuildError."""
     return _object_code(build(mod, target))
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, with a last line that says so where it was cut."""
+    """The beginning of a text. A last line says where it was cut."""
     if len(text) <= LONGEST_SOURCE:
         return text
     kept = text[:LONGEST_SOURCE].rpartition("\n")[0]
@@ -119,23 +129,25 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     isa = isa_of(target)
     try:
-        lowered = state_arguments(
-            use_tile_registers(take_dots(transpose_in_registers(mod), isa), isa)
+        lowered = restore_argument_shapes(
+            use_amx_tiles(use_dot_products(transpose_in_registers(mod), isa), isa)
         )
         try:
             return _generated(lowered, target.tvm)
         except tvm.error.InternalError as error:
             if "LLVM module verification failed" not in str(error):
                 raise
-            # LLVM's own verifier refuses what its highest level makes of some chains of
-            # conditional loads.
+            # At its highest level LLVM makes invalid code of some chains of conditional
+            # loads, which its own verifier refuses.
             return _generated(lowered, {**target.tvm, "opt-level": 2})
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 
 
 def _generated(lowered: tvm.IRModule, target: Mapping[str, Any]) -> tvm.runtime.Module:
-    return tvm.tirx.build(lowered, target=tvm.target.Target(dict(target)), pipeline=know_pipeline())
+    return tvm.tirx.build(
+        lowered, target=tvm.target.Target(dict(target)), pipeline=register_pipeline()
+    )
 
 
 def _object_code(generated: tvm.runtime.Module) -> bytes:
@@ -146,5 +158,5 @@ def _object_code(generated: tvm.runtime.Module) -> bytes:
 
 
 def program_text(program: Program, symbol: str) -> str:
-    """The scheduled module as TVMScript, for people."""
+    """The scheduled module as TVMScript, for people. Raises IllegalSchedule."""
     return str(schedule(program, symbol).mod.script())

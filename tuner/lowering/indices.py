@@ -1,6 +1,6 @@
-"""Index arithmetic in one shape: a sum of terms in order of appearance and a constant.
+"""Index arithmetic in a normal form: terms in order of appearance, then a constant.
 
-Pure tree rewriting; iterators that cancel out are gone afterwards.
+Iterators that cancel out are gone afterwards. Pure rewriting of trees.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ _BELOW_ANY = -(2**30)
 
 
 def without_cancelled(index: Scalar) -> Scalar:
-    """The index as it stands, tidied where an iterator in it cancels out (`i - i`): TVM
-    divides by its coefficient, 0."""
+    """The index, in normal form only where an iterator in it cancels out (`i - i`).
+
+    TVM would divide by the iterator's coefficient, which is 0.
+    """
     tidied = tidy(index)
     return opaque(index if _iterators(tidied) == _iterators(index) else tidied)
 
 
 def opaque(index: Scalar) -> Scalar:
-    """The index, hidden from TVM's analysis of iterators where parts of an iterator may
-    cancel out (`i mod 3 - i`): there it divides by their coefficient, 0. No index is
-    below the bound, so later passes drop the comparison."""
+    """The index, hidden from TVM's analysis of iterators where parts of one may cancel out.
+
+    Of `i mod 3 - i` TVM divides by the coefficient of `i`, which is 0. The index is
+    hidden by a maximum with a bound that no index is below, which later passes drop.
+    """
     atoms = affine(index).terms
     divided = [
         _iterators(atom)
@@ -37,49 +41,49 @@ def opaque(index: Scalar) -> Scalar:
 
 
 def mistakable(indices: Sequence[Scalar]) -> bool:
-    """Whether TVM makes other indices of an access's where it joins them to one.
+    """Whether TVM may join the indices of an access wrongly.
 
-    Where one divides by the same number in two places that share an iterator and
-    differ, as `(i + 2) // 3` and `(i + 1) // 3`, it takes these for the same; of what
-    falls while an iterator rises, as `(1 - i) // 2`, it forgets the constant.
+    Where two divisions by the same number share an iterator and differ, such as `(i +
+    2) // 3` and `(i + 1) // 3`, TVM takes them for the same. Of a dividend that falls
+    while an iterator rises, such as `(1 - i) // 2`, it forgets the constant.
     """
     nodes = (node for index in indices for node in walk(index))
-    found = [
+    divisions = [
         node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")
     ]
     falling = any(
-        coefficient < 0 for node in found for coefficient in affine(node.lhs).terms.values()
+        coefficient < 0 for node in divisions for coefficient in affine(node.lhs).terms.values()
     )
     return falling or any(
-        one.rhs == other.rhs
-        and tidy(one.lhs) != tidy(other.lhs)
-        and _iterators(one.lhs) & _iterators(other.lhs)
-        for one, other in combinations(found, 2)
+        first.rhs == second.rhs
+        and tidy(first.lhs) != tidy(second.lhs)
+        and _iterators(first.lhs) & _iterators(second.lhs)
+        for first, second in combinations(divisions, 2)
     )
 
 
 def _iterators(index: Scalar) -> set[str]:
-    return {found.name for found in walk(index) if isinstance(found, Var)}
+    return {node.name for node in walk(index) if isinstance(node, Var)}
 
 
 def tidy(index: Scalar) -> Scalar:
-    """The index as a sum of its terms in order of appearance with one constant at the end."""
+    """The index in normal form: its terms in order of appearance, one constant at the end."""
     form = affine(index)
     if any(isinstance(atom, Const) for atom in form.terms):
         return index
-    found: Scalar | None = None
+    total: Scalar | None = None
     for atom, factor in sorted(form.terms.items(), key=lambda term: term[1] < 0):
         atom = _tidy_below(atom)
         size = atom if abs(factor) == 1 else Binary("mul", atom, Const(abs(factor), "int64"))
-        if found is None:
-            found = size if factor > 0 else Binary("mul", atom, Const(factor, "int64"))
+        if total is None:
+            total = size if factor > 0 else Binary("mul", atom, Const(factor, "int64"))
         else:
-            found = Binary("add" if factor > 0 else "sub", found, size)
-    if found is None:
+            total = Binary("add" if factor > 0 else "sub", total, size)
+    if total is None:
         return Const(form.constant, "int64")
     if form.constant == 0:
-        return found
-    return Binary("add" if form.constant > 0 else "sub", found, Const(abs(form.constant), "int64"))
+        return total
+    return Binary("add" if form.constant > 0 else "sub", total, Const(abs(form.constant), "int64"))
 
 
 def _tidy_below(atom: Scalar) -> Scalar:

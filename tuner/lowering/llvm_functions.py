@@ -23,33 +23,41 @@ _DEFINITIONS = "tuner.llvm_functions"  # the attribute of a kernel: texts by nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlvmFunction:
+    """A function by its name, with the LLVM IR that defines it."""
+
     name: str
     text: str  # LLVM IR that defines it
 
 
+# A backslash at the end of a line is no part of the text.
 DOT_BFLOAT16 = LlvmFunction(
     name="tuner_dot_bfloat16x16",
     text="""
-declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-define weak_odr hidden <16 x float> @tuner_dot_bfloat16x16(<16 x float> %sums, <32 x i16> %left, <32 x i16> %right) alwaysinline {
+declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(\
+<16 x float>, <32 x bfloat>, <32 x bfloat>)
+define weak_odr hidden <16 x float> @tuner_dot_bfloat16x16(\
+<16 x float> %sums, <32 x i16> %left, <32 x i16> %right) alwaysinline {
   %a = bitcast <32 x i16> %left to <32 x bfloat>
   %b = bitcast <32 x i16> %right to <32 x bfloat>
-  %added = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %a, <32 x bfloat> %b)
+  %added = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(\
+<16 x float> %sums, <32 x bfloat> %a, <32 x bfloat> %b)
   ret <16 x float> %added
 }
-""",  # noqa: E501
+""",
 )
-# The assembly is empty. Because it may do what LLVM does not see it stays in its loop,
-# once an iteration; that it always returns and touches no memory that LLVM knows of
-# lets values live in registers across it.
+# The assembly is empty. LLVM keeps it in its loop, once an iteration, because it cannot
+# see what assembly does. Its attributes say that it returns and touches no memory that
+# LLVM knows of, so values stay in registers across it.
 NO_OPERATION = LlvmFunction(
     name="tuner_nothing",
     text="""
-define weak_odr hidden void @tuner_nothing() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {
-  call void asm sideeffect "", ""() nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
+define weak_odr hidden void @tuner_nothing() alwaysinline \
+nounwind willreturn nosync memory(inaccessiblemem: readwrite) {
+  call void asm sideeffect "", ""() \
+nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
   ret void
 }
-""",  # noqa: E501
+""",
 )
 _NON_TEMPORAL_STORE = """
 define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwaysinline {{
@@ -58,9 +66,9 @@ define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwa
 }}
 !0 = !{{i32 1}}
 """
-# LLVM orders ordinary stores by it. What x86 has for the strongest fence, mfence or a
-# locked instruction, also waits for non-temporal stores (Intel's Software Developer's
-# Manual, volume 3, write combining).
+# LLVM's fence orders ordinary stores. On x86 it becomes mfence or a locked instruction,
+# which also wait for non-temporal stores (Intel's Software Developer's Manual, volume 3,
+# write combining).
 FENCE = LlvmFunction(
     name="tuner_fence",
     text="""
@@ -71,8 +79,8 @@ define weak_odr hidden void @tuner_fence() alwaysinline {
 """,
 )
 FIXED_FUNCTIONS = (DOT_BFLOAT16, NO_OPERATION, FENCE)
-# ldtilecfg takes 64 bytes: palette 1, from byte 16 two bytes a register for those of
-# its rows, from byte 48 one for its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
+# ldtilecfg takes 64 bytes: the palette (1); from byte 16 on, two bytes a register with the
+# bytes of its rows; from byte 48 on, one byte with its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
 # XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).
 _CONFIGURE_AMX = """
 @{name}_shapes = weak_odr hidden constant [64 x i8] c"{shapes}", align 64
@@ -95,10 +103,10 @@ configure:
 
 
 def amx_configuration(row_bytes: Sequence[int], rows: Sequence[int]) -> LlvmFunction:
-    """The function that configures AMX's tile registers; void, without arguments.
+    """The function that configures AMX's tile registers: void, without arguments.
 
-    In a process' first call it also asks the kernel of the system for them. `row_bytes`
-    and `rows` give the shape of each register.
+    `row_bytes` and `rows` give the shape of each register. In a process' first call the
+    function also asks the operating system for the registers.
     """
     data = bytearray(64)
     data[0] = 1
@@ -110,10 +118,10 @@ def amx_configuration(row_bytes: Sequence[int], rows: Sequence[int]) -> LlvmFunc
 
 
 def non_temporal_store(dtype: str, vector_lanes: int) -> LlvmFunction:
-    """The function that stores a vector past the caches; void, of an address and the vector.
+    """The function that stores a vector past the caches: void, of an address and the vector.
 
-    The address must be a multiple of the vector's size, or of a cache line if that is
-    less. `dtype`: float32 or float64.
+    `dtype` is float32 or float64. The address must be a multiple of the vector's size,
+    or of a cache line if that is less.
     """
     element, size = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
     name = f"tuner_stream_{dtype}x{vector_lanes}"
@@ -129,13 +137,16 @@ def non_temporal_store(dtype: str, vector_lanes: int) -> LlvmFunction:
 
 
 def with_definitions(function: tirx.PrimFunc, functions: Iterable[LlvmFunction]) -> tirx.PrimFunc:
-    """The kernel with the texts of functions that it calls, for `bring_in_functions`."""
+    """The kernel with the LLVM IR of functions that it calls as an attribute.
+
+    `import_llvm_functions` reads it.
+    """
     texts = _definitions(function) | {called.name: called.text for called in functions}
     return function.with_attr(_DEFINITIONS, texts) if texts else function
 
 
 def called_functions(node: Any) -> list[str]:
-    """Names of the foreign functions that are called below the node, each once."""
+    """Names of the external functions that are called below the node, each once."""
     names: dict[str, None] = {}
 
     def note(call: tvm.ir.Call) -> None:
@@ -146,8 +157,8 @@ def called_functions(node: Any) -> list[str]:
     return list(names)
 
 
-def bring_in_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the text of each LLVM function beside the kernel that calls it."""
+def import_llvm_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the LLVM IR of each function beside the kernel that calls it."""
     fixed = {function.name: function.text for function in FIXED_FUNCTIONS}
     functions = {}
     for name, function in mod.functions.items():
@@ -162,5 +173,6 @@ def bring_in_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _definitions(function: tirx.PrimFunc) -> dict[str, str]:
+    """LLVM IR by function name, as the kernel's attribute has it."""
     texts = function.attrs.get(_DEFINITIONS) if function.attrs is not None else None
     return {str(name): str(text) for name, text in (texts or {}).items()}

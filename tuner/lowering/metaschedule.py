@@ -1,9 +1,8 @@
-"""Schedules for TVM users to take home: as TVMScript, and as a MetaSchedule database of
-workloads and tuning records.
+"""Export for TVM users: schedules as TVMScript and as a MetaSchedule database.
 
-Kernels are made by rewriting of our own followed by TVM's primitives. A record's
-workload is therefore the rewritten module, and its trace the primitives alone:
-MetaSchedule finds it by that module, not by the one a user's program started from.
+Kernels are made by rewriting of our own, followed by TVM's primitives. So a record's
+workload is the rewritten module and its trace holds the primitives alone. MetaSchedule
+finds the record by that module, not by the module of a user's program.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from tvm.s_tir.schedule import Trace
 
 from tuner.lowering.schedule import StoredSchedule, replay
 
-WORKLOADS, RECORDS = (
-    "database_workload.json",
-    "database_tuning_record.json",
-)  # as MetaSchedule calls them in a work_dir
+# The files of a MetaSchedule work_dir.
+WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +40,10 @@ def scheduled_script(schedule: StoredSchedule) -> str:
 
 
 def database(records: Sequence[Record]) -> dict[str, bytes]:
-    """The two files of a MetaSchedule JSON database, by name; the same records, the same bytes."""
+    """The two files of a MetaSchedule JSON database, by name.
+
+    The same records give the same bytes.
+    """
     with tempfile.TemporaryDirectory(prefix="tuner-records-") as folder:
         paths = [Path(folder) / name for name in (WORKLOADS, RECORDS)]
         store = meta_schedule.database.JSONDatabase(*map(str, paths))
@@ -57,9 +57,8 @@ def _commit(store: meta_schedule.database.Database, record: Record) -> None:
     scheduled = Schedule(mod)
     Trace.apply_json_to_schedule(json.loads(record.schedule.trace), scheduled)
     arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(_called(mod, record.symbol))
-    target = tvm.target.Target(
-        {**record.target, "num-cores": record.threads}
-    )  # MetaSchedule wants to know how many there are
+    # MetaSchedule needs the number of cores.
+    target = tvm.target.Target({**record.target, "num-cores": record.threads})
     workload = store.commit_workload(mod)
     made = meta_schedule.database.TuningRecord(
         scheduled.trace, workload, [record.median_s], target, arguments
@@ -68,7 +67,9 @@ def _commit(store: meta_schedule.database.Database, record: Record) -> None:
 
 
 def _called(mod: tvm.IRModule, symbol: str) -> tvm.tirx.PrimFunc:
-    """The function that is called; in a module that came from elsewhere it is the only
-    one, under a name of its own."""
+    """The function that is called.
+
+    A module that was imported has a single function, under a name of its own.
+    """
     functions = {variable.name_hint: function for variable, function in mod.functions.items()}
     return functions[symbol] if symbol in functions else next(iter(functions.values()))

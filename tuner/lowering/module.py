@@ -1,5 +1,7 @@
-"""Blocks of a program as a schedulable TVM module: one PrimFunc, one S-block a block,
-loops named after their axes."""
+"""Blocks of a program as a schedulable TVM module.
+
+One PrimFunc, one S-block for each block, loops named after their axes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.arguments import ARGUMENTS
-from tuner.lowering.passes.non_temporal import STREAM
+from tuner.lowering.passes.non_temporal import NON_TEMPORAL
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program.loops import LoopId
@@ -24,8 +26,10 @@ from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
-    """The program's blocks, in order, before any step; the function is exported as
-    `symbol`, its prologue as `<symbol>_pack`."""
+    """The program's blocks, in order, before any step.
+
+    The function is exported as `symbol`, its prologue as `<symbol>_pack`.
+    """
     parts = split(program)
     functions = {symbol: _function(parts.main, symbol)}
     if parts.prologue is not None:
@@ -34,6 +38,7 @@ def module(program: Program, symbol: str) -> tvm.IRModule:
 
 
 def _function(program: Program, symbol: str) -> tirx.PrimFunc:
+    """The PrimFunc of a program; its sections become blocks of their own."""
     index_dtype = _index_dtype(program)
     arguments = (*program.inputs, *program.outputs)
     buffers = {
@@ -73,26 +78,32 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
 
 
 def _scope(scope: str) -> str:
-    """As TVM calls it. What is small it keeps on the stack under the name of the main
-    memory alone: of other scopes it would ask the runtime for each buffer in each call,
-    and give it back, which is half of the time of a small kernel."""
+    """TVM's name of a memory scope.
+
+    Small buffers lie on the stack only if their scope is that of main memory. For other
+    scopes TVM's code asks the runtime for each buffer in each call and gives it back,
+    which is half of the time of a small kernel.
+    """
     return "" if scope in ("global", "stack") else scope
 
 
 def _stored(buffer: Buffer) -> str:
-    """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless
-    it is known as bits."""
+    """The dtype that TVM sees.
+
+    Of a bfloat16 intermediate TVM makes one of float32, unless it is declared as bits.
+    """
     return BITS if buffer.raw_bits and buffer.dtype == "bfloat16" else buffer.dtype
 
 
 def _vectors(program: Program) -> frozenset[LoopId]:
-    """The loops that become vectors; in the place of a fused one, those it was made of."""
+    """The loops that become vectors; for a fused loop those it was made of."""
     fused = {step.into: step.loops for step in program.steps if isinstance(step, Fuse)}
     marked = [step.loop for step in program.steps if isinstance(step, Vectorize)]
     return frozenset(part for loop in marked for part in fused.get(loop, (loop,)))
 
 
 def _index_dtype(program: Program) -> str:
+    """int32 where every buffer has fewer than 2^31 elements, else int64."""
     shapes = [tensor.shape for tensor in (*program.inputs, *program.outputs)] + [
         buffer.shape for buffer in program.buffers
     ]
@@ -105,7 +116,7 @@ def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
 
 
 def _touched(section: list[Block]) -> tuple[set[str], set[str]]:
-    """Names of the buffers a section's blocks read, and of those they write."""
+    """Names of the buffers that a section's blocks read, and of those they write."""
     return {read.tensor for block in section for read in reads(block.body)}, {
         block.buffer for block in section
     }
@@ -129,7 +140,7 @@ def _owned(
 def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope) -> tirx.Stmt:
     """A section as one block that declares the whole buffers it reads and writes.
 
-    Overlapping tiles cover a buffer in a way TVM cannot prove; other sections only see
+    TVM cannot prove that overlapping tiles cover a buffer. So other sections only see
     that all of it was written.
     """
     read, written = (
@@ -164,6 +175,7 @@ def _whole(buffer: tirx.Buffer) -> list[tvm.ir.Range]:
 
 
 def _nest(block: Block, scope: Scope) -> tirx.Stmt:
+    """The loops of a block around its statement."""
     axes = [(axis, tirx.IterVar.DataPar) for axis in block.axes] + [
         (axis, tirx.IterVar.CommReduce) for axis in block.reduce_axes
     ]
@@ -190,7 +202,7 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
 
 
 def _prefetch(line: Prefetch, scope: Scope) -> tirx.Stmt:
-    """The prefetch of an element's line: to be read (0), into all caches (3), as data (1)."""
+    """The prefetch of an element's line: for reading (0), into all caches (3), as data (1)."""
     element = tirx.BufferLoad(scope.buffers[line.read.tensor], scope.place(line.read.indices))
     how = [tirx.const(value, "int32") for value in (0, 3, 1)]
     statement = tirx.Evaluate(
@@ -204,9 +216,9 @@ def _prefetch(line: Prefetch, scope: Scope) -> tirx.Stmt:
 def _written_again(block: Block, target: tirx.Buffer) -> bool:
     """Whether overlapping tiles write elements more than once.
 
-    TVM's StorageRewrite puts `e[i] = f(s[i])` in the place of an `s` that nobody reads
-    afterwards, which would be done to what was written before; it says so itself, and
-    leaves what it takes for foreign alone.
+    TVM's StorageRewrite puts `e[i] = f(s[i])` in the place of an `s` that is not read
+    afterwards, which would apply f again to what was written before. TVM leaves alone
+    what it takes for foreign.
     """
     return block.reducer is None and prod(axis.extent for axis in block.axes) > prod(
         int(extent) for extent in target.shape
@@ -216,6 +228,7 @@ def _written_again(block: Block, target: tirx.Buffer) -> bool:
 def _block(
     block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope
 ) -> tirx.Stmt:
+    """The S-block of a block: its store under its conditions, with its prefetches."""
     target = inside.buffers[block.buffer]
     indices = inside.place(block.indices)
     body, init = block.body, None
@@ -235,12 +248,11 @@ def _block(
         return tirx.BufferStore(target, lowered, indices)
 
     store = stored(body)
-    for condition in reversed(
-        block.when
-    ):  # each by itself, to be taken out of the loops that it does not vary in
-        other = (
-            None if block.otherwise is None else stored(block.otherwise)
-        )  # anew: TVM knows each variable from one place
+    # Each condition is a branch of its own, so that TVM can move it out of the loops that
+    # it does not depend on.
+    for condition in reversed(block.when):
+        # Lowered for each branch, since TVM binds each variable in one place only.
+        other = None if block.otherwise is None else stored(block.otherwise)
         store = tirx.IfThenElse(lower(condition, inside, "libm"), store, other)
     if _written_again(block, target) and block.buffer not in inside.given:
         store = tirx.AttrStmt(0, "extern_scope", 0, store)
@@ -251,8 +263,8 @@ def _block(
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
     if block.non_temporal:
-        store = tirx.AttrStmt(0, STREAM, 0, store)
-    # A prefetch is no access: the block depends on nothing by it.
+        store = tirx.AttrStmt(0, NON_TEMPORAL, 0, store)
+    # A prefetch is no access, so the block does not depend on what it reads.
     statement = _sequence([*(_prefetch(line, inside) for line in block.prefetches), store])
     made = SBlock(iterators, read, write, block.name, statement, init=init)
     return SBlockRealize(loops, tirx.const(True, "bool"), made)

@@ -1,5 +1,7 @@
-"""Scalar expressions as TVM expressions, with transcendental functions as libm calls or
-vectorisable polynomials."""
+"""Scalar expressions as TVM expressions.
+
+Transcendental functions become libm calls or polynomials that vectorise.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from tuner.lowering import math_functions as mathematics
+from tuner.lowering import math_functions
 from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
@@ -28,7 +30,7 @@ from tuner.workload.expression import (
     walk,
 )
 
-BITS = "uint16"  # of a bfloat16 buffer that is kept as it is
+BITS = "uint16"  # dtype of a bfloat16 buffer that is kept as bits
 _COMPARE = {
     "lt": tirx.LT,
     "le": tirx.LE,
@@ -37,22 +39,23 @@ _COMPARE = {
     "eq": tirx.EQ,
     "ne": tirx.NE,
 }
-_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min,
-"floordiv": tirx.FloorDiv,
-               "floormod": tirx.FloorMod}  # fmt: skip
+_ARITHMETIC = {
+    "add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min,
+    "floordiv": tirx.FloorDiv, "floormod": tirx.FloorMod,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The names an expression may use: buffers, iterators, and the dtype of indices."""
+    """What an expression may use: buffers, iterators, and the dtype of indices."""
 
     buffers: Mapping[str, tirx.Buffer]
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
-    given: frozenset[str] = frozenset()  # buffers that are parameters, which TVM leaves as they are
+    given: frozenset[str] = frozenset()  # buffers that are parameters, whose dtype TVM keeps
     vectors: frozenset[LoopId] = frozenset()  # loops whose iterations are vector lanes
     extents: Mapping[str, int] = field(default_factory=dict)  # of the iterators
-    lanes: frozenset[str] = frozenset()  # of the iterators those of vectors
+    lanes: frozenset[str] = frozenset()  # iterators that become vector lanes
 
     def bind(self, block: Block, iterators: Mapping[str, tirx.Var]) -> Scope:
         """The scope of a block's body."""
@@ -61,28 +64,33 @@ class Scope:
         return replace(self, iterators=iterators, extents=extents, lanes=lanes)
 
     @property
-    def naming(self) -> mathematics.Naming:
-        """How what is used more than once in the mathematics is written."""
+    def naming(self) -> math_functions.Naming:
+        """How a value that a math function uses more than once is written."""
         narrow = any(str(buffer.dtype) == "bfloat16" for buffer in self.buffers.values())
-        return mathematics.written_out if narrow else mathematics.named
+        return math_functions.written_out if narrow else math_functions.named
 
     def index(self, node: Scalar) -> tvm.ir.PrimExpr:
+        """One index, in the dtype of indices."""
         return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
     def place(self, nodes: Sequence[Scalar]) -> list[tvm.ir.PrimExpr]:
-        """The indices of one access, each hidden from TVM's analysis where it would
-        mistake them. Nothing inside a tensor has the bit that is taken away, and unlike
-        a comparison no pass drops it."""
-        found = [self.index(node) for node in nodes]
+        """The indices of one access, each hidden from TVM's analysis where that would be wrong.
+
+        They are masked with the greatest integer. No index inside a tensor has the bit
+        that the mask clears, and unlike a comparison the mask is dropped by no pass.
+        """
+        indices = [self.index(node) for node in nodes]
         if not mistakable(nodes):
-            return found
+            return indices
         greatest = tirx.const(np.iinfo(self.index_dtype).max, self.index_dtype)
-        return [tirx.bitwise_and(index, greatest) for index in found]
+        return [tirx.bitwise_and(index, greatest) for index in indices]
 
 
 def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
-    """The value a reduction starts from: of max and min the infinities, so that they
-    are exact for every input."""
+    """The value a reduction starts from.
+
+    That of max and min are the infinities, so that they are exact for every input.
+    """
     if reducer in {"sum", "prod"}:
         return tirx.const(0 if reducer == "sum" else 1, dtype)
     sign = -1 if reducer == "max" else 1
@@ -93,6 +101,7 @@ def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
 
 
 def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
+    """The expression in TVM's form. `how` chooses between libm and polynomials."""
     match node:
         case Var(name=name):
             return scope.iterators[name]
@@ -107,14 +116,13 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
         case Cast(dtype=dtype, arg=arg):
             value = lower(arg, scope, how)
             if dtype in ("int8", "uint8") and "float" in str(value.ty):
-                value = value.astype(
-                    "int32"
-                )  # of what a narrow integer does not hold LLVM makes what it likes
+                # LLVM leaves a float undefined that does not fit into a narrow integer.
+                value = value.astype("int32")
             return value.astype(dtype)
         case Unary(op="bfloat16", arg=arg):
             return tirx.reinterpret("float32", _nearest(lower(arg, scope, how)))
         case Unary(op=op, arg=arg):
-            return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
+            return math_functions.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
             select = tirx.Select if _blended(node, scope) else tirx.if_then_else
             return select(
@@ -131,17 +139,18 @@ def _load(read: Read, scope: Scope) -> tirx.BufferLoad:
 
 
 def _blended(node: Select, scope: Scope) -> bool:
-    """Whether both sides are computed and blended: without reads always, with reads
-    that are safe where lanes differ.
+    """Whether both sides of a selection are computed and then blended.
 
-    A branch for each lane would take the vector apart. What may leave its tensor must
-    not be read where the condition fails.
+    They always are without reads. With reads they are where the condition differs
+    between vector lanes, since a branch for each lane would take the vector apart, and
+    where no read leaves its tensor. What may leave its tensor must not be read where
+    the condition fails.
     """
-    found = tuple(reads(node))
-    if not found:
+    sources = tuple(reads(node))
+    if not sources:
         return True
     differs = any(isinstance(part, Var) and part.name in scope.lanes for part in walk(node.cond))
-    return differs and all(_stays_inside(read, scope) for read in found)
+    return differs and all(_stays_inside(read, scope) for read in sources)
 
 
 def _stays_inside(read: Read, scope: Scope) -> bool:
@@ -150,8 +159,11 @@ def _stays_inside(read: Read, scope: Scope) -> bool:
 
 
 def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
-    """Values as the bits of bfloat16: as they are where they lie so in memory, else
-    rounded, to even where it ties. What is no input TVM holds in float32."""
+    """A value as the bits of bfloat16.
+
+    Where memory holds them they are read as they are. Anything else is rounded to
+    nearest, ties to even. TVM holds all but inputs in float32.
+    """
     match node:
         case Select(cond=cond, then=then, other=other):
             return tirx.if_then_else(
@@ -173,7 +185,7 @@ def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
 
 
 def _nearest(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-    """The bits of the nearest float32 whose lower half is zero."""
+    """The bits of the nearest float32 whose lower half is zero, ties to even."""
     word = tirx.reinterpret("uint32", value)
     odd = tirx.bitwise_and(
         tirx.shift_right(word, tirx.const(16, "uint32")), tirx.const(1, "uint32")
@@ -184,7 +196,11 @@ def _nearest(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
 
 
 def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
-    """Indices (int32 here, int64 in the tree) meet values of other dtypes only through a cast."""
+    """Both operands in the wider of their dtypes.
+
+    Indices are int32 here and int64 in the tree; they meet other dtypes only through a
+    cast.
+    """
     if str(a.ty) == str(b.ty):
         return a, b
     wider = np.promote_types(str(a.ty), str(b.ty)).name

@@ -1,5 +1,7 @@
-"""Steps of a program applied as TVM primitives: the schedule with its trace, which
-outlives the space it came from."""
+"""A program's steps applied as TVM primitives: the schedule with its trace.
+
+The trace outlives the space that the program came from.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
-from tuner.lowering.cuda.tensor_cores import know_all, known
+from tuner.lowering.cuda.tensor_cores import register_for_trace, registered
 from tuner.lowering.module import module
 from tuner.lowering.passes.amx import AMX, PARTS
-from tuner.lowering.passes.dots import DOT, INTERLEAVE
+from tuner.lowering.passes.dot_products import DOT, INTERLEAVE
 from tuner.lowering.passes.guarded_copies import GUARDED
-from tuner.lowering.passes.rolled import ROLL
+from tuner.lowering.passes.no_unroll import NO_UNROLL
 from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program.loops import LoopId, loops_of
@@ -61,22 +63,20 @@ from tuner.workload.expression import Read, Tensor, Var, reads
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSchedule:
-    """A config applied, in a form that needs neither the space nor the sketch to be
-    applied again."""
+    """A config applied, in a form that needs neither space nor sketch to be applied again."""
 
     module: str  # the rewritten module before any primitive, TVM JSON
     trace: str  # the primitives, JSON of `Trace.as_json()`
     text: str  # the trace as readable Python, for people
     versions: dict[str, str]  # of apache-tvm and apache-tvm-ffi
-    prepack: dict[str, Any] | None = (
-        None  # what the module's pack function takes and gives: tuner.runtime.prepack
-    )
+    # What the module's pack function takes and gives: see tuner.runtime.prepack.
+    prepack: dict[str, Any] | None = None
 
 
 # The annotations of marks that our own passes replace by instructions, as stored
 # schedules have them.
 ANNOTATIONS: Mapping[type[Mark], str] = {
-    NoUnroll: ROLL,
+    NoUnroll: NO_UNROLL,
     Interleave: INTERLEAVE,
     DotProduct: DOT,
     AmxTile: AMX,
@@ -111,6 +111,7 @@ class Applier:
         self._loops |= dict(zip(names, loops[len(loops) - len(axes) :], strict=True))
 
     def apply(self, step: Step) -> None:
+        """Apply one step. Raises TVM's ScheduleError, or IllegalSchedule."""
         sch = self.schedule
         match step:
             case Reorder(loops=loops):
@@ -145,32 +146,29 @@ class Applier:
             case StageInRegisters(block=block):
                 sch.annotate(sch.get_sblock(block), "tirx.manifest_shared_memory_local_stage", 1)
             case Tensorize(loop=loop, instruction=instruction):
-                sch.tensorize(self._loops[loop], known(instruction))
-            case Pipeline(
-                loop=loop,
-                copies=copies,
-                asynchronous=asynchronous,
-                stages=stages,
-                staged_in_registers=staged,
-            ):
-                parts = copies * 2 if staged else copies
-                order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [
-                    copies
-                ]
-                sch.annotate(
-                    self._loops[loop], "software_pipeline_stage", [0] * parts + [stages - 1]
-                )
-                sch.annotate(
-                    self._loops[loop],
-                    "software_pipeline_order",
-                    order if staged else list(range(copies + 1)),
-                )
-                if asynchronous:
-                    sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
+                sch.tensorize(self._loops[loop], registered(instruction))
+            case Pipeline():
+                self._pipeline(step)
             case Mark():
                 self._mark(step)
 
+    def _pipeline(self, step: Pipeline) -> None:
+        """Annotate a loop for TVM's software pipelining."""
+        loop, copies = self._loops[step.loop], step.copies
+        if step.staged_in_registers:
+            # Each copy's loads come first, its stores after the computing.
+            parts = 2 * copies
+            order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)]
+            order.append(copies)
+        else:
+            parts, order = copies, list(range(copies + 1))
+        self.schedule.annotate(loop, "software_pipeline_stage", [0] * parts + [step.stages - 1])
+        self.schedule.annotate(loop, "software_pipeline_order", order)
+        if step.asynchronous:
+            self.schedule.annotate(loop, "software_pipeline_async_stages", [0])
+
     def _mark(self, mark: Mark) -> None:
+        """Mark a loop by a primitive of TVM, or by an annotation for a pass of ours."""
         sch, loop = self.schedule, self._loops[mark.loop]
         self._check_place(mark)
         match mark:
@@ -190,7 +188,7 @@ class Applier:
                     sch.annotate(self._loops[marked], ANNOTATIONS[type(mark)], 1)
 
     def _check_place(self, mark: Mark) -> None:
-        """Refuses a mark on a loop with more or fewer loops inside than it needs."""
+        """Refuse a mark on a loop with more or fewer loops inside than it needs."""
         order = self._axes[mark.loop.block]
         if mark.loops_below is None or mark.loop.axis not in order:
             return
@@ -202,6 +200,7 @@ class Applier:
             )
 
     def _decompose(self, block: str, loop: LoopId) -> None:
+        """Split the initialisation of a reduction off, above a loop."""
         order = self._axes[block]
         below = order[order.index(loop.axis) :]
         spatial = [axis for axis in below if axis in self._spatial[block]]
@@ -211,15 +210,17 @@ class Applier:
 
 
 def _without_vectors(block: Block, program: Program) -> set[LoopId]:
-    """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16
-    value to all lanes."""
+    """Loops that TVM's code generator cannot vectorise.
+
+    It cannot store one bfloat16 value to all vector lanes.
+    """
     every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
     shapes = {tensor.name: tensor.shape for tensor in every} | dict(program.views)
     if next(tensor.dtype for tensor in every if tensor.name == block.buffer) != "bfloat16":
         return set()
     extents = block.extents
-    # Only a read that moves with the axis, and is not always padding, is sure to differ
-    # from lane to lane.
+    # Only a read that depends on the axis, and is not always padding, is sure to differ
+    # between vector lanes.
     moving = {
         atom
         for read in reads(block.body)
@@ -232,6 +233,7 @@ def _without_vectors(block: Block, program: Program) -> set[LoopId]:
 
 
 def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:
+    """Whether a read is outside of its tensor at every point."""
     ranges = (value_range(index, extents) for index in read.indices)
     return any(
         values.high < 0 or values.low >= extent
@@ -240,8 +242,10 @@ def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, in
 
 
 def schedule(program: Program, symbol: str) -> Schedule:
-    """The program's module with its steps applied; a primitive TVM refuses raises
-    `IllegalSchedule` with TVM's reason."""
+    """The program's module with its steps applied.
+
+    Raises IllegalSchedule with TVM's reason where it refuses a primitive.
+    """
     scheduled = Schedule(module(program, symbol), error_render_level="detail")
     parts = split(program)
     if parts.prologue is not None:
@@ -278,6 +282,7 @@ def prepack_of(program: Program, symbol: str) -> Prepack | None:
 
 
 def stored(program: Program, symbol: str, scheduled: Schedule) -> StoredSchedule:
+    """The stored form of a program's schedule."""
     trace, prepack = scheduled.trace, prepack_of(program, symbol)
     return StoredSchedule(
         module=tvm.ir.save_json(module(program, symbol)),
@@ -290,7 +295,7 @@ def stored(program: Program, symbol: str, scheduled: Schedule) -> StoredSchedule
 
 def replay(stored_schedule: StoredSchedule) -> tvm.IRModule:
     """The scheduled module again, from its stored form alone."""
-    know_all(stored_schedule.trace)
+    register_for_trace(stored_schedule.trace)
     sch = Schedule(tvm.ir.load_json(stored_schedule.module))
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(stored_schedule.trace), sch)
     return sch.mod

@@ -1,8 +1,7 @@
-"""Spaces that users write: a function that schedules te tensors or a PrimFunc with
-knobs, as a space with a way to object code.
+"""Spaces that users write: a function with knobs that schedules te tensors or a PrimFunc.
 
-A template is a Python function, so it is known by reference, `module:qualname`: it
-never enters a database, and a process that is to build its configs imports it.
+A template is a Python function, known by its reference `module:qualname`. It never
+enters a database. A process that is to build its configs imports it.
 """
 
 from __future__ import annotations
@@ -36,17 +35,19 @@ Template = Callable[[Schedule, Knobs], None]
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledTemplate:
+    """Object code of a config, with the schedule that gave it."""
+
     symbol: str  # the TVM entry is `__tvm_ffi_<symbol>`
     object_code: bytes  # relocatable ELF object for the target
     schedule: StoredSchedule  # replays without the template
 
 
 class TemplateSpace:
-    """The space a template spans over one program, where a workload's own space would stand.
+    """The space that a template spans over one program.
 
-    `workload` is the program lifted, by which every config is checked against the
-    float64 reference. Raises UsageError for a program that cannot be lifted, a template
-    without knobs, and one whose first call TVM refuses.
+    `workload` is the program lifted to an expression; every config is checked against
+    its float64 reference. Raises UsageError for a program that cannot be lifted, a
+    template without knobs, and a template whose first call TVM refuses.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TemplateSpace:
     ) -> None:
         self.template, self.name = template, getattr(template, "__name__", type(template).__name__)
         function = program if isinstance(program, tirx.PrimFunc) else te_function(program)
-        # Kept as text, because a schedule changes the function it is made from.
+        # Stored as text, because scheduling changes the function.
         self._function = str(tvm.ir.save_json(function))
         expression = lift(function, self.name)
         _check_parameters(function, expression)
@@ -74,8 +75,11 @@ class TemplateSpace:
         self.space = knobs.space(self.name)
 
     def schedule(self, config: Config, symbol: str = "kernel") -> Schedule:
-        """The program with a config applied. Raises IllegalSchedule where TVM refuses,
-        UsageError for another space's."""
+        """The program with a config applied.
+
+        Raises IllegalSchedule where TVM refuses, UsageError for a config of another
+        space.
+        """
         full = self.space.config(self.space.point(config))
         scheduled, knobs = self._schedule(symbol), Knobs(full)
         try:
@@ -90,10 +94,9 @@ class TemplateSpace:
         return scheduled
 
     def compile(self, config: Config, target: Target, symbol: str) -> CompiledTemplate:
-        """Object code of a config; of the default schedule, which is the workload's
-        own, where the config is empty.
+        """Object code of a config, or of the workload's default schedule for an empty config.
 
-        Raises IllegalSchedule and BuildError as other configs do.
+        Raises IllegalSchedule and BuildError as `compile_kernel` does.
         """
         start = tvm.ir.save_json(
             self._module(symbol) if config else module(default_program(self.workload), symbol)
@@ -111,8 +114,10 @@ class TemplateSpace:
 
     @property
     def reference(self) -> str:
-        """`module:qualname` of the template. Raises UsageError for a function that
-        another process cannot import."""
+        """`module:qualname` of the template.
+
+        Raises UsageError for a function that another process cannot import.
+        """
         origin, name = self.template.__module__, self.template.__qualname__
         if origin == "__main__" or "<" in name or resolve(f"{origin}:{name}") is not self.template:
             raise UsageError(
@@ -142,8 +147,10 @@ class TemplateSpace:
 def restored(
     function: str, reference: str, constants: tuple[str, ...], numerics: str
 ) -> TemplateSpace:
-    """A template's space in another process, from the program as TVM JSON and the
-    template's `module:qualname`."""
+    """A template's space in another process.
+
+    `function` is the program as TVM JSON, `reference` the template's `module:qualname`.
+    """
     return TemplateSpace(
         tvm.ir.load_json(function), resolve(reference), constants=constants, numerics=numerics
     )
@@ -153,19 +160,19 @@ def resolve(reference: str) -> Template:
     """The function at `module:qualname`. Raises UsageError where there is none."""
     origin, _, name = reference.partition(":")
     try:
-        found: Any = import_module(origin)
+        value: Any = import_module(origin)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"template {reference!r} cannot be imported: {error}") from None
-    if not callable(found):
-        raise UsageError(f"template {reference!r} is a {type(found).__name__}, not a function")
-    template: Template = found
+    if not callable(value):
+        raise UsageError(f"template {reference!r} is a {type(value).__name__}, not a function")
+    template: Template = value
     return template
 
 
 def _check_parameters(function: tirx.PrimFunc, expression: Expression) -> None:
-    """Kernels are called with their inputs, then their outputs."""
+    """Refuse a function whose parameters are not its inputs, then its outputs."""
     shapes = [tuple(int(extent) for extent in param.shape) for param in function.params]
     tensors = [*expression.inputs, *(expression.tensor(name) for name in expression.outputs)]
     last = [param.name for param in function.params][len(expression.inputs) :]

@@ -1,7 +1,7 @@
-"""Measures a template's configs in the caller's own process tree: compiled here, run
-and checked by an isolated runner.
+"""Measurement of a template's configs, compiled in the caller's own process.
 
-The fleet's builders know nothing of Python functions of a user; this is the same road without them.
+Each is run and checked by an isolated runner, as in the fleet. The fleet's builders do
+not know Python functions of users.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.target.target import Target
 
 
 class TemplateMeasurer:
-    """A `Measurer`: one candidate after the other. Close it, or use it as a context."""
+    """A `Measurer` of one candidate at a time. Close it, or use it as a context."""
 
     def __init__(
         self,
@@ -35,12 +35,8 @@ class TemplateMeasurer:
         threads: int = 1,
         timeout_s: float = 10.0,
     ) -> None:
-        self._space, self._target, self._threads, self._timeout_s = (
-            space,
-            target,
-            threads,
-            timeout_s,
-        )
+        self._space, self._target = space, target
+        self._threads, self._timeout_s = threads, timeout_s
         self._waiting: deque[Candidate] = deque()
         self._folder = tempfile.TemporaryDirectory(prefix="tuner-template-")
         self._runner = RunnerProcess()
@@ -55,8 +51,10 @@ class TemplateMeasurer:
         self._waiting.extend(candidates)
 
     def results(self, *, timeout_s: float) -> Iterator[Trial]:
-        """What has been submitted, each candidate when it is asked for; a candidate
-        takes as long as it takes."""
+        """Trials of what has been submitted, each candidate built and measured on request.
+
+        `timeout_s` is not heeded: a candidate takes as long as it takes.
+        """
         while self._waiting:
             yield self._trial(self._waiting.popleft())
 
@@ -100,6 +98,7 @@ class TemplateMeasurer:
         )
 
     def _built(self, candidate: Candidate) -> Path | Failed:
+        """The candidate's library, or why there is none."""
         try:
             compiled = self._space.compile(candidate.config, self._target, "kernel")
             library = link("kernel", [self._function(compiled)])

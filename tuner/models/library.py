@@ -194,7 +194,7 @@ class _Object:
     def _renamed(self, kernel: ExportKernel, entry: str, number: int) -> Function:
         inputs = tuple(argument.tensor for argument in kernel.inputs)
         if kernel.prepack is not None:
-            inputs = kernel.prepack.taken(inputs, kernel.prepack.packed)
+            inputs = kernel.prepack.kernel_inputs(inputs, kernel.prepack.packed)
         return Function(
             symbol=f"kernel_{number}",
             inputs=inputs,

@@ -36,11 +36,10 @@ STICKY = {
 }  # ECC, addresses, time, assertion, instruction, launch failures
 ATTRIBUTES = {
     "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "warp_size": 10,
-    "registers_per_block": 12,
-    "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36, "memory_bus_bits": 37,
-    "l2_bytes": 38,
-    "capability_major": 75, "capability_minor": 76, "shared_bytes_per_multiprocessor": 81,
-    "registers_per_multiprocessor": 82, "max_dynamic_shared_memory_per_block": 97,
+    "registers_per_block": 12, "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36,
+    "memory_bus_bits": 37, "l2_bytes": 38, "capability_major": 75, "capability_minor": 76,
+    "shared_bytes_per_multiprocessor": 81, "registers_per_multiprocessor": 82,
+    "max_dynamic_shared_memory_per_block": 97,
 }  # fmt: skip
 # Name in the library -> argument types; all return an int.
 PROTOTYPES: dict[str, tuple[Any, ...]] = {

@@ -126,7 +126,7 @@ def _function(number: int, module: CudaModule) -> str:
         arguments = f"arguments_{number}_{place}"
         lines.append(
             f"static const int {arguments}[] = "
-            f"{{{', '.join(str(places[one]) for one in launch.arguments)}}};"
+            f"{{{', '.join(str(places[name]) for name in launch.arguments)}}};"
         )
         launches.append(_launch(launch, arguments))
     lines += [
@@ -140,7 +140,7 @@ def _function(number: int, module: CudaModule) -> str:
     names = [f"in{i}" for i in range(len(module.inputs))] + [
         f"out{i}" for i in range(len(module.outputs))
     ]
-    addresses = ", ".join(f"(uint64_t)(uintptr_t){one}" for one in names)
+    addresses = ", ".join(f"(uint64_t)(uintptr_t){name}" for name in names)
     lines += [
         f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
         f"  const uint64_t buffers[{count}] = {{{addresses}}};",
@@ -158,7 +158,7 @@ def _text(code: bytes) -> str:
 
 
 def _launch(launch: Launch, arguments: str) -> str:
-    grid, block = (", ".join(map(str, three)) for three in (launch.grid, launch.block))
+    grid, block = (", ".join(map(str, extents)) for extents in (launch.grid, launch.block))
     kernel = json.dumps(launch.kernel)
     return (
         f"{{{kernel}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, "

@@ -17,9 +17,8 @@ CUDA_DEVICES = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 ALIGNMENT = 16
 # DLPack's (code, bits) of each dtype; an int8 is no bool, although both have 8 bits.
 DTYPES = {
-    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0,
-    64),
-    "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16),
+    "int64": (0, 64), "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
 
@@ -38,10 +37,9 @@ class CudaLibraryError(RuntimeError):
 class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -109,7 +107,7 @@ class CudaLibrary:
             raise CudaLibraryError(f"{path} is no library of CUDA kernels", 0)
         self._error = getattr(self._library, f"{document['name']}_last_error")
         self._error.restype = ctypes.c_char_p
-        self._functions = {one["symbol"]: one for one in document["functions"]}
+        self._functions = {function["symbol"]: function for function in document["functions"]}
         self.names = tuple(self._functions)
 
     def function(self, symbol: str) -> CudaFunction:
@@ -138,16 +136,16 @@ class CudaFunction:
         """
         address = stream_address(stream)
         if len(arrays) != len(self.arguments):
-            names = ", ".join(one["name"] for one in self.arguments)
+            names = ", ".join(argument["name"] for argument in self.arguments)
             raise ArrayError(
                 f"{self.symbol} takes {len(self.arguments)} arrays ({names}), {len(arrays)} "
                 f"were given"
             )
-        found = [
+        operands = [
             self._held(array, argument, address)
             for array, argument in zip(arrays, self.arguments, strict=True)
         ]
-        self.launch([one.address for one in found], address)
+        self.launch([operand.address for operand in operands], address)
 
     def launch(self, addresses: Sequence[int], stream: int = 0) -> None:
         """The same on bare device addresses, unchecked but for what the library checks."""
@@ -163,11 +161,11 @@ class CudaFunction:
                 f"{where} is not in memory of a GPU (DLPack's device type is {int(device)})"
             )
         # 1 is the legacy default stream in DLPack's convention.
-        found = held(array, stream or 1)
-        fault = misfit(found, argument["dtype"], tuple(argument["shape"]))
+        operand = held(array, stream or 1)
+        fault = misfit(operand, argument["dtype"], tuple(argument["shape"]))
         if fault is not None:
             raise ArrayError(f"{where} {fault}")
-        return found
+        return operand
 
 
 def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:

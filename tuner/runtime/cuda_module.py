@@ -76,8 +76,8 @@ class CudaModule:
             outputs=renamed(self.outputs),
             workspace=renamed(self.workspace),
             launches=tuple(
-                replace(one, arguments=tuple(new[name] for name in one.arguments))
-                for one in self.launches
+                replace(launch, arguments=tuple(new[name] for name in launch.arguments))
+                for launch in self.launches
             ),
         )
 
@@ -120,24 +120,24 @@ def unpacked(data: bytes) -> CudaModule:
         start = len(_MAGIC) + 4
         (length,) = struct.unpack("<I", data[len(_MAGIC) : start])
         head = json.loads(data[start : start + length])
-        at, cubins = start + length, []
+        end, cubins = start + length, []
         for arch, size in head["cubins"]:
-            cubins.append((str(arch), data[at : at + size]))
-            at += size
-        if at != len(data):
-            raise CudaModuleError(f"a CUDA module has {len(data)} bytes where its head says {at}")
-        found = CudaModule(
+            cubins.append((str(arch), data[end : end + size]))
+            end += size
+        if end != len(data):
+            raise CudaModuleError(f"a CUDA module has {len(data)} bytes where its head says {end}")
+        module = CudaModule(
             symbol=str(head["symbol"]),
             inputs=_tensors(head["inputs"]),
             outputs=_tensors(head["outputs"]),
             workspace=_tensors(head["workspace"]),
-            launches=tuple(_launch(one) for one in head["launches"]),
+            launches=tuple(_launch(launch) for launch in head["launches"]),
             cubins=tuple(cubins),
         )
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise CudaModuleError(f"a malformed CUDA module: {error!r}") from error
-    found.check()
-    return found
+    module.check()
+    return module
 
 
 def capability(arch: str) -> tuple[int, int]:
@@ -161,19 +161,20 @@ def nbytes(tensor: Tensor) -> int:
 
 def _tensors(documents: list[dict[str, Any]]) -> tuple[Tensor, ...]:
     return tuple(
-        Tensor(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in documents
+        Tensor(name=document["name"], shape=tuple(document["shape"]), dtype=document["dtype"])
+        for document in documents
     )
 
 
 def _launch(document: dict[str, Any]) -> Launch:
-    def three(name: str) -> tuple[int, int, int]:
+    def extents(name: str) -> tuple[int, int, int]:
         x, y, z = document[name]
         return int(x), int(y), int(z)
 
     return Launch(
         kernel=document["kernel"],
         arguments=tuple(document["arguments"]),
-        grid=three("grid"),
-        block=three("block"),
+        grid=extents("grid"),
+        block=extents("block"),
         shared_bytes=int(document["shared_bytes"]),
     )

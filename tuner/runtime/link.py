@@ -59,7 +59,9 @@ class Function:
     def kernels(self) -> tuple[Function, ...]:
         """The functions with code that it comes to."""
         if self.portfolio is not None:
-            return tuple(one for kernel in self.portfolio.kernels for one in kernel.kernels)
+            return tuple(
+                function for kernel in self.portfolio.kernels for function in kernel.kernels
+            )
         return (self, *self.variants)
 
 

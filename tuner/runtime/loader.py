@@ -109,8 +109,10 @@ class Signature:
                 f"{self.symbol}: {self.rows.name} is {count}, outside its range {limits}"
             )
         arguments = tuple(
-            replace(found, shape=(count, *found.shape[1:])) if place in self.rows.ranged else found
-            for place, found in enumerate(self.arguments)
+            replace(argument, shape=(count, *argument.shape[1:]))
+            if place in self.rows.ranged
+            else argument
+            for place, argument in enumerate(self.arguments)
         )
         return replace(self, arguments=arguments)
 
@@ -178,12 +180,12 @@ class Library:
             {entry["symbol"]: _signature(entry) for entry in text["functions"]}
         )
         self._entries = {
-            symbol: self._entry(symbol, found) for symbol, found in self.signatures.items()
+            symbol: self._entry(symbol, signature) for symbol, signature in self.signatures.items()
         }
         self._packers = {
-            found.prepack.symbol: self._packer(found.prepack)
-            for found in self.signatures.values()
-            if found.prepack
+            signature.prepack.symbol: self._packer(signature.prepack)
+            for signature in self.signatures.values()
+            if signature.prepack
         }
         self._kept: dict[tuple[object, ...], _Kept] = {}  # by pack function and arrays' identities
         self._time = self._library[f"{self.name}_time"]
@@ -198,12 +200,14 @@ class Library:
         self._last_error.restype = ctypes.c_char_p
         self._set_num_threads = self._library[f"{self.name}_set_num_threads"]
 
-    def _entry(self, symbol: str, found: Signature) -> Any:
-        inputs = len(found.inputs) if found.prepack is None else len(found.prepack.passed)
-        entry = self._library[symbol]
-        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs)) + [ctypes.c_int64] * (
-            found.rows is not None
+    def _entry(self, symbol: str, signature: Signature) -> Any:
+        inputs = (
+            len(signature.inputs) if signature.prepack is None else len(signature.prepack.passed)
         )
+        entry = self._library[symbol]
+        entry.argtypes = [ctypes.c_void_p] * (inputs + len(signature.outputs)) + [
+            ctypes.c_int64
+        ] * (signature.rows is not None)
         return entry
 
     def _packer(self, prepack: Prepack) -> Any:
@@ -277,14 +281,16 @@ class Library:
             reference() is array for reference, array in zip(kept.constants, constants, strict=True)
         ):
             return kept.packed
-        packed = [aligned_empty(found.shape, found.numpy_dtype) for found in prepack.packed]
+        packed = [
+            aligned_empty(argument.shape, argument.numpy_dtype) for argument in prepack.packed
+        ]
         for array in packed:
             array.reshape(-1).view(np.uint8).fill(
                 0xFF
             )  # not a number: what packing should leave out would show
-        given = [array if _usable(array) else _copied(array) for array in constants]
+        usable = [array if _usable(array) else _copied(array) for array in constants]
         self._raise(
-            self._packers[prepack.symbol](*(array.ctypes.data for array in (*given, *packed)))
+            self._packers[prepack.symbol](*(array.ctypes.data for array in (*usable, *packed)))
         )
         # No lock: a dictionary's single operations are atomic, and of two threads that
         # pack at once each uses its own buffers.
@@ -316,39 +322,39 @@ class TunedFunction:
         self.signature = signature
         self.__name__ = signature.symbol
         self.__doc__ = ", ".join(
-            f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})"
-            for found in signature.arguments
+            f"{argument.name}: {argument.dtype}{list(argument.shape)} ({argument.role})"
+            for argument in signature.arguments
         )
 
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
         """The output array, or a tuple of them. Inputs that are misaligned, strided or
         overlap an output are copied; `out` is written in place, through a copy where it
         cannot be handed over as it is."""
-        wanted = self.signature.inputs
-        if len(inputs) != len(wanted):
-            names = ", ".join(argument.name for argument in wanted)
+        parameters = self.signature.inputs
+        if len(inputs) != len(parameters):
+            names = ", ".join(argument.name for argument in parameters)
             raise ShapeError(
-                f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}"
+                f"{self.__name__} takes {len(parameters)} inputs ({names}), got {len(inputs)}"
             )
         if (
             self.signature.rows is not None
         ):  # of what is nothing but DLPack the extent is known once it is an array
             inputs = tuple(
                 value if hasattr(value, "shape") else _from_dlpack(self.__name__, argument, value)
-                for argument, value in zip(wanted, inputs, strict=True)
+                for argument, value in zip(parameters, inputs, strict=True)
             )
         signature = self.signature.of(inputs)
-        wanted, outputs = signature.inputs, signature.outputs
+        parameters, outputs = signature.inputs, signature.outputs
         given = [
             _as_array(self.__name__, argument, value)
-            for argument, value in zip(wanted, inputs, strict=True)
+            for argument, value in zip(parameters, inputs, strict=True)
         ]
         results = self._results(outputs, out)
         targets = [
-            found
-            if _usable(found) and found.flags.writeable
-            else aligned_empty(found.shape, found.dtype)
-            for found in results
+            array
+            if _usable(array) and array.flags.writeable
+            else aligned_empty(array.shape, array.dtype)
+            for array in results
         ]
         for index, target in enumerate(targets):
             if any(np.may_share_memory(target, other) for other in targets[:index]):
@@ -357,13 +363,13 @@ class TunedFunction:
             self.signature.consumed
         )  # taken as they are: a copy would be packed anew in each call
         passed = [
-            found
+            array
             if place in consumed
             or (
-                _usable(found) and not any(np.may_share_memory(found, target) for target in targets)
+                _usable(array) and not any(np.may_share_memory(array, target) for target in targets)
             )
-            else _copied(found)
-            for place, found in enumerate(given)
+            else _copied(array)
+            for place, array in enumerate(given)
         ]
         self.library.call(self.__name__, [*passed, *targets])
         for result, target in zip(results, targets, strict=True):
@@ -390,8 +396,8 @@ class TunedFunction:
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
     arguments = tuple(
-        Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"])
-        for found in entry["arguments"]
+        Argument(argument["name"], argument["dtype"], tuple(argument["shape"]), argument["role"])
+        for argument in entry["arguments"]
     )
     return Signature(
         entry["symbol"],
@@ -415,8 +421,8 @@ def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:
     if entry is None:
         return None
     packed = tuple(
-        Argument(found["name"], found["dtype"], tuple(found["shape"]), "in")
-        for found in entry["packed"]
+        Argument(buffer["name"], buffer["dtype"], tuple(buffer["shape"]), "in")
+        for buffer in entry["packed"]
     )
     return Prepack(entry["symbol"], tuple(entry["constants"]), packed, tuple(entry["passed"]))
 

@@ -27,7 +27,7 @@ class Prepack:
     passed: tuple[int, ...]  # what the kernel takes as inputs, by position
     tvm_symbol: str  # the pack function's entry, in the object code of the kernel
 
-    def taken(self, inputs: Sequence[T], packed: Sequence[T]) -> tuple[T, ...]:
+    def kernel_inputs(self, inputs: Sequence[T], packed: Sequence[T]) -> tuple[T, ...]:
         """What the kernel takes, in its order, of things that stand for inputs and
         packed tensors."""
         everything = (*inputs, *packed)
@@ -37,8 +37,8 @@ class Prepack:
         return {
             "constants": list(self.constants),
             "packed": [
-                {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
-                for one in self.packed
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+                for tensor in self.packed
             ],
             "passed": list(self.passed),
             "tvm_symbol": self.tvm_symbol,
@@ -54,8 +54,8 @@ def prepack_from(document: Mapping[str, Any]) -> Prepack:
     return Prepack(
         constants=tuple(document["constants"]),
         packed=tuple(
-            Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]))
-            for one in document["packed"]
+            Tensor(name=tensor["name"], dtype=tensor["dtype"], shape=tuple(tensor["shape"]))
+            for tensor in document["packed"]
         ),
         passed=tuple(document["passed"]),
         tvm_symbol=document["tvm_symbol"],

@@ -32,8 +32,8 @@ COMPILE_FLAGS = (
 # `nodelete`: worker threads run the library's code, so it stays mapped until the process ends.
 LINK_FLAGS = (
     "-shared", "-Wl,--build-id=sha1", "-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,-z,now",
-    "-Wl,-z,relro", "-Wl,-z,noexecstack",
-    "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu", "-Wl,--gc-sections", "-Wl,--as-needed",
+    "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu",
+    "-Wl,--gc-sections", "-Wl,--as-needed",
 )  # fmt: skip
 LIBRARIES = ("-lm", "-lpthread")
 TIMEOUT_S = 120.0

@@ -22,15 +22,13 @@ MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
 
 C_TYPES: Mapping[str, str] = {
     "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",
-    "int64": "int64_t",
-    "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
+    "int64": "int64_t", "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
 }  # fmt: skip
 
 # DLPack's (code, bits).
 DLPACK: Mapping[str, tuple[int, int]] = {
-    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0,
-    64),
-    "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16),
+    "int64": (0, 64), "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
 
@@ -70,7 +68,7 @@ class Entry:
         return (
             replace(
                 self,
-                inputs=prepack.taken(self.inputs, prepack.packed),
+                inputs=prepack.kernel_inputs(self.inputs, prepack.packed),
                 prepack=None,
                 variants=tuple(variant.plain[0] for variant in self.variants),
             ),
@@ -99,7 +97,7 @@ def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def _plain(entries: Sequence[Entry]) -> list[Entry]:
-    return [one for entry in entries for one in entry.plain]
+    return [function for entry in entries for function in entry.plain]
 
 
 def describe(name: str, entries: Sequence[Entry]) -> str:
@@ -173,9 +171,10 @@ def _function(index: str, entry: Entry, machine: str) -> str:
         return _compiled(index, entry, machine) + _exported(index, entry)
     portfolio = entry.portfolio
     kernels = "".join(
-        _compiled(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels)
+        _compiled(f"{index}_{number}", kernel, machine)
+        for number, kernel in enumerate(portfolio.kernels)
     )
-    named = ", ".join(f"&function_{index}_{at}" for at in range(len(portfolio.kernels)))
+    named = ", ".join(f"&function_{index}_{number}" for number in range(len(portfolio.kernels)))
     tables = (
         f"static const struct tuner_function *const kernels_{index}[] = {{{named}}};\n"
         f"static const int64_t rows_{index}[] = {{{', '.join(map(str, portfolio.extents))}}};\n"
@@ -195,24 +194,32 @@ def _function(index: str, entry: Entry, machine: str) -> str:
 
 
 def _arguments(index: str, entry: Entry) -> str:
+    """The table of a function's arguments, with their shapes."""
     if len(entry.tensors) > MAX_ARGUMENTS:
         raise LinkError(
             f"{entry.symbol} has {len(entry.tensors)} arguments; the runtime takes at most "
             f"{MAX_ARGUMENTS}"
         )
     shapes = "".join(
-        f"static const int64_t shape_{index}_{at}[] = "
+        f"static const int64_t shape_{index}_{place}[] = "
         f"{{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
-        for at, tensor in enumerate(entry.tensors)
+        for place, tensor in enumerate(entry.tensors)
     )
-    ranged = () if entry.portfolio is None else entry.portfolio.rows.ranged
-    rows = "".join(
-        f"  {{{_quoted(tensor.name)}, shape_{index}_{at}, {tensor.nbytes}u, {len(tensor.shape)}, "
-        f"{DLPACK[tensor.dtype][0]}, {DLPACK[tensor.dtype][1]}, {int(at >= len(entry.inputs))}, "
-        f"{tensor.nbytes // tensor.shape[0] if at in ranged else 0}u}},\n"
-        for at, tensor in enumerate(entry.tensors)
-    )
+    rows = "".join(_argument(index, entry, place) for place in range(len(entry.tensors)))
     return f"{shapes}static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
+
+
+def _argument(index: str, entry: Entry, place: int) -> str:
+    """One argument as a `struct tuner_argument`."""
+    tensor = entry.tensors[place]
+    code, bits = DLPACK[tensor.dtype]
+    is_output = int(place >= len(entry.inputs))
+    ranged = entry.portfolio is not None and place in entry.portfolio.rows.ranged
+    row_bytes = tensor.nbytes // tensor.shape[0] if ranged else 0
+    return (
+        f"  {{{_quoted(tensor.name)}, shape_{index}_{place}, {tensor.nbytes}u, "
+        f"{len(tensor.shape)}, {code}, {bits}, {is_output}, {row_bytes}u}},\n"
+    )
 
 
 def kernel_tables(index: str, entry: Entry, machine: str) -> str:
@@ -232,9 +239,12 @@ def _compiled(index: str, entry: Entry, machine: str) -> str:
             f"features, which it cannot on {machine}; x86-64 can"
         )
     every = (entry, *entry.variants)
-    named = ", ".join(f"&function_{index}_v{at}" for at in range(len(every)))
+    named = ", ".join(f"&function_{index}_v{number}" for number in range(len(every)))
+    kernels = "".join(
+        _kernel(f"{index}_v{number}", variant, machine) for number, variant in enumerate(every)
+    )
     return (
-        f"{''.join(_kernel(f'{index}_v{at}', one, machine) for at, one in enumerate(every))}"
+        f"{kernels}"
         f"static const struct tuner_function *const variants_{index}[] = {{{named}}};\n"
         f"static atomic_int isa_state_{index};\n"
         f"static const struct tuner_function function_{index} = {{\n"
@@ -263,8 +273,8 @@ def _kernel(index: str, entry: Entry, machine: str) -> str:
 
 
 def _exported(index: str, entry: Entry) -> str:
-    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [
-        f"out{at}" for at in range(len(entry.outputs))
+    buffers = [f"(void *)in{place}" for place in range(len(entry.inputs))] + [
+        f"out{place}" for place in range(len(entry.outputs))
     ]
     buffers += [] if entry.portfolio is None else ["(void *)(intptr_t)rows"]
     return (

@@ -18,15 +18,15 @@ AT_LEAST = (
 )
 
 
-def serves(machine: Target, wanted: Target) -> bool:
+def serves(machine: Target, target: Target) -> bool:
     """Whether kernels for `wanted` can be measured on `machine`, a target detected there."""
-    if machine.key == wanted.key:
+    if machine.key == target.key:
         return True
-    if machine.kind != "cuda" or wanted.kind != "cuda" or not is_declared(wanted):
+    if machine.kind != "cuda" or target.kind != "cuda" or not is_declared(target):
         return False
-    here, asked = machine.fingerprint, wanted.fingerprint
-    return here.get("arch") == asked.get("arch") and all(
-        int(here.get(name, 0)) >= int(asked[name]) for name in AT_LEAST if name in asked
+    here, declared = machine.fingerprint, target.fingerprint
+    return here.get("arch") == declared.get("arch") and all(
+        int(here.get(name, 0)) >= int(declared[name]) for name in AT_LEAST if name in declared
     )
 
 

@@ -85,9 +85,9 @@ def parse_target(text: str) -> Target:
     kind, _, arch = name.partition(":")
     if kind == "cuda" and arch in cuda_targets():
         return cuda_target(arch, target_key)
-    known = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
+    declared = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
     raise UsageError(
-        f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {known}"
+        f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {declared}"
     )
 
 

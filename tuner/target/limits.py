@@ -58,12 +58,12 @@ def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = No
     return limits_from_document(json.loads(done.stdout))
 
 
-def _compiler(wanted: str | None) -> str:
-    names = (wanted,) if wanted else tuple(filter(None, (os.environ.get("CC"), *COMPILERS)))
+def _compiler(requested: str | None) -> str:
+    names = (requested,) if requested else tuple(filter(None, (os.environ.get("CC"), *COMPILERS)))
     for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise LimitsError(f"no C compiler found (looked for {', '.join(names)}); install one or set CC")
 
 

@@ -64,8 +64,8 @@ def gpu_fingerprint(facts: Mapping[str, int | str], driver: str) -> dict[str, in
     """What the key of a detected GPU hashes; `device` tells it from a declared one."""
     same = (
         "multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block",
-        "registers_per_block", "l2_bytes",
-        "memory_bytes", "memory_bus_bits", "clock_khz", "memory_clock_khz",
+        "registers_per_block", "l2_bytes", "memory_bytes", "memory_bus_bits", "clock_khz",
+        "memory_clock_khz",
     )  # fmt: skip
     return {
         "schema": 1,

@@ -86,7 +86,7 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
 
     Reads `cpu.max` of version 2 and `cpu.cfs_quota_us` of version 1.
     """
-    found: list[float] = []
+    quotas: list[float] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         unified = not controllers
@@ -100,9 +100,9 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
         for base in bases:
             group = root / base / path.strip("/")
             while group.is_relative_to(root / base):
-                found += _quota_v2(group) if unified else _quota_v1(group)
+                quotas += _quota_v2(group) if unified else _quota_v1(group)
                 group = group.parent
-    return min(found, default=None)
+    return min(quotas, default=None)
 
 
 def _quota_v2(group: Path) -> list[float]:

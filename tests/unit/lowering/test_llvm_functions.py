@@ -11,8 +11,8 @@ from tuner.lowering.llvm_functions import (
     DOT_BFLOAT16,
     LlvmFunction,
     amx_configuration,
-    bring_in_functions,
     called_functions,
+    import_llvm_functions,
     non_temporal_store,
     with_definitions,
 )
@@ -35,7 +35,7 @@ def texts(mod: tvm.IRModule) -> list[str]:
 
 def test_shapes_are_where_ldtilecfg_looks_for_them() -> None:
     configuration = amx_configuration([64, 4, 0, 0, 0, 0, 0, 8], [16, 3, 0, 0, 0, 0, 0, 1])
-    (text,) = texts(bring_in_functions(calling(configuration.name, defined=(configuration,))))
+    (text,) = texts(import_llvm_functions(calling(configuration.name, defined=(configuration,))))
     assert text == configuration.text
     written = re.search(r'c"((?:\\[0-9A-F]{2})+)"', text)
     assert written is not None
@@ -54,12 +54,12 @@ def test_functions_of_one_name_have_one_text() -> None:
 
 
 def test_only_what_is_called_and_defined_is_brought_in() -> None:
-    assert texts(bring_in_functions(calling())) == []
+    assert texts(import_llvm_functions(calling())) == []
     name, store = DOT_BFLOAT16.name, non_temporal_store("float32", 16)
     assert called_functions(calling(name, name)["kernel"].body) == ["labs", "abs", name]
-    assert texts(bring_in_functions(calling(name, name))) == [DOT_BFLOAT16.text]
-    assert texts(bring_in_functions(calling(name, defined=(store,)))) == [DOT_BFLOAT16.text]
-    assert texts(bring_in_functions(calling(store.name))) == []
+    assert texts(import_llvm_functions(calling(name, name))) == [DOT_BFLOAT16.text]
+    assert texts(import_llvm_functions(calling(name, defined=(store,)))) == [DOT_BFLOAT16.text]
+    assert texts(import_llvm_functions(calling(store.name))) == []
 
 
 def test_definitions_add_up() -> None:
@@ -67,5 +67,5 @@ def test_definitions_add_up() -> None:
     function = calling(*(store.name for store in stores))["kernel"]
     for store in stores:
         function = with_definitions(function, [store])
-    module = bring_in_functions(tvm.IRModule({"kernel": function}))
+    module = import_llvm_functions(tvm.IRModule({"kernel": function}))
     assert set(texts(module)) == {store.text for store in stores}

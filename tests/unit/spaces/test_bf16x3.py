@@ -17,7 +17,7 @@ from tests.support.amx import NEEDS_AMX, TARGET
 from tests.support.spaces import shared_space
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
-from tuner.lowering.passes.amx import use_tile_registers
+from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.schedule import replay, schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
@@ -192,7 +192,7 @@ def test_what_two_products_share_is_loaded_once() -> None:
             and config["Csplit.amx_j.copy1_CBsplit"] == "pack_root"
         ):
             text = str(
-                use_tile_registers(
+                use_amx_tiles(
                     schedule(space.program(config), "kernel").mod, isa_of(TARGET)
                 ).script()
             )

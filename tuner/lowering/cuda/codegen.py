@@ -1,7 +1,7 @@
-"""From a program to CUDA source with its launches, and on to a module of machine code.
-Neither needs a GPU.
+"""Code generation for CUDA: a program to source, launches and machine code.
 
-Source comes from TVM's code generator, the cubin from `tuner.lowering.cuda.nvcc`.
+No GPU is needed. Source comes from TVM's code generator, the cubin from
+`tuner.lowering.cuda.nvcc` or `tuner.lowering.cuda.nvrtc`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.launch import LaunchWatch
 from tuner.lowering.cuda.nvcc import CudaCompiler, KernelResources
 from tuner.lowering.cuda.warpgroup_source import with_instructions
-from tuner.lowering.passes.guarded_copies import guard_copies
+from tuner.lowering.passes.guarded_copies import use_guarded_copies
 from tuner.lowering.schedule import schedule
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModule, Launch
-from tuner.spaces.program.program import Pipeline, Program
+from tuner.spaces.program.instructions import WarpgroupMultiply
+from tuner.spaces.program.marks import GuardedCopy
+from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
 _Getter = Callable[..., list[Any]]  # of TVM's expressions, whose class has no public name
-_SOURCE_ALONE: ContextVar[bool] = ContextVar("source_alone", default=False)
+_SOURCE_ONLY: ContextVar[bool] = ContextVar("source_only", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,49 +48,63 @@ class CudaSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaBuilt:
-    """A compiled program, and what it takes of the device; None where the compiler did not say."""
+    """A compiled program and the device resources that it needs."""
 
     module: CudaModule
-    resources: Resources | None
+    resources: Resources | None  # None where the compiler did not report them
 
 
 def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
-    """The program's kernels.
+    """The program's kernels as CUDA C++ with their launches.
 
     Raises IllegalSchedule where a step cannot be applied, BuildError where TVM's code
     generator refuses the schedule.
     """
-    _know_infinities()
+    _register_infinity_reducers()
     scheduled = schedule(program, symbol)
     watch = LaunchWatch(symbol)
     try:
         with (
             tvm.transform.PassContext(config=_config(program), instruments=[watch]),
-            _source_alone(),
+            _source_only(),
         ):
             host = tvm.tirx.build(
-                guard_copies(scheduled.mod), target=tvm.target.Target(dict(target.tvm), host="llvm")
+                use_guarded_copies(scheduled.mod),
+                target=tvm.target.Target(dict(target.tvm), host="llvm"),
             )
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error
     device = next((module for module in host.imports if module.kind == "cuda"), None)
     if device is None:
         raise BuildError("the schedule has no kernel: no loop of it is bound to a grid")
-    return CudaSource(text=with_instructions(str(device.inspect_source())), launches=watch.launches)
+    text = with_instructions(
+        str(device.inspect_source()),
+        _warpgroup_multiplications(program),
+        guarded_copies=any(isinstance(step, GuardedCopy) for step in program.steps),
+    )
+    return CudaSource(text=text, launches=watch.launches)
+
+
+def _warpgroup_multiplications(program: Program) -> set[WarpgroupMultiply]:
+    """The distinct warpgroup multiplications that the program's steps put in."""
+    return {
+        step.instruction
+        for step in program.steps
+        if isinstance(step, Tensorize) and isinstance(step.instruction, WarpgroupMultiply)
+    }
 
 
 def _config(program: Program) -> dict[str, Any]:
     """Options of TVM's passes."""
-    # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes
-    # take seconds for a large register tile. Storage is not rewritten, for two reasons.
-    # What a thread computes from a reduction's result would be laid over that result,
-    # which then lies in shared memory: all threads would replace it, and those that
-    # come later compute from what they find. And sums would be laid over operands of
-    # another dtype, which accesses by address, as tensor cores have them, do not
-    # follow.
+    # Unrolling is left to nvcc, as pragmas: TVM's passes take seconds for a large register
+    # tile that TVM itself has unrolled. Storage rewriting is off for two reasons. It would
+    # put what a thread computes from a reduction's result in the place of that result. The
+    # result lies in shared memory, so threads that come later would read the replaced
+    # value. And it would let accumulators share storage with operands of another dtype,
+    # which accesses by address, such as those of tensor cores, do not follow.
     pipelines = [step for step in program.steps if isinstance(step, Pipeline)]
-    # How many copies the last turns of a deep pipeline wait for is known only where
-    # they are unrolled, which TVM has to do.
+    # The last iterations of a deep pipeline wait for fewer copies. How many is known only
+    # where TVM unrolls these iterations.
     deep = any(step.stages > 2 for step in pipelines)
     config: dict[str, Any] = {
         "tirx.UnrollLoop": {"explicit_unroll": deep},
@@ -112,9 +128,10 @@ def cuda_module(
 
 
 def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaCompiler) -> CudaBuilt:
-    """The program compiled for the target's architecture, with all that launching it takes.
+    """The program compiled for the target's architecture, with its resources.
 
-    Raises IllegalSchedule, and BuildError with the compiler's text.
+    Raises IllegalSchedule as `cuda_kernels` does, and BuildError with the compiler's
+    text.
     """
     source = cuda_kernels(program, target, symbol)
     cubin = compiler.compile(source.text, target)
@@ -124,9 +141,9 @@ def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaComp
         inputs=program.inputs,
         outputs=program.outputs,
         workspace=tuple(
-            Tensor(name=one.name, shape=one.shape, dtype=one.dtype)
-            for one in program.buffers
-            if one.scope == "global" and one.name in named
+            Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
+            for buffer in program.buffers
+            if buffer.scope == "global" and buffer.name in named
         ),
         launches=source.launches,
         cubins=((str(target.tvm["arch"]), cubin.code),),
@@ -138,7 +155,8 @@ def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaComp
 def _resources(
     kernels: Sequence[KernelResources], launches: Sequence[Launch], target: Target
 ) -> Resources | None:
-    by_name = {one.name: one for one in kernels}
+    """The largest demands of any kernel; None where the compiler reported none of a kernel."""
+    by_name = {kernel.name: kernel for kernel in kernels}
     if not launches or any(launch.kernel not in by_name for launch in launches):
         return None
     pairs = [(by_name[launch.kernel], launch) for launch in launches]
@@ -149,48 +167,52 @@ def _resources(
         shared_bytes=max(shared),
         resident_warps=min(
             resident_warps(
-                target, threads=prod(launch.block), registers=kernel.registers, shared_bytes=taken
+                target,
+                threads=prod(launch.block),
+                registers=kernel.registers,
+                shared_bytes=shared_bytes,
             )
-            for (kernel, launch), taken in zip(pairs, shared, strict=True)
+            for (kernel, launch), shared_bytes in zip(pairs, shared, strict=True)
         ),
     )
 
 
 @contextmanager
-def _source_alone() -> Iterator[None]:
-    """Within it, TVM compiles nothing that this thread generates.
+def _source_only() -> Iterator[None]:
+    """Keep TVM from compiling what this thread generates.
 
-    Where its library for CUDA loads (a driver and CUDA's runtime suffice), TVM compiles
-    each source at once, through other packages and without the instructions that are
-    still to be added. What others in this process generate is compiled as before.
+    Where TVM's CUDA library loads (a driver and CUDA's runtime suffice), TVM compiles
+    each source at once. It does so through other packages, and before the functions of
+    `with_instructions` are added. Other threads' sources are compiled as before.
     """
-    _leave_compiling()
-    before = _SOURCE_ALONE.set(True)
+    _override_tvm_compilation()
+    before = _SOURCE_ONLY.set(True)
     try:
         yield
     finally:
-        _SOURCE_ALONE.reset(before)
+        _SOURCE_ONLY.reset(before)
 
 
 @cache
-def _leave_compiling() -> None:
+def _override_tvm_compilation() -> None:
+    """Replace TVM's compilation callback by one that heeds `_SOURCE_ONLY`."""
     name = "tvm_callback_cuda_compile"  # TVM's, of its tvm/support/nvcc.py
     theirs = tvm_ffi.get_global_func(name)
 
     def compiled(code: str) -> Any:
-        return b"" if _SOURCE_ALONE.get() else theirs(code)
+        return b"" if _SOURCE_ONLY.get() else theirs(code)
 
     tvm_ffi.register_global_func(name, compiled, override=True)
 
 
 @cache
-def _know_infinities() -> None:
-    """Tells TVM's reductions across threads of maxima and minima that start from the
-    infinities; it knows finite starts only.
+def _register_infinity_reducers() -> None:
+    """Register reductions across threads that start from an infinity.
 
-    Of a row of -inf the maximum is -inf, not the lowest finite number. The registry is
-    TVM's, one a process, and outlives the interpreter: what it holds is never released,
-    because releasing a Python function by then aborts the process.
+    TVM has maxima and minima that start from finite numbers only, and the maximum of a
+    row of -inf is -inf. The registry belongs to the process and outlives the
+    interpreter. What it holds is never released, since releasing a Python function that
+    late aborts the process.
     """
     register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
     for combine, start in ((tirx.Max, -float("inf")), (tirx.Min, float("inf"))):

@@ -1,5 +1,8 @@
-"""How the kernels of a scheduled module are launched, read from TVM's own host code
-once it is split from the device's."""
+"""Launches of the kernels of a module, read from TVM's own host code.
+
+TVM splits a scheduled module into host and device functions. The calls of kernels in
+the host's function hold names, arguments and launch parameters.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from tuner.lowering.compiler import BuildError
 from tuner.runtime.cuda_module import Launch
 
 _SPLIT = "SplitHostDevice"
-_SHARED = (
-    "tirx.use_dyn_shared_memory"  # the tag under which TVM passes bytes of dynamic shared memory
-)
+# The tag under which TVM passes the bytes of dynamic shared memory.
+_SHARED = "tirx.use_dyn_shared_memory"
 
 
 @tvm.instrument.pass_instrument
 class LaunchWatch:
-    """Instrument of the pass context a module is built in; afterwards `launches` are
-    those of its function `symbol`, in order."""
+    """Instrument that records the launches of one function while a module is built.
+
+    Add it to the pass context. Afterwards `launches` holds those of function `symbol`,
+    in order.
+    """
 
     def __init__(self, symbol: str) -> None:
         self.symbol = symbol
@@ -37,18 +42,22 @@ class LaunchWatch:
 
 
 def _launches(host: Any) -> tuple[Launch, ...]:
-    found: list[Launch] = []
+    launches: list[Launch] = []
 
-    def see(call: Any) -> None:
+    def visit(call: Any) -> None:
         if getattr(call.op, "name", "") == "tirx.call_ffi_kernel":
-            found.append(_launch(call))
+            launches.append(_launch(call))
 
-    structural_walk(host, (tvm.ir.Call, see))
-    return tuple(found)
+    structural_walk(host, (tvm.ir.Call, visit))
+    return tuple(launches)
 
 
 def _launch(call: Any) -> Launch:
-    """Arguments are the kernel's name, its buffers, then a number for each launch parameter."""
+    """One launch of a call of `tirx.call_ffi_kernel`.
+
+    The arguments are the kernel's name, its buffers, then a value for each launch
+    parameter. Raises BuildError for a value that is no constant.
+    """
     name, *rest = call.args
     tags = [str(tag) for tag in call.attrs.launch_params]
     buffers, numbers = rest[: len(rest) - len(tags)], rest[len(rest) - len(tags) :]
@@ -60,13 +69,13 @@ def _launch(call: Any) -> Launch:
             )
         values[tag] = int(number.value)
 
-    def three(what: str) -> tuple[int, int, int]:
+    def dimensions(what: str) -> tuple[int, int, int]:
         return values.get(f"{what}.x", 1), values.get(f"{what}.y", 1), values.get(f"{what}.z", 1)
 
     return Launch(
         kernel=str(name.value),
         arguments=tuple(str(buffer.args[0].name) for buffer in buffers),
-        grid=three("blockIdx"),
-        block=three("threadIdx"),
+        grid=dimensions("blockIdx"),
+        block=dimensions("threadIdx"),
         shared_bytes=values.get(_SHARED, 0),
     )

@@ -1,7 +1,7 @@
-"""From CUDA source to a cubin with what ptxas says of it: NVIDIA's nvcc, of the system
-or of the `cuda` extra. No GPU is needed.
+"""CUDA source to a cubin by NVIDIA's nvcc, with what ptxas reports of each kernel.
 
-Cubins are kept by the hash of everything they depend on; so are refusals, with the compiler's text.
+nvcc is that of the system or of the `cuda` extra; no GPU is needed. Cubins are cached
+by the hash of everything they depend on. So are refusals, with the compiler's text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.target.target import Target
 
-# What is compiled for: with the instructions that only this architecture has. A cubin
-# serves no other one anyway.
+# The architecture in nvcc's options: "a" allows the instructions that only it has. A cubin
+# runs on no other architecture anyway.
 ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
 COMPILE_TIMEOUT_S = 120.0  # nvcc takes seconds for a large unrolled kernel; beyond this it is stuck
 _SCHEMA = 1  # of the cache's keys and files
@@ -35,7 +35,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResources:
-    """What ptxas gave one kernel."""
+    """What ptxas assigned to one kernel."""
 
     name: str
     registers: int  # 32-bit, of one thread
@@ -51,23 +51,24 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cubin:
-    """Machine code of one architecture; `kernels` in the order of the source, one a
-    group of the program."""
+    """Machine code of one architecture. `kernels` are in the order of the source."""
 
     code: bytes  # ELF
     kernels: tuple[KernelResources, ...]
 
 
 def find_nvcc(environment: Mapping[str, str] | None = None) -> Path | None:
-    """nvcc of CUDA_HOME, of the path, or of the installed `cuda` extra; None where
-    there is none."""
-    known = os.environ if environment is None else environment
-    home = known.get("CUDA_HOME")
+    """Find nvcc in CUDA_HOME, on the path, or in the installed `cuda` extra.
+
+    `environment` defaults to that of the process. None where there is no nvcc.
+    """
+    variables = os.environ if environment is None else environment
+    home = variables.get("CUDA_HOME")
     if home and (Path(home) / "bin" / "nvcc").is_file():
         return Path(home) / "bin" / "nvcc"
-    found = shutil.which("nvcc", path=known.get("PATH", ""))
-    if found is not None:
-        return Path(found)
+    on_path = shutil.which("nvcc", path=variables.get("PATH", ""))
+    if on_path is not None:
+        return Path(on_path)
     package = importlib.util.find_spec("nvidia")
     for folder in package.submodule_search_locations or () if package is not None else ():
         for candidate in sorted(Path(folder).glob("*/bin/nvcc"), reverse=True):
@@ -77,15 +78,17 @@ def find_nvcc(environment: Mapping[str, str] | None = None) -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaCompiler:
-    """nvcc with a cache of what it made and of what it refused."""
+    """nvcc with a cache of its cubins and of its refusals."""
 
     nvcc: Path
-    version: str  # the compiler's own words; part of every key
+    version: str  # as the compiler prints it; part of every key
     folder: Path  # of the cache
 
     def compile(self, source: str, target: Target) -> Cubin:
-        """The cubin of a source for the target's architecture. Raises BuildError with
-        nvcc's text, also from the cache."""
+        """The cubin of a source for the target's architecture.
+
+        Raises BuildError with nvcc's text, also where the cache holds the refusal.
+        """
         arch = str(target.tvm["arch"])
         document = {
             "schema": _SCHEMA,
@@ -94,28 +97,28 @@ class CudaCompiler:
             "compiler": self.version,
         }
         key = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        kept = self.folder / key[:2] / key
-        if not (kept / "report.json").is_file():
-            code, said = self._run(source, arch)
-            if code is None and "No such file or directory" in said:
-                # Of the installation, not of the source: not kept, so that installing
-                # what is missing is enough.
+        entry = self.folder / key[:2] / key
+        if not (entry / "report.json").is_file():
+            code, log = self._run(source, arch)
+            if code is None and "No such file or directory" in log:
+                # The installation's fault, not the source's. It is not cached, so that
+                # installing what is missing is enough.
                 raise BuildError(
                     f"nvcc misses a file; install the `cuda` extra or a whole CUDA toolkit: "
-                    f"{said.strip()}"
+                    f"{log.strip()}"
                 )
-            self._keep(kept, code, said)
-        report = json.loads((kept / "report.json").read_text())
+            self._store(entry, code, log)
+        report = json.loads((entry / "report.json").read_text())
         if report["error"] is not None:
             raise BuildError(report["error"])
-        kernels = tuple(KernelResources(**one) for one in report["kernels"])
-        return Cubin(code=(kept / "kernel.cubin").read_bytes(), kernels=kernels)
+        kernels = tuple(KernelResources(**fields) for fields in report["kernels"])
+        return Cubin(code=(entry / "kernel.cubin").read_bytes(), kernels=kernels)
 
     def _run(self, source: str, arch: str) -> tuple[bytes | None, str]:
-        """The cubin, None where it was refused, and what the compiler said."""
+        """The cubin and what the compiler printed. The cubin is None where it refused."""
         with tempfile.TemporaryDirectory(prefix="tuner-nvcc-") as scratch:
-            given, made = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
-            given.write_text(source)
+            source_path, cubin_path = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
+            source_path.write_text(source)
             command = [
                 str(self.nvcc),
                 "-cubin",
@@ -123,11 +126,11 @@ class CudaCompiler:
                 "-O3",
                 "-Xptxas=-v",
                 "-o",
-                str(made),
-                str(given),
+                str(cubin_path),
+                str(source_path),
             ]
             try:
-                done = subprocess.run(
+                process = subprocess.run(
                     command,
                     capture_output=True,
                     text=True,
@@ -136,65 +139,70 @@ class CudaCompiler:
                     check=False,
                 )
             except subprocess.TimeoutExpired as error:
-                # Not kept: another day the machine may be less busy.
+                # Not cached: the machine may be less busy another time.
                 message = (
                     f"nvcc took more than {COMPILE_TIMEOUT_S:.0f} s; a smaller tile or "
                     f"less unrolling fits"
                 )
                 raise BuildError(message) from error
-            said = (done.stdout + done.stderr).replace(scratch + "/", "")
-            return (made.read_bytes() if done.returncode == 0 else None), said
+            log = (process.stdout + process.stderr).replace(scratch + "/", "")
+            return (cubin_path.read_bytes() if process.returncode == 0 else None), log
 
-    def _keep(self, kept: Path, code: bytes | None, said: str) -> None:
-        """Writes an entry whole: a folder made aside and moved to its place; the first
-        of two writers wins."""
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent))
-        kernels = [asdict(one) for one in resources(said)]
-        error = None if code is not None else f"nvcc refused the source: {said.strip()}"
+    def _store(self, entry: Path, code: bytes | None, log: str) -> None:
+        """Write a cache entry as a whole.
+
+        The entry is made in a folder of its own, which is then renamed. The first of
+        two writers wins.
+        """
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix="new-", dir=entry.parent))
+        kernels = [asdict(kernel) for kernel in resources(log)]
+        error = None if code is not None else f"nvcc refused the source: {log.strip()}"
         try:
             if code is not None:
-                (aside / "kernel.cubin").write_bytes(code)
-            (aside / "report.json").write_text(json.dumps({"error": error, "kernels": kernels}))
-            aside.rename(kept)
+                (staging / "kernel.cubin").write_bytes(code)
+            (staging / "report.json").write_text(json.dumps({"error": error, "kernels": kernels}))
+            staging.rename(entry)
         except OSError:
-            shutil.rmtree(aside)
-            if not (kept / "report.json").is_file():
+            shutil.rmtree(staging)
+            if not (entry / "report.json").is_file():
                 raise
 
 
 def cuda_compiler(folder: Path) -> CudaCompiler:
-    """The compiler that is installed, its cache in `folder`. Raises UsageError where
-    there is none."""
+    """The installed nvcc with its cache in `folder`.
+
+    Raises UsageError where there is none, or where it does not run.
+    """
     nvcc = find_nvcc()
     if nvcc is None:
         raise UsageError(
             "no nvcc: install the `cuda` extra (pip install 'tuner[cuda]'), or set CUDA_HOME to "
             "a CUDA toolkit"
         )
-    asked = subprocess.run(
+    process = subprocess.run(
         [str(nvcc), "--version"],
         capture_output=True,
         text=True,
         timeout=COMPILE_TIMEOUT_S,
         check=False,
     )
-    if asked.returncode != 0:
+    if process.returncode != 0:
         raise UsageError(
-            f"{nvcc} --version failed: {asked.stderr.strip()}; set CUDA_HOME to a working "
+            f"{nvcc} --version failed: {process.stderr.strip()}; set CUDA_HOME to a working "
             f"CUDA toolkit"
         )
-    return CudaCompiler(nvcc=nvcc, version=asked.stdout.strip(), folder=folder)
+    return CudaCompiler(nvcc=nvcc, version=process.stdout.strip(), folder=folder)
 
 
-def resources(said: str) -> tuple[KernelResources, ...]:
-    """What `ptxas -v` says of each kernel, in its order."""
-    found = []
-    parts = _ENTRY.split(said)[1:]
+def resources(log: str) -> tuple[KernelResources, ...]:
+    """What `ptxas -v` reports of each kernel, in its order. `log` is its output."""
+    kernels = []
+    parts = _ENTRY.split(log)[1:]
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         stack, stores, loads = (int(number) for number in _groups(_SPILLS, text, 3))
         (registers,), (shared,) = _groups(_USED, text, 1), _groups(_SHARED, text, 1)
-        found.append(
+        kernels.append(
             KernelResources(
                 name=name,
                 registers=int(registers),
@@ -204,11 +212,13 @@ def resources(said: str) -> tuple[KernelResources, ...]:
                 shared_bytes=int(shared),
             )
         )
-    return tuple(found)
+    return tuple(kernels)
 
 
 def _groups(pattern: re.Pattern[str], text: str, count: int) -> tuple[str, ...]:
-    """The pattern's groups; zeros where ptxas says nothing, as it does of shared memory
-    that is not used."""
+    """The pattern's groups. Zeros where it does not match.
+
+    ptxas does not report what is not used, for example shared memory.
+    """
     match = pattern.search(text)
     return match.groups() if match is not None else ("0",) * count

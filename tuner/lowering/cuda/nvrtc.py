@@ -1,8 +1,7 @@
-"""CUDA source to cubins by NVRTC, NVIDIA's compiler as a library: the other route, for
-machines without nvcc or a C++ compiler.
+"""CUDA source to a cubin by NVRTC, NVIDIA's compiler as a library.
 
-It keeps the same cache in the same form; its version is part of the key, so that the
-two never answer for each other.
+It serves machines without nvcc or a C++ compiler. Its cache has the same form as
+nvcc's. The compiler's version is part of each key, so neither answers for the other.
 """
 
 from __future__ import annotations
@@ -23,16 +22,19 @@ _OUT_OF_MEMORY = 1  # NVRTC_ERROR_OUT_OF_MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcCompiler(CudaCompiler):
-    """`nvcc` is the library here; `headers` are folders of the toolkit, whose half
-    precision and others the source includes."""
+    """NVRTC as a compiler. `nvcc` is the path of its library here.
+
+    `headers` are folders of the toolkit's headers, which sources include for half
+    precision.
+    """
 
     headers: tuple[Path, ...]
 
     def _run(self, source: str, arch: str) -> tuple[bytes | None, str]:
         library, program = _opened(self.nvcc), c_void_p()
-        made_for = ARCHITECTURES.get(arch, arch)
+        architecture = ARCHITECTURES.get(arch, arch)
         options = [
-            f"--gpu-architecture={made_for}",
+            f"--gpu-architecture={architecture}",
             "--std=c++17",
             "--ptxas-options=-v",
             *(f"-I{folder}" for folder in self.headers),
@@ -43,21 +45,23 @@ class NvrtcCompiler(CudaCompiler):
         ):
             raise MemoryError("NVRTC has no memory for a program")
         try:
-            given = (c_char_p * len(options))(*(option.encode() for option in options))
-            status = library.nvrtcCompileProgram(program, len(options), given)
-            said = _text(library, program, "ProgramLog")
+            arguments = (c_char_p * len(options))(*(option.encode() for option in options))
+            status = library.nvrtcCompileProgram(program, len(options), arguments)
+            log = _text(library, program, "ProgramLog")
             if status == _OUT_OF_MEMORY:
                 raise MemoryError("NVRTC ran out of memory")
-            return (_bytes(library, program, "CUBIN") if status == 0 else None), said
+            return (_bytes(library, program, "CUBIN") if status == 0 else None), log
         finally:
             library.nvrtcDestroyProgram(byref(program))
 
 
 def nvrtc_compiler(folder: Path) -> NvrtcCompiler:
-    """The NVRTC that is installed, its cache in `folder`. Raises UsageError where it,
-    or the toolkit's headers, are missing."""
-    found = find_nvrtc()
-    if found is None:
+    """The installed NVRTC with its cache in `folder`.
+
+    Raises UsageError where it or the toolkit's headers are missing.
+    """
+    library_path = find_nvrtc()
+    if library_path is None:
         raise UsageError("no NVRTC: install nvidia-cuda-nvrtc, or set CUDA_HOME to a CUDA toolkit")
     headers = header_folders()
     if not headers:
@@ -66,9 +70,12 @@ def nvrtc_compiler(folder: Path) -> NvrtcCompiler:
             "'tuner[cuda]'), or set CUDA_HOME"
         )
     major, minor = c_int(), c_int()
-    _opened(found).nvrtcVersion(byref(major), byref(minor))
+    _opened(library_path).nvrtcVersion(byref(major), byref(minor))
     return NvrtcCompiler(
-        nvcc=found, version=f"NVRTC {major.value}.{minor.value}", folder=folder, headers=headers
+        nvcc=library_path,
+        version=f"NVRTC {major.value}.{minor.value}",
+        folder=folder,
+        headers=headers,
     )
 
 
@@ -80,26 +87,35 @@ def any_compiler(folder: Path) -> CudaCompiler:
 
 
 def find_nvrtc(environment: Mapping[str, str] | None = None) -> Path | None:
-    """libnvrtc of CUDA_HOME, or of an installed package of NVIDIA's; None where there is none."""
-    known = os.environ if environment is None else environment
-    roots = [Path(known["CUDA_HOME"])] if known.get("CUDA_HOME") else []
-    for root in [*roots, *_packages(), Path("/usr/local/cuda")]:
+    """Find libnvrtc in CUDA_HOME, in an installed package of NVIDIA's, or in /usr/local/cuda.
+
+    None where there is none.
+    """
+    for root in _roots(environment):
         for pattern in ("lib64/libnvrtc.so.*", "lib/libnvrtc.so.*", "targets/*/lib/libnvrtc.so.*"):
-            named = [path for path in sorted(root.glob(pattern)) if "alt" not in path.name]
-            if named:
-                return named[0]
+            matches = [path for path in sorted(root.glob(pattern)) if "alt" not in path.name]
+            if matches:
+                return matches[0]
     return None
 
 
 def header_folders(environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """Folders of the toolkit's headers, and of the C++ library's that half precision includes."""
-    known = os.environ if environment is None else environment
-    roots = [Path(known["CUDA_HOME"])] if known.get("CUDA_HOME") else []
-    for root in [*roots, *_packages(), Path("/usr/local/cuda")]:
+    """Folders of the toolkit's headers and of the C++ library that half precision includes.
+
+    Empty where no toolkit has headers.
+    """
+    for root in _roots(environment):
         include = root / "include"
         if (include / "cuda_fp16.h").is_file():
             return tuple(folder for folder in (include, include / "cccl") if folder.is_dir())
     return ()
+
+
+def _roots(environment: Mapping[str, str] | None) -> list[Path]:
+    """Where a toolkit may be: CUDA_HOME, NVIDIA's packages, the usual folder."""
+    variables = os.environ if environment is None else environment
+    home = variables.get("CUDA_HOME")
+    return [*([Path(home)] if home else []), *_packages(), Path("/usr/local/cuda")]
 
 
 def _packages() -> list[Path]:

@@ -1,63 +1,80 @@
-"""Instructions of tensor cores for TVM, by the names that sketches use: what each does,
-so that it can take the place of loops.
+"""TVM intrinsics of tensor-core instructions: what each computes and what it becomes.
 
-TVM has descriptions of its own; its module of them parses hundreds of programs when it
-is loaded, which takes 13 s of a process.
+An intrinsic is a pair of functions. TVM puts the second in the place of loops that do
+the same as the first. TVM ships descriptions of its own, but importing that module
+parses hundreds of programs, which takes 13 s of a process.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from functools import cache
 from typing import Any
 
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from tuner.lowering.cuda.warpgroup import register
-
-DTYPES = {"f16": "float16", "bf16": "bfloat16", "s8": "int8", "f32": "float32", "s32": "int32"}
-_SQUARE = re.compile(
-    r"square_(load_a|load_b|fill|multiply|store)_(f16|bf16|s8|f32|s32)(?:_(f32|s32))?(_turned)?"
+from tuner.lowering.cuda.warpgroup import fill_accumulators, multiply_panels, store_accumulators
+from tuner.spaces.program.instructions import (
+    FragmentFill,
+    FragmentLoad,
+    FragmentMultiply,
+    FragmentStore,
+    TensorInstruction,
+    WarpgroupFill,
+    WarpgroupMultiply,
+    WarpgroupStore,
+    instructions_by_name,
 )
-_NAMES = re.compile(r'"((?:square|warpgroup)_\w+)"')
 
 
 @cache
-def known(name: str) -> str:
-    """The name, once TVM knows the instruction. The registry is TVM's, one a process.
-    Raises ValueError for any other name."""
-    if name.startswith("warpgroup"):
-        register(name)
-        return name
-    found = _SQUARE.fullmatch(name)
-    if found is None:
-        raise ValueError(f"{name!r} is no instruction of tensor cores")
-    what, kind, sums, turned = found[1], DTYPES[found[2]], found[3], found[4] is not None
-    if what == "multiply":
-        TensorIntrin.register(name, *_multiply(kind, DTYPES[sums], turned))
-    elif what == "fill":
-        TensorIntrin.register(name, *_fill(kind))
-    elif what == "store":
-        TensorIntrin.register(name, *_store(kind))
-    else:
-        TensorIntrin.register(
-            name, *_load(kind, what.removeprefix("load_"), "col_major" if turned else "row_major")
-        )
-    return name
+def registered(instruction: TensorInstruction) -> str:
+    """The instruction's name, under which TVM has its intrinsic from now on.
+
+    The registry is TVM's and belongs to the process, so each is registered once.
+    """
+    TensorIntrin.register(instruction.name, *_intrinsic(instruction))
+    return instruction.name
 
 
-def know_all(trace: str) -> None:
-    """Makes every instruction that a trace, as JSON, names known to TVM."""
-    for name in set(_NAMES.findall(trace)):
-        known(name)
+def register_for_trace(trace: str) -> None:
+    """Registers every intrinsic of ours that a trace names.
+
+    `trace` is JSON of `Trace.as_json()`: a list of instructions, each of the form [kind,
+    inputs, attributes, outputs], and a list of decisions.
+    """
+    ours = instructions_by_name()
+    instructions, _ = json.loads(trace)
+    for kind, _, attributes, _ in instructions:
+        if kind == "Tensorize" and attributes[0] in ours:
+            registered(ours[attributes[0]])
+
+
+def _intrinsic(instruction: TensorInstruction) -> tuple[Any, Any]:
+    """What the instruction computes, as loops, and the call that does the same."""
+    match instruction:
+        case FragmentLoad(operand=operand, dtype=dtype, transposed=transposed):
+            return _load(dtype, operand, "col_major" if transposed else "row_major")
+        case FragmentFill(dtype=dtype):
+            return _fill(dtype)
+        case FragmentMultiply(dtype=dtype, accumulator=accumulator, transposed=transposed):
+            return _multiply(dtype, accumulator, transposed)
+        case FragmentStore(dtype=dtype):
+            return _store(dtype)
+        case WarpgroupFill():
+            return fill_accumulators()
+        case WarpgroupStore():
+            return store_accumulators()
+        case WarpgroupMultiply():
+            return multiply_panels(instruction)
 
 
 def _copied(dtype: str, source: str, target: str) -> Any:
-    """A square brought from one kind of memory to another."""
+    """Loops that copy a fragment from one memory scope to another."""
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(a: T.handle, c: T.handle) -> None:
+    def description(a: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope=source)
         C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope=target)
         with T.sblock("root"):
@@ -68,18 +85,24 @@ def _copied(dtype: str, source: str, target: str) -> Any:
                     v, w = T.axis.remap("SS", [i, j])
                     C[v, w] = A[v, w]
 
-    return described
+    return description
 
 
 def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
     scope = f"wmma.matrix_{operand}"
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(a: T.handle, c: T.handle) -> None:
+    def implementation(a: T.handle, c: T.handle) -> None:
         row = T.int32()
-        one = T.int32()
+        column = T.int32()
         A = T.match_buffer(
-            a, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one]
+            a,
+            (16, 16),
+            dtype,
+            align=64,
+            offset_factor=16,
+            scope="shared.dyn",
+            strides=[row, column],
         )
         C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope=scope)
         with T.sblock("root"):
@@ -99,14 +122,14 @@ def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
                 )
             )
 
-    return _copied(dtype, "shared.dyn", scope), made
+    return _copied(dtype, "shared.dyn", scope), implementation
 
 
 def _fill(dtype: str) -> tuple[Any, Any]:
     zero = T.float32(0) if dtype == "float32" else T.int32(0)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(c: T.handle) -> None:
+    def description(c: T.handle) -> None:
         C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.accumulator")
         with T.sblock("root"):
             T.reads()
@@ -117,7 +140,7 @@ def _fill(dtype: str) -> tuple[Any, Any]:
                     C[v, w] = zero
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(c: T.handle) -> None:
+    def implementation(c: T.handle) -> None:
         C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.accumulator")
         with T.sblock("root"):
             T.reads()
@@ -128,17 +151,23 @@ def _fill(dtype: str) -> tuple[Any, Any]:
                 )
             )
 
-    return described, made
+    return description, implementation
 
 
 def _store(dtype: str) -> tuple[Any, Any]:
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(a: T.handle, c: T.handle) -> None:
+    def implementation(a: T.handle, c: T.handle) -> None:
         row = T.int32()
-        one = T.int32()
+        column = T.int32()
         A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.accumulator")
         C = T.match_buffer(
-            c, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one]
+            c,
+            (16, 16),
+            dtype,
+            align=64,
+            offset_factor=16,
+            scope="shared.dyn",
+            strides=[row, column],
         )
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
@@ -157,31 +186,37 @@ def _store(dtype: str) -> tuple[Any, Any]:
                 )
             )
 
-    return _copied(dtype, "wmma.accumulator", "shared.dyn"), made
+    return _copied(dtype, "wmma.accumulator", "shared.dyn"), implementation
 
 
-def _multiply(dtype: str, sums: str, turned: bool) -> tuple[Any, Any]:
-    def at(B: Any, j: Any, k: Any) -> Any:
-        return B[j, k] if turned else B[k, j]
+def _multiply(dtype: str, accumulator: str, transposed: bool) -> tuple[Any, Any]:
+    def right_element(B: Any, j: Any, k: Any) -> Any:
+        return B[j, k] if transposed else B[k, j]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
+    def description(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.matrix_a")
         B = T.match_buffer(b, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.matrix_b")
-        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope="wmma.accumulator")
+        C = T.match_buffer(
+            c, (16, 16), accumulator, align=64, offset_factor=16, scope="wmma.accumulator"
+        )
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:16], B[0:16, 0:16])
             T.writes(C[0:16, 0:16])
             for i, j, k in T.grid(16, 16, 16):
                 with T.sblock(""):
                     u, v, w = T.axis.remap("SSR", [i, j, k])
-                    C[u, v] = C[u, v] + T.Cast(sums, A[u, w]) * T.Cast(sums, at(B, v, w))
+                    C[u, v] = C[u, v] + T.Cast(accumulator, A[u, w]) * T.Cast(
+                        accumulator, right_element(B, v, w)
+                    )
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(a: T.handle, b: T.handle, c: T.handle) -> None:
+    def implementation(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.matrix_a")
         B = T.match_buffer(b, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.matrix_b")
-        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope="wmma.accumulator")
+        C = T.match_buffer(
+            c, (16, 16), accumulator, align=64, offset_factor=16, scope="wmma.accumulator"
+        )
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:16], B[0:16, 0:16])
             T.writes(C[0:16, 0:16])
@@ -193,4 +228,4 @@ def _multiply(dtype: str, sums: str, turned: bool) -> tuple[Any, Any]:
                 )
             )  # fmt: skip
 
-    return described, made
+    return description, implementation

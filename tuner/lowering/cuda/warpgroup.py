@@ -1,46 +1,35 @@
-"""Instructions of Hopper's warpgroups for TVM: what they do, so that they can be put in
-the place of loops that do the same.
+"""TVM intrinsics of warpgroup instructions (wgmma, sm_90).
 
-TVM 0.27 has them under another backend only. Sums go TVM's way of accumulators of
-tensor cores, as an array of fragments of 64 rows by 32 columns spread over 128 threads;
-what they are in CUDA C++ is in `tuner.lowering.cuda.warpgroup_source`.
+TVM 0.27 has them under another backend only. Accumulators are TVM's `wmma.accumulator`
+buffers: arrays of fragments of 64 rows by 32 columns, each spread over 128 threads. The
+CUDA C++ that the intrinsics call is in `tuner.lowering.cuda.warpgroup_source`.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.script import tirx as T
 
-NAME = re.compile(r"warpgroup_multiply_(\d)_(\d)_(f16|bf16)(_turned)?")
-DTYPES = {"f16": "float16", "bf16": "bfloat16"}
+from tuner.spaces.program.instructions import WarpgroupMultiply
 
 
-def register(name: str) -> None:
-    """Makes an instruction known to TVM: `warpgroup_fill`, `warpgroup_store`,
-    `warpgroup_multiply_<squares>_<panels>_<kind>`."""
-    if name == "warpgroup_fill":
-        TensorIntrin.register(name, *_fill())
-    elif name == "warpgroup_store":
-        TensorIntrin.register(name, *_store())
-    else:
-        found = NAME.fullmatch(name)
-        if found is None:
-            raise ValueError(f"{name!r} is no instruction of warpgroups")
-        squares, panels, kind, turned = found.groups()
-        TensorIntrin.register(
-            name, *_multiply(name, int(squares), int(panels), DTYPES[kind], turned is not None)
-        )
+def warpgroup_symbol(instruction: WarpgroupMultiply) -> str:
+    """The CUDA C++ function that multiplies."""
+    return f"tuner_{instruction.name}"
 
 
-def _fill() -> tuple[Any, Any]:
+def fill_accumulators() -> tuple[Any, Any]:
+    """The intrinsic that sets a fragment of accumulators to zero: loops and call."""
+
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(c: T.handle) -> None:
+    def description(c: T.handle) -> None:
         C = T.match_buffer(
             c, (8, 8, 4, 8), "float32", align=64, offset_factor=32, scope="wmma.accumulator"
         )
@@ -53,7 +42,7 @@ def _fill() -> tuple[Any, Any]:
                     C[g, r, p, e] = T.float32(0)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(c: T.handle) -> None:
+    def implementation(c: T.handle) -> None:
         C = T.match_buffer(
             c, (8, 8, 4, 8), "float32", align=64, offset_factor=32, scope="wmma.accumulator"
         )
@@ -66,12 +55,14 @@ def _fill() -> tuple[Any, Any]:
                 )
             )
 
-    return described, made
+    return description, implementation
 
 
-def _store() -> tuple[Any, Any]:
+def store_accumulators() -> tuple[Any, Any]:
+    """The intrinsic that stores a fragment of accumulators to shared memory."""
+
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(a: T.handle, c: T.handle) -> None:
+    def description(a: T.handle, c: T.handle) -> None:
         A = T.match_buffer(
             a, (8, 8, 4, 8), "float32", align=64, offset_factor=32, scope="wmma.accumulator"
         )
@@ -87,7 +78,7 @@ def _store() -> tuple[Any, Any]:
                     C[g, r, p, e] = A[g, r, p, e]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(a: T.handle, c: T.handle) -> None:
+    def implementation(a: T.handle, c: T.handle) -> None:
         s3 = T.int32()
         s2 = T.int32()
         s1 = T.int32()
@@ -115,27 +106,34 @@ def _store() -> tuple[Any, Any]:
                 )
             )  # fmt: skip
 
-    return described, made
+    return description, implementation
 
 
-def _multiply(
-    name: str, squares: int, panels: int, dtype: str, turned: bool
-) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
-    symbol = f"tuner_{name}"
-    left, right, sums = (
-        (squares, 8, 8, 8, 8),
-        (panels, 2, 4, 8, 8, 8) if turned else (panels, 8, 8, 8, 8),
-        (squares, panels, 2, 8, 8, 4, 8),
+def multiply_panels(instruction: WarpgroupMultiply) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
+    """The intrinsic that multiplies fragments of the left operand by panels of the right one.
+
+    Both operands lie in shared memory in rows of 128 bytes, whose eight pieces of 16 bytes
+    are permuted by the row's number (128-byte swizzle).
+    """
+    symbol = warpgroup_symbol(instruction)
+    dtype, transposed = instruction.dtype, instruction.transposed
+    fragments, panels = instruction.fragments, instruction.panels
+    left, right, accumulators = (
+        (fragments, 8, 8, 8, 8),
+        (panels, 2, 4, 8, 8, 8) if transposed else (panels, 8, 8, 8, 8),
+        (fragments, panels, 2, 8, 8, 4, 8),
     )
     deep, across, whole = [
-        tuple(slice(0, extent) for extent in shape) for shape in (left, right, sums)
+        tuple(slice(0, extent) for extent in shape) for shape in (left, right, accumulators)
     ]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def made(a: T.handle, b: T.handle, c: T.handle) -> None:
+    def implementation(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, left, dtype, align=64, offset_factor=512, scope="shared.dyn")
         B = T.match_buffer(b, right, dtype, align=64, offset_factor=512, scope="shared.dyn")
-        C = T.match_buffer(c, sums, "float32", align=64, offset_factor=32, scope="wmma.accumulator")
+        C = T.match_buffer(
+            c, accumulators, "float32", align=64, offset_factor=32, scope="wmma.accumulator"
+        )
         with T.sblock("root"):
             T.reads(C[whole], A[deep], B[across])
             T.writes(C[whole])
@@ -147,7 +145,7 @@ def _multiply(
                 )
             )  # fmt: skip
 
-    return _product(squares, panels, turned, *map(_like, made.params)), made
+    return _product_loops(instruction, *map(_like, implementation.params)), implementation
 
 
 def _like(buffer: tirx.Buffer) -> tirx.Buffer:
@@ -161,69 +159,80 @@ def _like(buffer: tirx.Buffer) -> tirx.Buffer:
     )
 
 
-def _product(
-    squares: int, panels: int, turned: bool, a: tirx.Buffer, b: tirx.Buffer, c: tirx.Buffer
-) -> tirx.PrimFunc:
-    """What the multiplication does, one by one. Axes of one step have no loop, as TVM
-    leaves none of a nest it looks at."""
-    extents = {
-        "square": squares,
-        "panel": panels,
-        "half": 2,
-        "group": 8,
-        "row": 8,
-        "piece": 4,
-        "column": 8,
-        "depth_1": 8,
-        "depth_0": 8,
-    }
-    loops = {name: tirx.Var(name, "int32") for name, extent in extents.items() if extent > 1}
-    iterators = {
-        name: tirx.IterVar(
-            tvm.ir.Range(0, extents[name]),
-            f"v_{name}",
-            tirx.IterVar.CommReduce if "depth" in name else tirx.IterVar.DataPar,
-        )
-        for name in loops
-    }
-    at = {
-        name: iterators[name].var if name in loops else tirx.const(0, "int32") for name in extents
-    }
-    place = [at[name] for name in ("square", "panel", "half", "group", "row", "piece", "column")]
-    one = [
-        at["square"],
-        at["group"],
-        at["row"],
-        tirx.bitwise_xor(at["depth_1"], at["row"]),
-        at["depth_0"],
-    ]
-    if turned:
-        other = [at[name] for name in ("panel", "half", "piece", "column")]
-        other += [tirx.bitwise_xor(at["depth_1"], at["column"]), at["depth_0"]]
-    else:
-        other = [at["panel"], at["depth_1"], at["depth_0"]]
-        other += [tirx.bitwise_xor(at["half"] * 4 + at["piece"], at["depth_0"]), at["column"]]
-    product = tirx.BufferLoad(a, one).astype("float32") * tirx.BufferLoad(b, other).astype(
-        "float32"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """A loop of the multiplication. One iteration needs no loop: TVM leaves none either."""
+
+    name: str
+    extent: int
+    reduced: bool = False
+
+    def variable(self) -> tirx.Var:
+        return tirx.Var(self.name, "int32")
+
+    def iterator(self) -> tirx.IterVar:
+        kind = tirx.IterVar.CommReduce if self.reduced else tirx.IterVar.DataPar
+        return tirx.IterVar(tvm.ir.Range(0, self.extent), f"v_{self.name}", kind)
+
+
+def _loops(instruction: WarpgroupMultiply) -> tuple[_Loop, ...]:
+    """The loops over one multiplication, outermost first."""
+    return (
+        _Loop(name="square", extent=instruction.fragments),
+        _Loop(name="panel", extent=instruction.panels),
+        _Loop(name="half", extent=2),
+        _Loop(name="group", extent=8),
+        _Loop(name="row", extent=8),
+        _Loop(name="piece", extent=4),
+        _Loop(name="column", extent=8),
+        _Loop(name="depth_1", extent=8, reduced=True),
+        _Loop(name="depth_0", extent=8, reduced=True),
     )
-    store = tirx.BufferStore(c, tirx.BufferLoad(c, place) + product, place)
-    bare = SBlock(list(iterators.values()), [], [], "", store)
+
+
+def _product_loops(
+    instruction: WarpgroupMultiply, a: tirx.Buffer, b: tirx.Buffer, c: tirx.Buffer
+) -> tirx.PrimFunc:
+    """What the multiplication does, element by element."""
+    loops = [loop for loop in _loops(instruction) if loop.extent > 1]
+    variables = [loop.variable() for loop in loops]
+    iterators = [loop.iterator() for loop in loops]
+    values = {loop.name: tirx.const(0, "int32") for loop in _loops(instruction)}
+    values |= {loop.name: axis.var for loop, axis in zip(loops, iterators, strict=True)}
+    store = _multiply_add(instruction, values, a, b, c)
+    bare = SBlock(iterators, [], [], "", store)
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in (a, b, c)})
-    block = SBlock(list(iterators.values()), read, write, "", store)
-    body: tirx.Stmt = SBlockRealize(list(loops.values()), tirx.const(True, "bool"), block)
-    for name in reversed(loops):
-        body = tirx.For(
-            loops[name],
-            tirx.const(0, "int32"),
-            tirx.const(extents[name], "int32"),
-            tirx.ForKind.SERIAL,
-            body,
-        )
+    always, zero = tirx.const(True, "bool"), tirx.const(0, "int32")
+    body: tirx.Stmt = SBlockRealize(variables, always, SBlock(iterators, read, write, "", store))
+    for loop, variable in zip(reversed(loops), reversed(variables), strict=True):
+        extent = tirx.const(loop.extent, "int32")
+        body = tirx.For(variable, zero, extent, tirx.ForKind.SERIAL, body)
     whole = [
-        tirx.BufferRegion(one, [tvm.ir.Range(0, extent) for extent in one.shape])
-        for one in (c, a, b)
+        tirx.BufferRegion(buffer, [tvm.ir.Range(0, extent) for extent in buffer.shape])
+        for buffer in (c, a, b)
     ]
     root = SBlock([], whole, whole[:1], "root", body)
-    return tirx.PrimFunc([a, b, c], SBlockRealize([], tirx.const(True, "bool"), root)).with_attr(
-        {"s_tir": True}
-    )
+    return tirx.PrimFunc([a, b, c], SBlockRealize([], always, root)).with_attr({"s_tir": True})
+
+
+def _multiply_add(
+    instruction: WarpgroupMultiply,
+    values: Mapping[str, tvm.ir.PrimExpr],
+    a: tirx.Buffer,
+    b: tirx.Buffer,
+    c: tirx.Buffer,
+) -> tirx.BufferStore:
+    """`c += a * b` of one element, where each loop has one of `values`."""
+    fragment, panel, half, group, row, piece, column, depth_1, depth_0 = values.values()
+    left = [fragment, group, row, tirx.bitwise_xor(depth_1, row), depth_0]
+    if instruction.transposed:
+        right = [panel, half, piece, column, tirx.bitwise_xor(depth_1, column), depth_0]
+    else:
+        pair = tirx.bitwise_xor(half * 4 + piece, depth_0)
+        right = [panel, depth_1, depth_0, pair, column]
+    place = [fragment, panel, half, group, row, piece, column]
+    factors = [
+        tirx.BufferLoad(buffer, indices).astype("float32")
+        for buffer, indices in ((a, left), (b, right))
+    ]
+    return tirx.BufferStore(c, tirx.BufferLoad(c, place) + factors[0] * factors[1], place)

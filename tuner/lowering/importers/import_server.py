@@ -1,10 +1,11 @@
-"""A foreign record replayed and compiled: `python -m
-tuner.lowering.importers.import_server`, one request on stdin, one answer on stdout.
+"""A foreign record replayed and compiled, in a process of its own.
 
-TVM builds objects from a stranger's text here and may crash on it, so this is a process
-of its own that loses nothing: bounded in memory and time, fenced off from files,
-network and processes, without anything worth stealing. What it answers is verified like
-any candidate, and never trusted.
+Run as `python -m tuner.lowering.importers.import_server`, with one request on standard
+input and one answer on standard output.
+
+TVM builds objects from a stranger's text here and may crash on it. So the process is
+bounded in memory and time, and fenced off from files, network and other processes. Its
+answer is verified like any candidate, and never trusted.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ TIME_S = 60
 
 
 def replayed(request: dict[str, Any]) -> dict[str, Any]:
-    """The program as an expression, the object code of its schedule, and the schedule
-    in its stored form."""
+    """The program as an expression, its object code, and the stored schedule."""
     mod = tvm.ir.load_json(request["workload"])
     functions = [
         (name, function)
@@ -76,7 +76,7 @@ def replayed(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_order(function: tirx.PrimFunc, inputs: list[str], outputs: int) -> None:
-    """A kernel is called with its inputs, then its outputs."""
+    """Refuse a function that is not called with its inputs, then its outputs."""
     given = [parameter.name for parameter in function.params]
     if (
         len(given) != len(inputs) + outputs
@@ -88,15 +88,16 @@ def _check_order(function: tirx.PrimFunc, inputs: list[str], outputs: int) -> No
 
 
 def main() -> None:
+    """Answer one request."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print goes to standard error
     with open("/proc/self/statm", encoding="ascii") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY_BYTES, mapped + MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, TIME_S))
     signal.alarm(2 * TIME_S)
-    tempfile.tempdir = os.getcwd()  # the caller's folder for it, and all it may write to
+    tempfile.tempdir = os.getcwd()  # the only folder that this process may write to
     fence(writable=[tempfile.tempdir])
     try:
         answer = replayed(json.load(sys.stdin))

@@ -1,9 +1,8 @@
-"""Programs from elsewhere as expressions: TVM PrimFuncs (of a model, of `te` tensors)
-read block by block into the one tree.
+"""TVM PrimFuncs, of a model or of `te` tensors, lifted to expressions.
 
-A function is read as it was written, before any schedule: one block a stage, its
-iterators bound to its own loops. Whatever else it holds is refused with the block and
-the reason; a tree that computes something else is never made.
+A function is read as it was written, before any schedule: each block is a stage whose
+iterators are bound to loops of their own. Anything else is refused with the block and
+the reason. The result never computes something other than the function.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ _THREAD_BINDING = tirx.ForKind.THREAD_BINDING
 
 
 def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression:
-    """The expression of `te` tensors: those given that are computed are its outputs.
+    """The expression of `te` tensors. Those given that are computed are its outputs.
 
-    Inputs are the placeholders given, in order, then any others the outputs are
-    computed from, as a walk of the graph meets them. Raises LiftError for a graph
+    Inputs are the placeholders given, in order, then any others that the outputs are
+    computed from, in the order of a walk of the graph. Raises LiftError for a graph
     without an output, and as `lift` does.
     """
     function = te_function(tensors)
@@ -67,8 +66,10 @@ def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression
 
 
 def te_function(tensors: Sequence[te.Tensor]) -> tirx.PrimFunc:
-    """The function of `te` tensors: inputs, then outputs, as `lift_te` tells them
-    apart. Raises LiftError."""
+    """The function of `te` tensors: inputs, then outputs, told apart as in `lift_te`.
+
+    Raises LiftError.
+    """
     for tensor in tensors:
         if not isinstance(tensor, te.Tensor):
             raise LiftError(
@@ -97,30 +98,31 @@ def _walk(tensor: te.Tensor, seen: list[te.Tensor]) -> None:
     """Collects the tensor and what it is computed from, sources first."""
     pending = [(tensor, False)]
     while pending:
-        found, expanded = pending.pop()
-        if found in seen:
+        current, expanded = pending.pop()
+        if current in seen:
             continue
         if expanded:
-            seen.append(found)
+            seen.append(current)
         else:
-            pending.append((found, True))
-            pending += [(source, False) for source in reversed(found.op.input_tensors)]
+            pending.append((current, True))
+            pending += [(source, False) for source in reversed(current.op.input_tensors)]
 
 
 def lift(function: tirx.PrimFunc, name: str) -> Expression:
-    """The expression of an unscheduled function: parameters no block writes are inputs,
-    those written are outputs, in order.
+    """The expression of an unscheduled function.
 
+    Parameters that no block writes are inputs, those written are outputs, in order.
     Raises LiftError naming the block and the reason: symbolic shapes, tuple reductions,
-    predicates, fused or split iterators, in-place updates, functions and dtypes an
+    predicates, fused or split iterators, in-place updates, functions and dtypes that an
     expression does not have, reads that may leave their tensor.
     """
     reader = _Reader(function)
-    for found in _blocks(function.body, ()):
-        reader.add(found)
+    for placed in _blocks(function.body, ()):
+        reader.add(placed)
     expression = fused(reader.expression(_identifier(name)))
+    # Models have a stage for every scalar operation.
     if len(expression.inputs) + len(expression.stages) > BUDGETS.tensors:
-        expression = inlined(expression)  # models write a stage for every scalar operation
+        expression = inlined(expression)
     try:
         check_structure(expression)
         check_bounds(expression)
@@ -130,15 +132,19 @@ def lift(function: tirx.PrimFunc, name: str) -> Expression:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _PlacedBlock:
+    """A computing block with its iterators' values and the loops around it."""
+
     block: SBlock
     values: tuple[tvm.ir.Expr, ...]  # what each iterator is bound to
     loops: tuple[tirx.For, ...]  # around it, outermost first
 
 
-def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_Found]:
-    """The computing blocks in order; blocks without iterators that hold others are
-    looked through."""
+def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_PlacedBlock]:
+    """The computing blocks in order.
+
+    A block without iterators that holds other blocks is replaced by these.
+    """
     match statement:
         case tirx.SeqStmt():
             for part in statement.seq:
@@ -160,7 +166,7 @@ def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_Foun
             if len(block.iter_vars) == 0 and not isinstance(block.body, tirx.BufferStore):
                 yield from _blocks(block.body, loops)
             else:
-                yield _Found(block=block, values=tuple(statement.iter_values), loops=loops)
+                yield _PlacedBlock(block=block, values=tuple(statement.iter_values), loops=loops)
         case _:
             raise LiftError(
                 f"a {type(statement).__name__} statement stands outside of every block: "
@@ -168,17 +174,18 @@ def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_Foun
             )
 
 
-def _constant_true(found: tvm.ir.Expr) -> bool:
-    return isinstance(found, tirx.IntImm) and bool(found.value)
+def _constant_true(node: tvm.ir.Expr) -> bool:
+    return isinstance(node, tirx.IntImm) and bool(node.value)
 
 
 def _identifier(text: str) -> str:
+    """The text as an identifier of the notation."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if name and not name[0].isdigit() else f"_{name}"
 
 
 class _Reader:
-    """Collects stages; knows which buffer holds which tensor."""
+    """Collects stages, and knows which buffer holds which tensor."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
         self.params = list(function.params)
@@ -186,9 +193,9 @@ class _Reader:
         self.written: dict[tvm.ir.Var, Stage] = {}
         self.tensors: dict[tvm.ir.Var, Tensor] = {}
         writes = {
-            found.block.body.buffer
-            for found in _blocks(function.body, ())
-            if isinstance(found.block.body, tirx.BufferStore)
+            placed.block.body.buffer
+            for placed in _blocks(function.body, ())
+            if isinstance(placed.block.body, tirx.BufferStore)
         }
         for param in self.params:
             tensor = self._tensor(param)
@@ -220,9 +227,10 @@ class _Reader:
         )
         return lifter.dtype(str(buffer.dtype))
 
-    def add(self, found: _Found) -> None:
-        store = found.block.body
-        block = found.block.name_hint
+    def add(self, placed: _PlacedBlock) -> None:
+        """Add the stage of a block."""
+        store = placed.block.body
+        block = placed.block.name_hint
         if not isinstance(store, tirx.BufferStore):
             kind = type(store).__name__
             raise LiftError(
@@ -238,7 +246,7 @@ class _Reader:
                 f"block {block!r}: writes {store.buffer.name!r}, which was read before; updates "
                 f"in place are not lifted"
             )
-        stage = _Stage(found, self._tensor(store.buffer), self.tensors).stage()
+        stage = _Stage(placed, self._tensor(store.buffer), self.tensors).stage()
         self.written[store.buffer] = stage
         self.tensors[store.buffer] = stage.tensor
 
@@ -250,39 +258,44 @@ class _Reader:
         )
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    if name not in taken:
+def _unique(name: str, used: set[str]) -> str:
+    """The name, with a number behind it where it is used already."""
+    if name not in used:
         return name
     return next(
-        f"{name}_{number}" for number in range(1, len(taken) + 2) if f"{name}_{number}" not in taken
+        f"{name}_{number}" for number in range(1, len(used) + 2) if f"{name}_{number}" not in used
     )
 
 
 class _Stage:
     """One block on its way to a stage."""
 
-    def __init__(self, found: _Found, target: Tensor, tensors: dict[tvm.ir.Var, Tensor]) -> None:
+    def __init__(
+        self, placed: _PlacedBlock, target: Tensor, tensors: dict[tvm.ir.Var, Tensor]
+    ) -> None:
         self.block, self.store, self.target, self.tensors = (
-            found.block,
-            found.block.body,
+            placed.block,
+            placed.block.body,
             target,
             tensors,
         )
-        self.name = found.block.name_hint
-        self._check_loops(found)
+        self.name = placed.block.name_hint
+        self._check_loops(placed)
         self.iterators: dict[tvm.ir.Var, Typed] = {}
         self.axes = self._axes()
         self.reduce_axes = tuple(
-            self._axis(one) for one in self.block.iter_vars if one.iter_type == _REDUCTION
+            self._axis(iterator)
+            for iterator in self.block.iter_vars
+            if iterator.iter_type == _REDUCTION
         )
 
     def refuse(self, why: str) -> LiftError:
         return LiftError(f"block {self.name!r}: {why}")
 
-    def _check_loops(self, found: _Found) -> None:
-        """Each iterator is a loop of its own, and the block stands in no other."""
-        loops = {loop.loop_var: loop for loop in found.loops}
-        for iterator, value in zip(self.block.iter_vars, found.values, strict=True):
+    def _check_loops(self, placed: _PlacedBlock) -> None:
+        """Each iterator must be a loop of its own, and the block stand in no other."""
+        loops = {loop.loop_var: loop for loop in placed.loops}
+        for iterator, value in zip(self.block.iter_vars, placed.values, strict=True):
             extent = iterator.dom.extent
             if iterator.iter_type not in (_SPATIAL, _REDUCTION) or not isinstance(
                 extent, tirx.IntImm
@@ -311,16 +324,18 @@ class _Stage:
                 )
 
     def _axis(self, iterator: tirx.IterVar) -> Axis:
-        taken = {
-            typed.node.name for typed in self.iterators.values() if isinstance(typed.node, Var)
-        }
-        name = _unique(_identifier(iterator.var.name.removeprefix("v_")), taken)
+        used = {typed.node.name for typed in self.iterators.values() if isinstance(typed.node, Var)}
+        name = _unique(_identifier(iterator.var.name.removeprefix("v_")), used)
         self.iterators[iterator.var] = Typed(Var(name), "int64")
         return Axis(name=name, extent=int(iterator.dom.extent.value))
 
     def _axes(self) -> tuple[Axis, ...]:
-        """One axis for each dimension written; the block writes each element once."""
-        spatial = {one.var: one for one in self.block.iter_vars if one.iter_type == _SPATIAL}
+        """One axis for each dimension written. The block must write each element once."""
+        spatial = {
+            iterator.var: iterator
+            for iterator in self.block.iter_vars
+            if iterator.iter_type == _SPATIAL
+        }
         axes: list[Axis] = []
         for dimension, (index, extent) in enumerate(
             zip(self.store.indices, self.target.shape, strict=True)
@@ -345,7 +360,7 @@ class _Stage:
         return tuple(axes)
 
     def stage(self) -> Stage:
-        reducer, found = self._reduction()
+        reducer, value = self._reduction()
         extents = {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
         analyzer = Analyzer()
         for iterator in self.block.iter_vars:
@@ -358,7 +373,7 @@ class _Stage:
             analyzer=analyzer,
         )
         tensors = {tensor.name: tensor for tensor in self.tensors.values()}
-        typed = lifter.scalar(found)
+        typed = lifter.scalar(value)
         body = _unrounded(typed.node, self.target.dtype, tensors) if reducer is None else typed.node
         body = without_redundant_padding(guarded(body, extents, tensors), extents, tensors)
         stage = Stage(
@@ -373,8 +388,11 @@ class _Stage:
         return replace(stage, accumulator=wide) if reducer else stage
 
     def _reduction(self) -> tuple[Reducer | None, tvm.ir.Expr]:
-        """The reducer and what it reduces, of `T[…] = T[…] op value` with `T[…] =
-        identity of op` to start from."""
+        """The reducer and what it reduces; no reducer for a plain assignment.
+
+        A reduction has the form `T[…] = T[…] op value` and starts from the identity of
+        op.
+        """
         value, init = self.store.value, self.block.init
         if not self.reduce_axes:
             if init is not None:
@@ -402,40 +420,42 @@ class _Stage:
             )
         return reducer, reduced
 
-    def _own(self, found: tvm.ir.Expr) -> bool:
-        return isinstance(found, tvm.ir.TensorLoad) and self._same_place(
-            found.source, found.indices
-        )
+    def _own(self, node: tvm.ir.Expr) -> bool:
+        return isinstance(node, tvm.ir.TensorLoad) and self._same_place(node.source, node.indices)
 
     def _same_place(self, buffer: tvm.ir.Var, indices: Sequence[tvm.ir.Expr]) -> bool:
         return bool(buffer.same_as(self.store.buffer)) and all(
-            one.same_as(other) or (_is_zero(one) and _is_zero(other))
-            for one, other in zip(indices, self.store.indices, strict=True)
+            index.same_as(other) or (_is_zero(index) and _is_zero(other))
+            for index, other in zip(indices, self.store.indices, strict=True)
         )
 
 
-def _equals(found: tvm.ir.Expr, value: int) -> bool:
-    return isinstance(found, tirx.IntImm) and int(found.value) == value
+def _equals(node: tvm.ir.Expr, value: int) -> bool:
+    return isinstance(node, tirx.IntImm) and int(node.value) == value
 
 
-def _is_zero(found: tvm.ir.Expr) -> bool:
-    return _equals(found, 0)
+def _is_zero(node: tvm.ir.Expr) -> bool:
+    return _equals(node, 0)
 
 
-def _starts(reducer: Reducer, found: tvm.ir.Expr, dtype: DType) -> bool:
-    """Whether a reduction may start from a value: its identity, or for max and min the
-    end of the finite numbers."""
-    if not isinstance(found, tirx.IntImm | tirx.FloatImm):
+def _starts(reducer: Reducer, start: tvm.ir.Expr, dtype: DType) -> bool:
+    """Whether a reduction may start from a value.
+
+    Its identity, or for max and min the end of the finite numbers.
+    """
+    if not isinstance(start, tirx.IntImm | tirx.FloatImm):
         return False
     allowed = {float(identity(reducer, dtype).value)}
     if reducer in ("max", "min") and dtype in FLOATS:
         allowed.add((-1 if reducer == "max" else 1) * greatest(dtype))
-    return float(found.value) in allowed
+    return float(start.value) in allowed
 
 
 def _unrounded(body: Scalar, dtype: DType, tensors: Mapping[str, Tensor]) -> Scalar:
-    """The body without a final conversion to the dtype it is stored in, which storing
-    does (but not from floats to integers)."""
+    """The body without a final conversion to the dtype that it is stored in.
+
+    Storing converts anyway, but not from floats to integers.
+    """
     match body:
         case Cast(dtype=wide, arg=Cast(dtype=narrow, arg=arg)) if (
             narrow == dtype and wide == COMPUTED_IN.get(dtype)

@@ -1,8 +1,8 @@
-"""What a lifted program is simplified to: padding as padded reads, padding stages
-inlined, rounding merged into its reduction.
+"""Simplification of lifted programs.
 
-Pure tree rewriting; values stay what they were, but a -FLT_MAX that padded a maximum
-becomes its true identity, -inf.
+Padding becomes padded reads, padding stages are inlined, and rounding is merged into
+the reduction before it. Values stay the same, except that a -FLT_MAX that padded a
+maximum becomes its true identity, -inf.
 """
 
 from __future__ import annotations
@@ -48,23 +48,22 @@ _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 
 
 def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar:
-    """The same scalar in which every read under a condition is safe: padded where it
-    may leave its tensor.
+    """The scalar with every read under a condition padded where it may leave its tensor.
 
     `T[…] where T[…] is inside, else constant` becomes one padded read.
     """
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
-    def change(found: Scalar, conditional: bool) -> Scalar:
-        match found:
+    def change(scalar: Scalar, conditional: bool) -> Scalar:
+        match scalar:
             case Select(cond=cond, then=then, other=other):
-                padded = _padded(found, extents, tensors)
+                padded = _padded(scalar, extents, tensors)
                 if padded is not None:
                     return padded
                 return Select(change(cond, conditional), change(then, True), change(other, True))
             case Read(tensor=name, indices=indices, pad=pad):
                 inner = tuple(change(index, conditional) for index in indices)
-                if pad is None and conditional and _leaves(found, extents, tensors[name], dtypes):
+                if pad is None and conditional and _leaves(scalar, extents, tensors[name], dtypes):
                     pad = Const(0.0 if dtypes[name] in FLOATS else 0, dtypes[name])
                 return Read(name, inner, pad)
             case Unary(op=op, arg=arg):
@@ -74,7 +73,7 @@ def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tens
             case Binary(op=op, lhs=lhs, rhs=rhs):
                 return Binary(op, change(lhs, conditional), change(rhs, conditional))
             case _:
-                return found
+                return scalar
 
     return change(node, False)
 
@@ -82,14 +81,17 @@ def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tens
 def _leaves(
     read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
 ) -> bool:
+    """Whether a read may leave its tensor."""
     return not is_inside(read, tensor.shape, extents, dtypes)
 
 
 def _padded(
     select: Select, extents: Mapping[str, int], tensors: Mapping[str, Tensor]
 ) -> Scalar | None:
-    """A selection between a read and a constant as a padded read, if its condition
-    includes that the read is inside."""
+    """A selection between a read and a constant, as a padded read.
+
+    None unless the condition includes that the read is inside.
+    """
     read = select.then.arg if isinstance(select.then, Cast) else select.then
     if (
         not isinstance(read, Read)
@@ -102,21 +104,21 @@ def _padded(
     pad = _retyped(select.other, tensor.dtype)
     if pad is None:
         return None
-    dtypes = {name: one.dtype for name, one in tensors.items()}
+    dtypes = {name: declared.dtype for name, declared in tensors.items()}
     needed = _inside(read, extents, tensor, dtypes)
     tests = [(part, _test(part)) for part in _conjuncts(select.cond)]
     if not needed or not needed <= {test for _, test in tests if test is not None}:
         return None
     padded = Read(read.tensor, read.indices, pad)
-    found = Cast(select.then.dtype, padded) if isinstance(select.then, Cast) else padded
+    replacement = Cast(select.then.dtype, padded) if isinstance(select.then, Cast) else padded
     rest = [
         part
         for part, test in tests
         if test is None or (test not in needed and not _always(test, extents, dtypes))
     ]
     if not rest:
-        return found
-    return Select(reduce(lambda a, b: Binary("and", a, b), rest), found, select.other)
+        return replacement
+    return Select(reduce(lambda a, b: Binary("and", a, b), rest), replacement, select.other)
 
 
 def _gathers(read: Read) -> Iterator[Read]:
@@ -124,7 +126,7 @@ def _gathers(read: Read) -> Iterator[Read]:
 
 
 def _retyped(value: Const, dtype: DType) -> Const | None:
-    """The constant in a tensor's dtype, None where that does not hold it exactly."""
+    """The constant in a tensor's dtype; None where that cannot hold it exactly."""
     if value.dtype == dtype:
         return value
     if value.dtype in FLOATS and dtype in ("float16", "bfloat16"):
@@ -150,14 +152,15 @@ def _conjuncts(node: Scalar) -> Iterator[Scalar]:
 
 
 def _test(node: Scalar) -> _Test | None:
+    """A comparison of integers in normal form; None for any other condition."""
     match node:
         case (
             Binary(op="lt" | "le" as op, lhs=small, rhs=large)
             | Binary(op="gt" | "ge" as op, lhs=large, rhs=small)
         ):
             if any(
-                isinstance(found, Read) or (isinstance(found, Const) and found.dtype in FLOATS)
-                for found in walk(node)
+                isinstance(part, Read) or (isinstance(part, Const) and part.dtype in FLOATS)
+                for part in walk(node)
             ):
                 return None
             return _normal(Binary("sub", large, small), 1 if op in ("lt", "gt") else 0)
@@ -166,7 +169,7 @@ def _test(node: Scalar) -> _Test | None:
 
 
 def _normal(difference: Scalar, least: int) -> _Test:
-    """`difference >= least` with its coefficients divided by what divides them all."""
+    """`difference >= least`, with its coefficients divided by their common divisor."""
     form = affine(difference)
     factor = gcd(*form.terms.values()) or 1
     terms = frozenset((atom, value // factor) for atom, value in form.terms.items())
@@ -176,18 +179,19 @@ def _normal(difference: Scalar, least: int) -> _Test:
 def _inside(
     read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
 ) -> set[_Test]:
-    """What has to hold for the read to be inside its tensor and does not hold anyway."""
-    found: set[_Test] = set()
+    """What has to hold for the read to be inside its tensor, besides what always holds."""
+    tests: set[_Test] = set()
     for index, extent in zip(read.indices, tensor.shape, strict=True):
         values = value_range(index, extents, dtypes)
         if values.low < 0:
-            found.add(_normal(index, 0))
+            tests.add(_normal(index, 0))
         if values.high >= extent:
-            found.add(_normal(Binary("sub", Const(extent, "int64"), index), 1))
-    return found
+            tests.add(_normal(Binary("sub", Const(extent, "int64"), index), 1))
+    return tests
 
 
 def _always(test: _Test, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> bool:
+    """Whether the test holds at every point."""
     terms, constant = test
     return (
         constant
@@ -214,6 +218,7 @@ def fused(expression: Expression) -> Expression:
 
 
 def _alive(expression: Expression) -> Expression:
+    """The program without stages that no output depends on."""
     needed, kept = set(expression.outputs), list[Stage]()
     for stage in reversed(expression.stages):
         if stage.name in needed:
@@ -223,7 +228,7 @@ def _alive(expression: Expression) -> Expression:
 
 
 def _copies_padded(stage: Stage) -> bool:
-    """Whether the stage is a tensor with something around it, without arithmetic or rounding."""
+    """Whether the stage is a tensor with padding around it, without arithmetic."""
     body = stage.body
     if isinstance(body, Cast):  # a narrow tensor, computed wide and stored narrow again
         body = body.arg
@@ -236,7 +241,7 @@ def _copies_padded(stage: Stage) -> bool:
 
 
 def _without(expression: Expression, padding: Stage) -> Expression:
-    """The padding stage's readers read through it wherever they are sure to read inside it."""
+    """The program with the padding stage's readers reading through it."""
     tensors = expression.tensors
     source = padding.body.arg if isinstance(padding.body, Cast) else padding.body
 
@@ -266,8 +271,10 @@ def _without(expression: Expression, padding: Stage) -> Expression:
 
 
 def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:
-    """A reduction whose only reader stores each of its values in another dtype stores
-    it so itself."""
+    """The program with a reduction stored in the dtype of its only reader.
+
+    The reader must only store each of its values in that dtype.
+    """
     readers = expression.consumers(reduction.name)
     if reduction.reducer is None or reduction.name in expression.outputs or len(readers) != 1:
         return expression
@@ -294,8 +301,10 @@ def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:
 
 
 def _true_identity(stage: Stage, expression: Expression) -> Stage:
-    """A maximum padded with the dtype's lowest number is padded with -inf, if every
-    window has an element (min: highest)."""
+    """A maximum padded with the dtype's lowest number, padded with -inf instead.
+
+    Only if every window has an element. A minimum likewise, with the highest number.
+    """
     if stage.reducer not in ("max", "min"):
         return stage
     sign = -1 if stage.reducer == "max" else 1
@@ -318,12 +327,12 @@ def _true_identity(stage: Stage, expression: Expression) -> Stage:
 
 
 def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
-    """Whether for every point of the stage some point of the reduction reads inside the tensor."""
+    """Whether at every point of the stage some point of the reduction reads inside."""
     reduced = {axis.name for axis in stage.reduce_axes}
     extents = stage.extents
     used: set[str] = set()
     for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
-        names = sorted({found.name for found in walk(index) if isinstance(found, Var)})
+        names = sorted({part.name for part in walk(index) if isinstance(part, Var)})
         own = [name for name in names if name in reduced]
         outer = [name for name in names if name not in reduced]
         if used & set(own) or prod(extents[name] for name in names) > _MOST_POINTS:
@@ -341,8 +350,10 @@ def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
 
 
 def _value(index: Scalar, point: Mapping[str, int]) -> int:
-    """An integer index at a point; -1, which is outside of everything, where it is made
-    of anything unusual."""
+    """An integer index at a point.
+
+    -1, which is outside of every tensor, where it is made of anything unusual.
+    """
     match index:
         case Var(name=name):
             return point[name]

@@ -1,8 +1,8 @@
-"""TVM's scalar expressions as the tree's: dtypes as the notation has them, index
-arithmetic in 64 bits, calls by their meaning.
+"""TVM's scalar expressions as those of the tree.
 
-float16 and bfloat16 are computed in float32, int8 and uint8 in int32 with each result
-wrapped, as TVM's own arithmetic wraps it.
+Dtypes are those of the notation, index arithmetic is in 64 bits, and calls are read by
+their meaning. float16 and bfloat16 are computed in float32; int8 and uint8 in int32
+with each result wrapped, as TVM's own arithmetic wraps it.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ _COMPARE: Mapping[str, BinaryOp] = {
 _LOGIC: Mapping[str, BinaryOp] = {"And": "and", "Or": "or"}
 _CALLS: Mapping[str, UnaryOp] = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
-    "fabs": "abs",
-    "tanhf": "tanh", "erff": "erf", "expf": "exp", "logf": "log", "sqrtf": "sqrt",
+    "fabs": "abs", "tanhf": "tanh", "erff": "erf", "expf": "exp", "logf": "log", "sqrtf": "sqrt",
 }  # fmt: skip
 
 
 class LiftError(UsageError):
-    """A function that has no expression; the text names the block and what in it stands
-    in the way."""
+    """A function that has no expression. The text names the block and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A scalar with the dtype the tree computes it in. Integers over iterators alone
-    are int64, whatever TVM gave them."""
+    """A scalar with the dtype that the tree computes it in.
+
+    Integers over iterators alone are int64, whatever TVM gave them.
+    """
 
     node: Scalar
     dtype: DType
@@ -73,7 +73,7 @@ class Typed:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarLifter:
-    """Reads the scalars of one block."""
+    """Lifts the scalars of one block."""
 
     block: str
     tensors: Mapping[tvm.ir.Var, Tensor]  # buffers that hold values by now
@@ -84,37 +84,38 @@ class ScalarLifter:
     def refuse(self, why: str) -> LiftError:
         return LiftError(f"block {self.block!r}: {why}")
 
-    def scalar(self, found: tvm.ir.Expr) -> Typed:
-        kind = type(found).__name__
+    def scalar(self, expr: tvm.ir.Expr) -> Typed:
+        """The scalar of an expression of TVM's. Raises LiftError."""
+        kind = type(expr).__name__
         if kind in _BINARY or kind in _COMPARE:
-            return self._binary(kind, found)
+            return self._binary(kind, expr)
         if kind in _LOGIC:
             return Typed(
-                Binary(_LOGIC[kind], self.condition(found.a), self.condition(found.b)), "bool"
+                Binary(_LOGIC[kind], self.condition(expr.a), self.condition(expr.b)), "bool"
             )
         match kind:
-            case "Var" if found in self.iterators:
-                return self.iterators[found]
+            case "Var" if expr in self.iterators:
+                return self.iterators[expr]
             case "IntImm" | "FloatImm":
-                return self._constant(found)
+                return self._constant(expr)
             case "TensorLoad":
-                return self._read(found)
+                return self._read(expr)
             case "Cast":
-                return self._cast(found)
+                return self._cast(expr)
             case "Not":
-                return Typed(Unary("not", self.condition(found.a)), "bool")
+                return Typed(Unary("not", self.condition(expr.a)), "bool")
             case "Select":
-                return self._select(found.condition, found.true_value, found.false_value)
+                return self._select(expr.condition, expr.true_value, expr.false_value)
             case "Div" | "Mod":
-                return self._division(kind, found)
+                return self._division(kind, expr)
             case "Call":
-                return self._call(found)
-        raise self.refuse(f"{kind} {str(found)[:80]!r} has no counterpart in an expression")
+                return self._call(expr)
+        raise self.refuse(f"{kind} {str(expr)[:80]!r} has no counterpart in an expression")
 
-    def condition(self, found: tvm.ir.Expr) -> Scalar:
-        typed = self.scalar(found)
+    def condition(self, expr: tvm.ir.Expr) -> Scalar:
+        typed = self.scalar(expr)
         if typed.dtype != "bool":
-            raise self.refuse(f"{str(found)[:80]!r} is used as a condition and is {typed.dtype}")
+            raise self.refuse(f"{str(expr)[:80]!r} is used as a condition and is {typed.dtype}")
         return typed.node
 
     def dtype(self, name: str) -> DType:
@@ -122,55 +123,53 @@ class ScalarLifter:
             raise self.refuse(f"dtype {name} is none of {', '.join(DTYPE_BYTES)}")
         return cast(DType, name)
 
-    def _constant(self, found: tvm.ir.Expr) -> Typed:
-        narrow = self.dtype(str(found.ty))
+    def _constant(self, expr: tvm.ir.Expr) -> Typed:
+        narrow = self.dtype(str(expr.ty))
         dtype = COMPUTED_IN.get(narrow, narrow)
         if dtype == "bool":
-            return Typed(Const(bool(found.value), "bool"), "bool")
-        if math.isnan(found.value):
+            return Typed(Const(bool(expr.value), "bool"), "bool")
+        if math.isnan(expr.value):
             raise self.refuse("a constant is not a number")
-        return Typed(
-            Const(float(found.value) if dtype in FLOATS else int(found.value), dtype), dtype
-        )
+        return Typed(Const(float(expr.value) if dtype in FLOATS else int(expr.value), dtype), dtype)
 
-    def _read(self, found: tvm.ir.Expr) -> Typed:
-        if found.source not in self.tensors:
+    def _read(self, expr: tvm.ir.Expr) -> Typed:
+        if expr.source not in self.tensors:
             raise self.refuse(
-                f"reads {found.source.name!r}, which no earlier block has written and is no input"
+                f"reads {expr.source.name!r}, which no earlier block has written and is no input"
             )
-        tensor = self.tensors[found.source]
-        read = Read(tensor.name, tuple(self.index(index) for index in found.indices))
+        tensor = self.tensors[expr.source]
+        read = Read(tensor.name, tuple(self.index(index) for index in expr.indices))
         dtype = COMPUTED_IN.get(tensor.dtype, tensor.dtype)
         return Typed(read if dtype == tensor.dtype else Cast(dtype, read), dtype)
 
-    def index(self, found: tvm.ir.Expr) -> Scalar:
-        if type(found).__name__ == "BitwiseAnd" and _is_greatest(found.b):
-            found = found.a  # nothing inside a tensor has the bit that is taken away
-        typed = self.scalar(found)
+    def index(self, expr: tvm.ir.Expr) -> Scalar:
+        """An index as int64. Raises LiftError."""
+        if type(expr).__name__ == "BitwiseAnd" and _is_greatest(expr.b):
+            expr = expr.a  # no index inside a tensor has the bit that the mask clears
+        typed = self.scalar(expr)
         steps = any(
             isinstance(node, Binary) and node.op in ("floordiv", "floormod", "min", "max")
             for node in walk(typed.node)
         )
         if steps and not any(reads(typed.node)):
-            with suppress(
-                LiftError
-            ):  # simplified, it may be a remainder by a negative number, which the notation has not
-                typed = self.scalar(self.analyzer.simplify(found))
+            # Simplified, it may be a remainder by a negative number, which the notation has not.
+            with suppress(LiftError):
+                typed = self.scalar(self.analyzer.simplify(expr))
         if typed.dtype not in INTEGERS:
-            raise self.refuse(f"the index {str(found)[:80]!r} is {typed.dtype}, not an integer")
+            raise self.refuse(f"the index {str(expr)[:80]!r} is {typed.dtype}, not an integer")
         return _as_dtype(typed, "int64").node
 
-    def _cast(self, found: tvm.ir.Expr) -> Typed:
-        there = found.value
+    def _cast(self, expr: tvm.ir.Expr) -> Typed:
+        there = expr.value
         if type(there).__name__ == "Cast" and (
-            str(found.ty),
+            str(expr.ty),
             str(there.ty),
             str(there.value.ty),
         ) == ("int32", "int64", "int32"):
             return self.scalar(there.value)  # widened and narrowed again
-        source, narrow = self.scalar(found.value), self.dtype(str(found.ty))
+        source, narrow = self.scalar(expr.value), self.dtype(str(expr.ty))
         dtype = COMPUTED_IN.get(narrow, narrow)
-        if narrow == str(found.value.ty):
+        if narrow == str(expr.value.ty):
             return source
         if source.dtype == "bool":
             whole = dtype in INTEGERS
@@ -197,36 +196,36 @@ class ScalarLifter:
             return Typed(Cast(dtype, Cast(narrow, node)), dtype)
         return source if dtype == source.dtype else Typed(Cast(dtype, node), dtype)
 
-    def _unified(self, one: Typed, other: Typed) -> tuple[Typed, Typed]:
-        if one.dtype == other.dtype:
-            return one, other
-        if one.dtype not in INTEGERS or other.dtype not in INTEGERS:
-            raise self.refuse(f"{one.dtype} meets {other.dtype} without a conversion")
-        if isinstance(one.node, Const):
-            return _as_dtype(one, other.dtype), other
-        if isinstance(other.node, Const):
-            return one, _as_dtype(other, one.dtype)
-        return _as_dtype(one, "int64"), _as_dtype(other, "int64")
+    def _unified(self, lhs: Typed, rhs: Typed) -> tuple[Typed, Typed]:
+        """Both operands in one dtype. Integers are widened; other pairs are refused."""
+        if lhs.dtype == rhs.dtype:
+            return lhs, rhs
+        if lhs.dtype not in INTEGERS or rhs.dtype not in INTEGERS:
+            raise self.refuse(f"{lhs.dtype} meets {rhs.dtype} without a conversion")
+        if isinstance(lhs.node, Const):
+            return _as_dtype(lhs, rhs.dtype), rhs
+        if isinstance(rhs.node, Const):
+            return lhs, _as_dtype(rhs, lhs.dtype)
+        return _as_dtype(lhs, "int64"), _as_dtype(rhs, "int64")
 
-    def _binary(self, kind: str, found: tvm.ir.Expr) -> Typed:
-        one, other = self._unified(self.scalar(found.a), self.scalar(found.b))
-        if one.dtype == "bool":
-            raise self.refuse(f"arithmetic on conditions, {str(found)[:80]!r}")
+    def _binary(self, kind: str, expr: tvm.ir.Expr) -> Typed:
+        lhs, rhs = self._unified(self.scalar(expr.a), self.scalar(expr.b))
+        if lhs.dtype == "bool":
+            raise self.refuse(f"arithmetic on conditions, {str(expr)[:80]!r}")
         if kind in _COMPARE:
-            return Typed(Binary(_COMPARE[kind], one.node, other.node), "bool")
+            return Typed(Binary(_COMPARE[kind], lhs.node, rhs.node), "bool")
         op = _BINARY[kind]
-        if op in ("floordiv", "floormod") and not _positive(other.node):
+        if op in ("floordiv", "floormod") and not _positive(rhs.node):
             raise self.refuse(
-                f"{op} by something other than a positive constant, {str(found)[:80]!r}"
+                f"{op} by something other than a positive constant, {str(expr)[:80]!r}"
             )
-        if op == "mul" and isinstance(other.node, Const) and other.node.value == -1:
-            return self._wrapped(Unary("neg", one.node), one.dtype, found)
-        return self._wrapped(Binary(op, one.node, other.node), one.dtype, found)
+        if op == "mul" and isinstance(rhs.node, Const) and rhs.node.value == -1:
+            return self._wrapped(Unary("neg", lhs.node), lhs.dtype, expr)
+        return self._wrapped(Binary(op, lhs.node, rhs.node), lhs.dtype, expr)
 
-    def _wrapped(self, node: Scalar, dtype: DType, found: tvm.ir.Expr) -> Typed:
-        """Arithmetic in 8 bits, computed in 32 and brought back into 8 where it may
-        have left them."""
-        narrow = self.dtype(str(found.ty))
+    def _wrapped(self, node: Scalar, dtype: DType, expr: tvm.ir.Expr) -> Typed:
+        """Arithmetic in 8 bits: computed in 32, wrapped to 8 where it may leave them."""
+        narrow = self.dtype(str(expr.ty))
         leaves = isinstance(node, Unary) or (
             isinstance(node, Binary) and node.op in ("add", "sub", "mul")
         )
@@ -234,30 +233,30 @@ class ScalarLifter:
             node = Cast(dtype, Cast(narrow, node))
         return Typed(node, dtype)
 
-    def _division(self, kind: str, found: tvm.ir.Expr) -> Typed:
-        one, other = self._unified(self.scalar(found.a), self.scalar(found.b))
-        if one.dtype in FLOATS and kind == "Div":
+    def _division(self, kind: str, expr: tvm.ir.Expr) -> Typed:
+        """Division of floats, or of integers that are not negative."""
+        lhs, rhs = self._unified(self.scalar(expr.a), self.scalar(expr.b))
+        if lhs.dtype in FLOATS and kind == "Div":
             if (
-                isinstance(one.node, Const)
-                and one.node.value == 1
-                and isinstance(other.node, Unary)
-                and other.node.op == "sqrt"
+                isinstance(lhs.node, Const)
+                and lhs.node.value == 1
+                and isinstance(rhs.node, Unary)
+                and rhs.node.op == "sqrt"
             ):
-                return Typed(Unary("rsqrt", other.node.arg), one.dtype)
-            return Typed(Binary("div", one.node, other.node), one.dtype)
+                return Typed(Unary("rsqrt", rhs.node.arg), lhs.dtype)
+            return Typed(Binary("div", lhs.node, rhs.node), lhs.dtype)
         # Truncating division is floor division where nothing is negative.
         dtypes = {tensor.name: tensor.dtype for tensor in self.tensors.values()}
         if (
-            one.dtype in INTEGERS
-            and _positive(other.node)
-            and value_range(one.node, self.extents, dtypes).low >= 0
+            lhs.dtype in INTEGERS
+            and _positive(rhs.node)
+            and value_range(lhs.node, self.extents, dtypes).low >= 0
         ):
             return Typed(
-                Binary("floordiv" if kind == "Div" else "floormod", one.node, other.node), one.dtype
+                Binary("floordiv" if kind == "Div" else "floormod", lhs.node, rhs.node), lhs.dtype
             )
         raise self.refuse(
-            f"division towards zero of what may be negative, {str(found)[:80]!r}; use "
-            f"floor division"
+            f"division towards zero of what may be negative, {str(expr)[:80]!r}; use floor division"
         )
 
     def _select(self, cond: tvm.ir.Expr, then: tvm.ir.Expr, other: tvm.ir.Expr) -> Typed:
@@ -268,9 +267,9 @@ class ScalarLifter:
         first, second = self._unified(first, second)
         return Typed(Select(self.condition(cond), first.node, second.node), first.dtype)
 
-    def _call(self, found: tvm.ir.Expr) -> Typed:
-        name = str(found.op.name).rpartition(".")[2]
-        arguments = list(found.args)
+    def _call(self, expr: tvm.ir.Expr) -> Typed:
+        name = str(expr.op.name).rpartition(".")[2]
+        arguments = list(expr.args)
         if name == "if_then_else":
             return self._select(*arguments)
         if name == "likely":
@@ -279,13 +278,13 @@ class ScalarLifter:
             name, *arguments = (str(arguments[0].value), *arguments[1:])
         values = [self.scalar(argument) for argument in arguments]
         if not values or any(value.dtype not in FLOATS for value in values):
-            raise self.refuse(f"the call {str(found)[:80]!r} has no counterpart in an expression")
-        (node, dtype), one = (values[0].node, values[0].dtype), Const(1.0, values[0].dtype)
+            raise self.refuse(f"the call {str(expr)[:80]!r} has no counterpart in an expression")
+        (node, dtype), unit = (values[0].node, values[0].dtype), Const(1.0, values[0].dtype)
         if name in _CALLS and len(values) == 1:
             return Typed(Unary(_CALLS[name], node), dtype)
         if name == "sigmoid":
             return Typed(
-                Binary("div", one, Binary("add", one, Unary("exp", Unary("neg", node)))), dtype
+                Binary("div", unit, Binary("add", unit, Unary("exp", Unary("neg", node)))), dtype
             )
         if name in ("pow", "power", "powf") and len(values) == 2:
             node, power = values[0].node, values[1].node
@@ -295,9 +294,9 @@ class ScalarLifter:
         )
 
 
-def _is_greatest(found: tvm.ir.Expr) -> bool:
+def _is_greatest(expr: tvm.ir.Expr) -> bool:
     """Whether it is the greatest number of its dtype."""
-    return type(found).__name__ == "IntImm" and found.value == np.iinfo(str(found.ty)).max
+    return type(expr).__name__ == "IntImm" and expr.value == np.iinfo(str(expr.ty)).max
 
 
 def _positive(node: Scalar) -> bool:

@@ -1,10 +1,9 @@
-"""MetaSchedule's JSON databases read as data, with suspicion: sizes, shapes of the
-documents, and names that are allowed.
+"""MetaSchedule's JSON databases, read as untrusted data.
 
-Nothing here loads TVM or builds an object of its. What a record may say is a list:
-programs of plain loops, and primitives that keep what a program computes. Whatever
-could bring code of its own (pragmas that import sources, tensor intrinsics, layout
-maps) is refused.
+Sizes, the form of documents, and names are checked against what is allowed: programs of
+plain loops, and primitives that keep what a program computes. Whatever could bring code
+of its own is refused (pragmas that import sources, tensor intrinsics, layout maps).
+Nothing here loads TVM or builds one of its objects.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from tuner.errors import UsageError
 from tuner.export.errors import ManifestError
 from tuner.export.manifest import open_regular
 
-WORKLOADS, RECORDS = (
-    "database_workload.json",
-    "database_tuning_record.json",
-)  # as MetaSchedule calls them in a work_dir
+# The files of a MetaSchedule work_dir.
+WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 LARGEST_FILE_BYTES = 64 << 20
 LARGEST_LINE = 8 << 20  # characters of one workload or record
 MOST_RECORDS = 10_000
@@ -32,34 +29,31 @@ MOST_INSTRUCTIONS = 5_000
 MOST_NODES = 200_000  # of a workload's graph
 PRIMITIVES = frozenset({
     "GetSBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers", "GetOutputBlocks",
-    "SamplePerfectTile",
-    "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile", "Split",
-    "LoopPartition", "Merge", "Fuse", "Reorder",
-    "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "ComputeAt", "ReverseComputeAt",
-    "ComputeInline", "ReverseComputeInline",
-    "CacheRead", "CacheWrite", "CacheIndex", "ReIndex", "DecomposeReduction", "RFactor",
-    "StorageAlign", "PadEinsum",
-    "RollingBuffer", "Annotate", "Unannotate", "EnterPostproc",
+    "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile",
+    "Split", "LoopPartition", "Merge", "Fuse", "Reorder", "AddUnitLoop", "Parallel", "Vectorize",
+    "Unroll", "ComputeAt", "ReverseComputeAt", "ComputeInline", "ReverseComputeInline", "CacheRead",
+    "CacheWrite", "CacheIndex", "ReIndex", "DecomposeReduction", "RFactor", "StorageAlign",
+    "PadEinsum", "RollingBuffer", "Annotate", "Unannotate", "EnterPostproc",
 })  # fmt: skip
-NOTES = (
-    "meta_schedule.",
-    "pragma_auto_unroll_max_step",
-    "pragma_unroll_explicit",
-)  # how a name that annotates may begin
+# How the name of an annotation may begin.
+NOTES = ("meta_schedule.", "pragma_auto_unroll_max_step", "pragma_unroll_explicit")
+# How the type of a workload's node may begin.
 NODES = (
     "None", "int", "float", "bool", "str", "ir.", "prim.", "tirx.", "s_tir.", "relax.",
     "ffi.String", "ffi.Array", "ffi.Map", "ffi.Shape",
-)  # fmt: skip  # how the type of a workload's node may begin
+)  # fmt: skip
 
 
 class RecordError(UsageError):
-    """A database that is none, or a record that may not be replayed."""
+    """A directory that holds no database, or a record that may not be replayed."""
 
     code = "invalid_record"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRecord:
+    """A record that may be replayed."""
+
     number: int  # its line in the file of records, from 1
     workload: str  # TVM's JSON of the module
     trace: str  # JSON of instructions and decisions
@@ -67,10 +61,10 @@ class ForeignRecord:
 
 
 def read_database(directory: Path) -> tuple[ForeignRecord | RecordError, ...]:
-    """The records of a MetaSchedule work_dir, each or why it may not be replayed, in
-    the order of the file.
+    """The records of a MetaSchedule work_dir, in the order of the file.
 
-    Raises RecordError where the directory holds no such database.
+    Each is a record, or the reason why it may not be replayed. Raises RecordError where
+    the directory holds no such database.
     """
     workloads = _lines(directory / WORKLOADS)
     lines = _lines(directory / RECORDS)
@@ -170,8 +164,8 @@ def _check_note(values: Sequence[object]) -> None:
         for value in values
         if isinstance(value, str) and value.strip('"').startswith(("pragma", "meta_schedule."))
     ]
-    known = [name for name in names if name.strip('"').startswith(NOTES)]
-    if not known or len(known) != len(names):
+    allowed = [name for name in names if name.strip('"').startswith(NOTES)]
+    if not allowed or len(allowed) != len(names):
         raise RecordError(
             f"it annotates with {str(values)[:120]}; only MetaSchedule's own notes and "
             f"unrolling are taken"
@@ -179,7 +173,10 @@ def _check_note(values: Sequence[object]) -> None:
 
 
 def _workload(line: str) -> str:
-    """TVM's JSON of a workload: a line is [hash, base64 of a length in 8 bytes and the text]."""
+    """TVM's JSON of a workload.
+
+    A line is [hash, base64 of the length in 8 bytes and the text].
+    """
     match _json(line):
         case [str(), str() as packed]:
             content = base64.b64decode(packed, validate=True)

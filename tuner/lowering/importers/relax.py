@@ -1,8 +1,6 @@
-"""Models through TVM's Relax: each operator a function of its own, convolutions in
-NHWC, lifted to an expression.
+"""Models by way of TVM's Relax: each operator a function, lifted to an expression.
 
-What a frontend makes of a file is only read here: every function is lifted, so nothing
-of TVM is left in what comes out.
+Convolutions are brought to NHWC. Nothing of TVM is left in the result.
 """
 
 from __future__ import annotations
@@ -37,15 +35,17 @@ _BOUNDS = ("maximum", "minimum")  # functions the frontend makes of Clip
 
 
 class NotImported(WorkloadError):
-    """A model Relax does not take, or an operator of it that has no expression."""
+    """A model that Relax refuses, or an operator of it that has no expression."""
 
     code = "invalid_model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One function applied: the tensors' names stand in the order of the expression's
-    inputs and outputs."""
+    """One function applied.
+
+    Names of tensors are in the order of the expression's inputs and outputs.
+    """
 
     expression: Expression
     inputs: tuple[str, ...]
@@ -54,8 +54,10 @@ class Call:
 
 @dataclass(kw_only=True)
 class Imported:
-    """A model as calls in order. Names are of values: model inputs, constants, results
-    of earlier calls."""
+    """A model as calls in order.
+
+    Names are those of values: model inputs, constants, results of earlier calls.
+    """
 
     inputs: list[Tensor] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -108,7 +110,7 @@ def _legalized(module: tvm.IRModule) -> tvm.IRModule:
 
 
 class _Rewriting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Of every function of a module."""
+    """Rewrites every function of a module."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
@@ -123,34 +125,41 @@ class _Rewriting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
 @mutator
 class _Norms(_Rewriting):
-    """Batch normalisation by constants as a product and a sum, their factors in
-    float64: so it ends the kernel before it, without a root or a division for each
-    element."""
+    """Batch normalisation by constants as a product and a sum, with factors made in float64.
+
+    So it ends the kernel before it, without a root or a division for each element.
+    """
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if getattr(call.op, "name", "") != "relax.nn.batch_norm" or call.attrs.training:
             return call
-        data, *given = call.args
-        if not all(isinstance(one, tvm.ir.GenericConst) for one in given):
+        data, *statistics = call.args
+        if not all(isinstance(constant, tvm.ir.GenericConst) for constant in statistics):
             return call
-        gamma, beta, mean, variance = (one.value.numpy().astype(np.float64) for one in given)
-        dtype = given[0].value.numpy().dtype
+        gamma, beta, mean, variance = (
+            constant.value.numpy().astype(np.float64) for constant in statistics
+        )
+        dtype = statistics[0].value.numpy().dtype
         factor = (gamma if call.attrs.scale else 1.0) / np.sqrt(variance + call.attrs.epsilon)
         offset = (beta if call.attrs.center else 0.0) - mean * factor
         shape = [1] * len(data.ty.shape)
         shape[call.attrs.axis] = -1
-        scale, shift = (relax.const(one.reshape(shape).astype(dtype)) for one in (factor, offset))
+        scale, shift = (
+            relax.const(values.reshape(shape).astype(dtype)) for values in (factor, offset)
+        )
         scaled = self.builder_.emit(
             relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift)
         )
-        return relax.Tuple([scaled, given[2], given[3]])
+        return relax.Tuple([scaled, statistics[2], statistics[3]])
 
 
 @mutator
 class _Plain(_Rewriting):
-    """Operators where the frontend has made functions of them, and gathers that cannot
-    read outside of their tensor."""
+    """Operators in the place of functions that the frontend made of them.
+
+    Also, gathers read inside of their tensor only.
+    """
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -171,17 +180,19 @@ class _Plain(_Rewriting):
 
 
 class _Reader:
+    """Reads a module in Relax's normal form: one binding a call."""
+
     def __init__(self, module: tvm.IRModule) -> None:
-        self.module, self.found = module, Imported()
+        self.module, self.imported = module, Imported()
         self.names: dict[Any, str | tuple[str, ...]] = {}
         self.lifted: dict[str, Expression] = {}
 
     def read(self) -> Imported:
         main = self.module["main"]
         for param in main.params:
-            name = f"in{len(self.found.inputs)}"
+            name = f"in{len(self.imported.inputs)}"
             self.names[param] = name
-            self.found.inputs.append(
+            self.imported.inputs.append(
                 Tensor(
                     name=name,
                     shape=_shape(param.ty, param.name),
@@ -192,11 +203,11 @@ class _Reader:
             for binding in block.bindings:
                 self.names[binding.var] = self.value(binding.value)
         result = self.value(main.body.body)
-        self.found.outputs = list(_flat(result))
-        return self.found
+        self.imported.outputs = list(_flat(result))
+        return self.imported
 
     def value(self, node: Any) -> str | tuple[str, ...]:
-        """The name of a value, or the names of a tuple's."""
+        """The name of a value, or the names of a tuple's values."""
         if isinstance(node, tvm.ir.GenericConst):
             return self.constant(node.value.numpy())
         if isinstance(node, relax.Tuple):
@@ -213,8 +224,10 @@ class _Reader:
         )
 
     def constant(self, array: Array) -> str:
-        name = f"c{len(self.found.constants)}"
-        self.found.constants[name] = np.ascontiguousarray(array if array.ndim else array.reshape(1))
+        name = f"c{len(self.imported.constants)}"
+        self.imported.constants[name] = np.ascontiguousarray(
+            array if array.ndim else array.reshape(1)
+        )
         return name
 
     def call(self, call: relax.Call) -> str | tuple[str, ...]:
@@ -234,12 +247,12 @@ class _Reader:
                 f"operator {label} takes {len(expression.inputs)} tensors and is given "
                 f"{len(inputs)}"
             )
-        at = len(self.found.calls)
+        call_number = len(self.imported.calls)
         outputs = tuple(
-            f"t{at}" if number == 0 else f"t{at}n{number}"
+            f"t{call_number}" if number == 0 else f"t{call_number}n{number}"
             for number in range(len(expression.outputs))
         )
-        self.found.calls.append(Call(expression=expression, inputs=inputs, outputs=outputs))
+        self.imported.calls.append(Call(expression=expression, inputs=inputs, outputs=outputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def lift(self, label: str) -> Expression:
@@ -254,8 +267,8 @@ class _Reader:
             raise NotImported(f"operator {label} has no expression: {error}") from error
 
 
-def _flat(found: str | tuple[str, ...]) -> Iterator[str]:
-    yield from (found,) if isinstance(found, str) else found
+def _flat(names: str | tuple[str, ...]) -> Iterator[str]:
+    yield from (names,) if isinstance(names, str) else names
 
 
 def _shape(type_: Any, name: str) -> tuple[int, ...]:
@@ -266,8 +279,8 @@ def _shape(type_: Any, name: str) -> tuple[int, ...]:
 
 
 def _dtype(type_: Any, name: str) -> DType:
-    known: Mapping[str, DType] = {str(one): one for one in DTYPE_BYTES}  # type: ignore[misc]  # the keys are its members
+    supported: Mapping[str, DType] = {str(key): key for key in DTYPE_BYTES}  # type: ignore[misc]  # the keys are its members
     dtype = str(type_.dtype)
-    if dtype not in known:
-        raise NotImported(f"input {name!r} is {dtype}; known are {', '.join(known)}")
-    return known[dtype]
+    if dtype not in supported:
+        raise NotImported(f"input {name!r} is {dtype}; known are {', '.join(supported)}")
+    return supported[dtype]

@@ -1,12 +1,12 @@
-"""Sums in AMX's tile registers: annotated loops replaced by the instructions that load,
-multiply and store whole registers.
+"""Sums of products in AMX's tile registers.
 
-The pass works on buffers of one dimension, so that the distance between a register's
-rows can be read off an index: TVM's lowering is run as far as that first, and once more
-with all the rest by the build, which finds nothing left of it to do.
+Annotated loops are replaced by instructions that load, multiply and store whole
+registers. The distance between a register's rows is read off an index, for which
+buffers must have one dimension. So TVM's lowering is run up to flattening first. The
+build runs it again and finds nothing left of that to do.
 
-A thread must say which rows and columns of the registers are in use before it uses
-them: outside of all loops, once a kernel or task of its threads.
+A thread must configure the rows and columns of the registers before it uses them. This
+is done outside of all loops, once for a kernel or for a task of the thread pool.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from tuner.lowering.llvm_functions import (
     called_functions,
     with_definitions,
 )
-from tuner.lowering.passes.dots import element
+from tuner.lowering.passes.dot_products import element
+from tuner.lowering.passes.substitution import substituted
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESIDUALS
 from tuner.target.architectures.x86_64.instructions import AMX as TILES
 from tuner.target.architectures.x86_64.instructions import MATRIX_UNITS
 from tuner.target.isa import IsaDescription
 
 AMX, PARTS = "tuner_amx", "tuner_amx_parts"  # the annotations
-# annotated loops that instructions replace, below the reduction's: rows, vectors,
-# lanes, words, numbers of a word
+# Annotated loops that instructions replace, inside of the reduction's: rows, vectors,
+# vector lanes, words, elements of a word.
 INNER = 5
 MULTIPLY_ADD = {
     ("bfloat16", "bfloat16"): "tdpbf16ps",
@@ -55,10 +56,12 @@ _FLATTENING = (
 )
 
 
-def use_tile_registers(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
-    """The module with annotated sums done in AMX's registers; the same module where
-    there are none, or where a target's features, `isa`, lack them: schedules are
-    compiled for poorer CPUs too."""
+def use_amx_tiles(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
+    """The module with annotated sums done in AMX's tile registers.
+
+    It stays as it is where it has no such sums, or where `isa` lacks AMX: schedules are
+    compiled for poorer CPUs too.
+    """
     if not set(MATRIX_UNITS) <= set(isa.matrix_units) or not any(
         AMX in loop.annotations
         for function in mod.functions.values()
@@ -73,6 +76,7 @@ def use_tile_registers(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
 
 
 def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its annotated sums in registers."""
     configurations: dict[str, LlvmFunction] = {}
 
     def replaced(loop: tirx.For, *, from_zero: bool = False) -> tirx.Stmt:
@@ -83,13 +87,18 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return sums.statement(from_zero)
 
     def from_zeros(statements: tirx.SeqStmt) -> tirx.Stmt:
-        """What starts from zeros in memory starts from zeros in registers."""
+        """A sum that begins with zeros in memory begins with zeros in registers."""
         made: list[tirx.Stmt] = []
-        for one in statements.seq:
-            if made and isinstance(one, tirx.For) and _sum(one) is not None and _sets(made[-1]):
-                made[-1] = replaced(one, from_zero=True)
+        for statement in statements.seq:
+            if (
+                made
+                and isinstance(statement, tirx.For)
+                and _sum(statement) is not None
+                and _sets(made[-1])
+            ):
+                made[-1] = replaced(statement, from_zero=True)
             else:
-                made.append(one)
+                made.append(statement)
         return _sequence(made)
 
     body = structural_map(
@@ -99,39 +108,41 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return with_definitions(configured, configurations.values())
 
 
-# --- one sum
+# --- a sum
 # ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sum:
-    """Loops that add a product of two registers to each of some registers, `steps` times."""
+    """Loops that add products of two registers to accumulator registers, `steps` times."""
 
     steps: Sequence[tirx.For]
     inner: Sequence[tirx.For]  # as INNER says
     sums: tvm.ir.TensorLoad
-    narrow: tvm.ir.TensorLoad  # the factor that all lanes share
-    wide: tvm.ir.TensorLoad
+    narrow: tvm.ir.TensorLoad  # the factor that all vector lanes share
+    wide: tvm.ir.TensorLoad  # the factor with words of its own for each vector lane
     instruction: str
-    rests: tuple[
-        int, int
-    ]  # of the products of parts that with the rest of the narrow factor, and of the wide one
+    # Of the products of parts: that with the residual of the narrow factor, and that with
+    # the residual of the wide one.
+    residuals: tuple[int, int]
 
     @property
     def rows(self) -> int:
-        """Rows of a register, the most of which the rows of sums are a multiple."""
+        """Rows of a register: the most that divide the rows of accumulators."""
         extent = int(self.inner[0].extent)
         return next(rows for rows in range(min(extent, TILES.rows), 0, -1) if extent % rows == 0)
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Registers of sums, one below another and side by side."""
+        """Accumulator registers: how many one below another, and how many side by side."""
         return int(self.inner[0].extent) // self.rows, int(self.inner[1].extent)
 
     @property
     def configuration(self) -> LlvmFunction:
-        """The function that gives the registers their shapes: of sums, of the factor
-        that lanes share, of the other one."""
+        """The function that gives each register its rows and bytes a row.
+
+        Accumulators, the narrow factor and the wide factor have different shapes.
+        """
         lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
         columns, rows = [lanes] * TILES.registers, [self.rows] * TILES.registers
         for register in self._narrow:
@@ -142,8 +153,10 @@ class _Sum:
 
     @property
     def _narrow(self) -> range:
-        """Registers of the factor that lanes share: all of them, or where the other
-        side is shorter what that leaves."""
+        """Registers of the narrow factor.
+
+        All that it needs; where the other side needs fewer, what that one leaves.
+        """
         down, across = self.tiles
         first = down * across
         return (
@@ -154,6 +167,7 @@ class _Sum:
 
     @property
     def _wide(self) -> range:
+        """Registers of the wide factor, by the same rule."""
         down, across = self.tiles
         first = down * across
         return (
@@ -163,41 +177,48 @@ class _Sum:
         )
 
     def statement(self, from_zero: bool) -> tirx.Stmt:
+        """The instructions. `from_zero`: accumulators are zeroed instead of loaded."""
         down, across = self.tiles
         sums = [(row, column) for row in range(down) for column in range(across)]
         if from_zero:
             before = [_call("tilezero", number) for number in range(len(sums))]
         else:
             before = [
-                _call("tileloadd64", number, *self._place(self.sums, 0, at))
-                for number, at in enumerate(sums)
+                _call("tileloadd64", number, *self._place(self.sums, 0, tile))
+                for number, tile in enumerate(sums)
             ]
         after = [
-            _call("tilestored64", number, *self._place(self.sums, 0, at))
-            for number, at in enumerate(sums)
+            _call("tilestored64", number, *self._place(self.sums, 0, tile))
+            for number, tile in enumerate(sums)
         ]
         parts = next((loop for loop in self.steps if PARTS in loop.annotations), None)
         step: tirx.Stmt = tirx.SeqStmt(
             [*(self._step({}) if parts is None else self._products(parts.loop_var))]
         )
-        for loop in (one for one in reversed(self.steps) if one is not parts):
+        for loop in (reduction for reduction in reversed(self.steps) if reduction is not parts):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
         shape = tirx.Evaluate(tirx.call_extern("void", self.configuration.name))
         return tirx.SeqStmt([shape, *before, step, *after])
 
     def _products(self, which: tirx.Var) -> Iterator[tirx.Stmt]:
-        """The products of parts one after another, so that each changes one factor:
-        what stays is not loaded anew."""
+        """The products of parts, in an order in which each changes only one factor.
+
+        The other factor's registers are not loaded again. `which` is the loop over the
+        products.
+        """
         held: dict[int, tuple[int, bool]] = {}
-        of_nearest = next(product for product in range(PRODUCTS) if product not in self.rests)
-        for product in (self.rests[0], of_nearest, self.rests[1]):
-            for one in self._step(held, product):
-                yield _with(one, which, product)
+        of_nearest = next(product for product in range(PRODUCTS) if product not in self.residuals)
+        for product in (self.residuals[0], of_nearest, self.residuals[1]):
+            for statement in self._step(held, product):
+                yield _with(statement, which, product)
 
     def _step(self, held: dict[int, tuple[int, bool]], product: int = 0) -> Iterator[tirx.Stmt]:
-        """The side of fewer registers is loaded first, the other one as far as there
-        are registers at once. `held`: of which number along its side a register has
-        what, the rest or the nearest."""
+        """The loads and multiplications of one step.
+
+        The side of fewer registers is loaded first, the other as far as registers are
+        left. `held` says what each register contains: a position along its side, and
+        whether it is the residual or the nearest part of the factor.
+        """
         down, across = self.tiles
         kept, streamed = (
             (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
@@ -218,10 +239,10 @@ class _Sum:
     def _loaded(
         self, register: int, number: int, held: dict[int, tuple[int, bool]], product: int
     ) -> Iterator[tirx.Stmt]:
-        """The load, unless the register has it."""
-        wanted = (number, product == self.rests[0 if register in self._narrow else 1])
-        if held.get(register) != wanted:
-            held[register] = wanted
+        """The load, unless the register holds this already."""
+        contents = (number, product == self.residuals[0 if register in self._narrow else 1])
+        if held.get(register) != contents:
+            held[register] = contents
             yield self._load(register, number)
 
     def _load(self, register: int, number: int) -> tirx.Stmt:
@@ -236,8 +257,11 @@ class _Sum:
     def _place(
         self, load: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]
     ) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
-        """Address of a register's first element, and bytes from one row to the next;
-        rows go along one of the inner loops."""
+        """The address of a register's first element, and the bytes from one row to the next.
+
+        Rows go along the inner loop number `along`. Raises ValueError where they are
+        not a constant distance apart.
+        """
         first = [tile[0] * self.rows, tile[1], 0, 0, 0]
         index = self._index(load, first)
         first[along] += 1
@@ -252,46 +276,47 @@ class _Sum:
     def _index(self, load: tvm.ir.TensorLoad, values: Sequence[int]) -> tvm.ir.PrimExpr:
         loops = zip(self.inner, values, strict=True)
         fixed = {loop.loop_var: tirx.const(value, str(loop.loop_var.ty)) for loop, value in loops}
-        return structural_map(load.indices[0], (tirx.Var, lambda name: fixed.get(name, name)))
+        return substituted(load.indices[0], fixed)
 
 
 def _sum(loop: tirx.For) -> _Sum | None:
-    """The sum whose outermost annotated loop this is; None where it is none, or one further in."""
+    """The sum whose outermost annotated loop this is; None for any other loop."""
     chain: list[tirx.For] = []
-    inside: Any = loop
-    while isinstance(inside, tirx.For):
-        chain.append(inside)
-        inside = inside.body
-    marked = [AMX in one.annotations for one in chain]
-    if not marked[0] or sum(marked) != INNER + 1 or not isinstance(inside, tirx.BufferStore):
+    innermost: Any = loop
+    while isinstance(innermost, tirx.For):
+        chain.append(innermost)
+        innermost = innermost.body
+    marked = [AMX in level.annotations for level in chain]
+    if not marked[0] or sum(marked) != INNER + 1 or not isinstance(innermost, tirx.BufferStore):
         return None
-    inner, product = chain[-INNER:], inside.value.b
+    inner, product = chain[-INNER:], innermost.value.b
     factors = [element(factor.value) for factor in (product.a, product.b)]
-    wide, narrow = sorted(factors, key=lambda one: not _moves(one[0], inner[2].loop_var))
-    rests = RESIDUALS if narrow is factors[0] else (RESIDUALS[1], RESIDUALS[0])
+    wide, narrow = sorted(factors, key=lambda factor: not _moves(factor[0], inner[2].loop_var))
+    residuals = RESIDUALS if narrow is factors[0] else (RESIDUALS[1], RESIDUALS[0])
     return _Sum(
         steps=chain[:-INNER],
         inner=inner,
-        sums=inside.value.a,
+        sums=innermost.value.a,
         narrow=narrow[0],
         wide=wide[0],
         instruction=MULTIPLY_ADD[narrow[1], wide[1]],
-        rests=rests,
+        residuals=residuals,
     )
 
 
 def _with(statement: tirx.Stmt, loop: tirx.Var, value: int) -> tirx.Stmt:
-    fixed = tirx.const(value, str(loop.ty))
-    return structural_map(statement, (tirx.Var, lambda name: fixed if name.same_as(loop) else name))
+    return substituted(statement, {loop: tirx.const(value, str(loop.ty))})
 
 
 def _moves(load: tvm.ir.TensorLoad, name: tirx.Var) -> bool:
-    return any(one.same_as(name) for one in _every(tirx.Var, load.indices[0]))
+    return any(var.same_as(name) for var in _every(tirx.Var, load.indices[0]))
 
 
 def _sets(statement: tirx.Stmt) -> bool:
-    """Whether the statement is the loops that set annotated sums to zero: TVM gives
-    them the annotations too."""
+    """Whether the statement is the loops that set annotated sums to zero.
+
+    TVM gives them the annotations too.
+    """
     while isinstance(statement, tirx.For) and AMX in statement.annotations:
         statement = statement.body
     return isinstance(statement, tirx.BufferStore) and isinstance(
@@ -305,14 +330,19 @@ def _sets(statement: tirx.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Configured:
-    """Configures the registers once before the outermost loop, or in each task of the
-    thread pool, instead of before each sum."""
+    """Configures the registers once before the outermost loop, or in each task of the pool.
+
+    Each sum configures them before itself; these calls are moved outwards.
+    """
 
     functions: frozenset[str]  # names of the functions that configure them
 
     def statement(self, statement: tirx.Stmt) -> tirx.Stmt:
-        """What follows a sum in no loop, up to the next sum, is done before the
-        registers are released: its own statements are among that."""
+        """The statement with its configurations moved outwards.
+
+        What follows a sum outside of loops, up to the next sum, comes before the
+        release of the registers: the sum's own statements are part of it.
+        """
         if isinstance(statement, tirx.SeqStmt):
             parts: list[list[tirx.Stmt]] = []
             for part in statement.seq:
@@ -343,7 +373,7 @@ class _Configured:
         return self._around(statement) if self._called(statement) else statement
 
     def _around(self, statement: tirx.Stmt) -> tirx.Stmt:
-        """A nest with the registers configured before it, and released after."""
+        """A nest of one sum, with the registers configured before it and released after."""
         (name,) = self._called(statement)  # it has one sum
         bare = structural_map(statement, (tirx.SeqStmt, self._without_configuring))
         return tirx.SeqStmt(
@@ -367,12 +397,15 @@ def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
 
 def _every(kind: type[Any], root: Any) -> list[Any]:
     """The nodes of a kind below the root."""
-    found: list[Any] = []
-    structural_walk(root, (kind, found.append))
-    return found
+    nodes: list[Any] = []
+    structural_walk(root, (kind, nodes.append))
+    return nodes
 
 
 def _call(instruction: str, *arguments: int | tvm.ir.PrimExpr) -> tirx.Stmt:
-    """Registers are given by their numbers."""
-    given = [tirx.const(one, "int8") if isinstance(one, int) else one for one in arguments]
-    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{instruction}", *given))
+    """A call of an AMX instruction. Integers are numbers of registers."""
+    operands = [
+        tirx.const(argument, "int8") if isinstance(argument, int) else argument
+        for argument in arguments
+    ]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{instruction}", *operands))

@@ -1,11 +1,10 @@
-"""Copies into shared memory of whole pieces that are read or are zero: asynchronous
-ones, which TVM makes of plain copies only.
+"""Asynchronous copies to shared memory of 16 bytes, or of zeros in their place.
 
-A schedule annotates the loop over a piece's elements, whose body is `to[..., e] =
-inside ? from[..., e] : 0` with a condition that does not move with e. This pass, run on
-every scheduled module of a GPU, puts one copy in the loop's place. What lies outside is
-never read: the instruction is told to read no bytes of 16 and fills the rest with zeros
-(PTX ISA, "cp.async", src-size).
+TVM makes asynchronous copies of plain copies only. A schedule annotates the loop over
+the elements of a piece, whose body is `to[..., e] = inside ? from[..., e] : 0` with a
+condition that does not depend on e. This pass runs on every scheduled GPU module and
+replaces the loop by one copy. Nothing outside is read: the instruction reads 0 bytes of
+16 and fills the rest with zeros (PTX ISA, "cp.async", src-size).
 """
 
 from __future__ import annotations
@@ -17,19 +16,24 @@ from tvm import tirx
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 from tvm_ffi import structural_map
 
+from tuner.lowering.passes.substitution import substituted
+
 GUARDED = "tuner_guarded_copy"  # the annotation
 SYMBOL = "tuner_copy_or_zero"
+# A backslash at the end of a line is no part of the text.
 SOURCE = """
-static __device__ __forceinline__ void tuner_copy_or_zero(void *to, const void *from, bool inside) {
+static __device__ __forceinline__ void tuner_copy_or_zero(\
+void *to, const void *from, bool inside) {
   unsigned place = (unsigned)__cvta_generic_to_shared(to);
   int bytes = inside ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(place), "l"(from), "r"(bytes));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
+:: "r"(place), "l"(from), "r"(bytes));
 }
-"""  # noqa: E501
+"""
 
 
-def guard_copies(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every annotated loop replaced by one copy."""
+def use_guarded_copies(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every annotated loop replaced by one guarded copy."""
     functions = {
         name: structural_map(function, (tirx.For, _replaced))
         for name, function in mod.functions.items()
@@ -38,6 +42,7 @@ def guard_copies(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:
+    """The guarded copy of an annotated loop; any other loop as it is."""
     if GUARDED not in loop.annotations:
         return loop
     realize, size = loop.body, int(loop.extent)
@@ -64,14 +69,12 @@ def _replaced(loop: tirx.For) -> tirx.Stmt:
         match_buffers=[to, from_],
     )
     start = {loop.loop_var: tirx.const(0, str(loop.loop_var.ty))}
-    values = [
-        structural_map(one, (tirx.Var, lambda name: start.get(name, name)))
-        for one in realize.iter_values
-    ]
+    values = [substituted(value, start) for value in realize.iter_values]
     return SBlockRealize(values, realize.predicate, made)
 
 
 def _piece(buffer: tirx.Buffer, indices: Any, size: int) -> MatchBufferRegion:
+    """The elements that one copy moves, as a one-dimensional buffer for its address."""
     *others, last = indices
     region = [tvm.ir.Range.from_min_extent(index, 1) for index in others] + [
         tvm.ir.Range.from_min_extent(last, size)

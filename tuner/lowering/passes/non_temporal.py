@@ -1,9 +1,10 @@
-"""Stores past the caches: of outputs that these would not hold until they are read, and
-would first fetch to write into.
+"""Non-temporal stores: whole vectors that are written past the caches.
 
-The processor collects such stores in buffers of its own and writes them when it likes,
-also after what it stores later as ever; a fence at the end of what a thread does, and
-before others are given work, makes sure that they are there for whoever is told.
+They suit outputs that the caches would not hold until they are read. An ordinary store
+would first load the cache line that it writes to. The processor collects non-temporal
+stores in write-combining buffers and may write them after later ordinary stores. So a
+fence ends the work of each thread, before others learn that it is done, and precedes
+each parallel loop.
 """
 
 from __future__ import annotations
@@ -21,70 +22,72 @@ from tuner.lowering.llvm_functions import (
 )
 from tuner.runtime.loader import ALIGNMENT
 
-STREAM = "tuner_stream"  # the attribute around a block's store
-LEAST_BYTES = 16  # of a vector that an instruction writes so
+NON_TEMPORAL = "tuner_stream"  # the attribute around a block's store, as schedules hold it
+LEAST_BYTES = 16  # of a vector: the narrowest non-temporal vector store
 
 
-def stream_stores(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every whole vector that is to go past the caches written by an
-    instruction that does; late, since other passes would not know the calls. What does
-    not begin at a multiple of its size is stored as ever."""
+def use_non_temporal_stores(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the marked stores made by non-temporal instructions.
+
+    Runs late, since other passes do not know the calls. A vector that does not begin at
+    a multiple of its size, or of a cache line if that is less, is stored as usual.
+    """
     functions = {}
     for name, function in mod.functions.items():
-        streaming = _Streaming(function.body)
-        replaced = streaming.replaced()
+        stores = _NonTemporalStores(function.body)
+        replaced = stores.replaced()
         if replaced is not None:
-            function = with_definitions(function.with_body(replaced), streaming.called)
+            function = with_definitions(function.with_body(replaced), stores.called)
         functions[name] = function
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-class _Streaming:
-    """Of one function's body."""
+class _NonTemporalStores:
+    """Rewrites the stores of one function's body, and notes the functions that it calls."""
 
     def __init__(self, body: tirx.Stmt) -> None:
         self._body, self._analyzer = body, Analyzer()
         self.called: set[LlvmFunction] = set()
-        structural_walk(body, (tirx.Bind, self._know))
+        structural_walk(body, (tirx.Bind, self._bind))
 
-    def _know(self, bound: tirx.Bind) -> None:
+    def _bind(self, bound: tirx.Bind) -> None:
         if str(bound.var.ty) in ("int32", "int64"):
             self._analyzer.bind(bound.var, bound.value)
 
     def replaced(self) -> tirx.Stmt | None:
-        """None where nothing is to go past the caches."""
+        """The body with its stores and fences; None where nothing changes."""
         body = structural_map(self._body, (tirx.AttrStmt, self._marked))
         if not self.called:
             return None if body.same_as(self._body) else body
         return structural_map(
-            structural_map(body, (tirx.For, _fenced_turns)), (tirx.AttrStmt, _fenced_whole)
+            structural_map(body, (tirx.For, _fenced_iterations)), (tirx.AttrStmt, _fenced_whole)
         )
 
     def _marked(self, marked: tirx.AttrStmt) -> tirx.Stmt:
         return (
             structural_map(marked.body, (tirx.BufferStore, self._stored))
-            if marked.attr_key == STREAM
+            if marked.attr_key == NON_TEMPORAL
             else marked
         )
 
     def _stored(self, store: tirx.BufferStore) -> tirx.Stmt:
-        at = store.indices[-1]
+        index = store.indices[-1]
         if (
-            not isinstance(at, tirx.Ramp)
-            or not isinstance(at.lanes, tirx.IntImm)
-            or not _is_one(at.stride)
+            not isinstance(index, tirx.Ramp)
+            or not isinstance(index.lanes, tirx.IntImm)
+            or not _is_one(index.stride)
         ):
             return store
-        itemsize, lanes = tvm.DataType(str(store.buffer.dtype)).bits // 8, int(at.lanes)
+        itemsize, lanes = tvm.DataType(str(store.buffer.dtype)).bits // 8, int(index.lanes)
         aligned = min(lanes * itemsize, ALIGNMENT)
-        known = self._analyzer.modular_set(at.base)
+        alignment = self._analyzer.modular_set(index.base)
         if (
             lanes * itemsize < LEAST_BYTES
-            or known.coeff * itemsize % aligned
-            or known.base * itemsize % aligned
+            or alignment.coeff * itemsize % aligned
+            or alignment.base * itemsize % aligned
         ):
             return store
-        element = tirx.BufferLoad(store.buffer, [*store.indices[:-1], at.base])
+        element = tirx.BufferLoad(store.buffer, [*store.indices[:-1], index.base])
         function = non_temporal_store(str(store.buffer.dtype), lanes)
         self.called.add(function)
         address = tirx.address_of(element)
@@ -95,12 +98,15 @@ def _is_one(stride: tvm.ir.PrimExpr) -> bool:
     return isinstance(stride, tirx.IntImm) and int(stride) == 1
 
 
-def _fenced_turns(loop: tirx.For) -> tirx.Stmt:
-    """Each turn is what one thread does without anybody being told; what came before
-    the loop its threads may read."""
+def _fenced_iterations(loop: tirx.For) -> tirx.Stmt:
+    """A parallel loop with a fence before it, and one at the end of each iteration.
+
+    An iteration is all the work of one thread. The threads may read what was stored
+    before.
+    """
     if loop.kind != tirx.ForKind.PARALLEL:
         return loop
-    turns = tirx.For(
+    fenced = tirx.For(
         loop.loop_var,
         loop.min,
         loop.extent,
@@ -108,10 +114,11 @@ def _fenced_turns(loop: tirx.For) -> tirx.Stmt:
         _fenced(loop.body),
         annotations=loop.annotations,
     )
-    return tirx.SeqStmt([_fence(), turns])
+    return tirx.SeqStmt([_fence(), fenced])
 
 
 def _fenced_whole(scope: tirx.AttrStmt) -> tirx.Stmt:
+    """A function's computing scope with a fence at its end."""
     if scope.attr_key != "compute_scope":
         return scope
     return tirx.AttrStmt(scope.node, scope.attr_key, scope.value, _fenced(scope.body))

@@ -1,5 +1,7 @@
-"""TVM's pipeline for schedules, ended by our own passes over what its code generator is
-about to read."""
+"""TVM's lowering pipeline for schedules, with passes of our own at its end.
+
+They work on what TVM's LLVM code generator is about to read.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,16 @@ from typing import Any
 import tvm
 from tvm.tirx import compilation_pipeline as pipelines
 
-from tuner.lowering.llvm_functions import bring_in_functions
-from tuner.lowering.passes.non_temporal import stream_stores
-from tuner.lowering.passes.rolled import keep_rolled
-from tuner.lowering.passes.strides import pick_neighbours
+from tuner.lowering.llvm_functions import import_llvm_functions
+from tuner.lowering.passes.no_unroll import prevent_unrolling
+from tuner.lowering.passes.non_temporal import use_non_temporal_stores
+from tuner.lowering.passes.strided_loads import shuffle_strided_loads
 
 PIPELINE = "tuner"
 
 
-def know_pipeline() -> str:
-    """The name of the pipeline, registered if it is not yet."""
+def register_pipeline() -> str:
+    """The name of the pipeline. TVM's registry is one a process."""
     if PIPELINE not in pipelines.PIPELINE_MAP:
         pipelines.register_tir_pipeline(PIPELINE, _pipeline)
     return PIPELINE
@@ -28,17 +30,17 @@ def _pipeline() -> tuple[Any, Any, Any]:
 
     def finish() -> Any:
         loads = tvm.transform.module_pass(
-            lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours"
+            lambda mod, _: shuffle_strided_loads(mod), opt_level=0, name="tuner.PickNeighbours"
         )
         rolled = tvm.transform.module_pass(
-            lambda mod, _: keep_rolled(mod), opt_level=0, name="tuner.KeepRolled"
+            lambda mod, _: prevent_unrolling(mod), opt_level=0, name="tuner.KeepRolled"
         )
-        streams = tvm.transform.module_pass(
-            lambda mod, _: stream_stores(mod), opt_level=0, name="tuner.StreamStores"
+        stores = tvm.transform.module_pass(
+            lambda mod, _: use_non_temporal_stores(mod), opt_level=0, name="tuner.StreamStores"
         )
         functions = tvm.transform.module_pass(
-            lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions"
+            lambda mod, _: import_llvm_functions(mod), opt_level=0, name="tuner.BringInFunctions"
         )
-        return tvm.ir.transform.Sequential([loads, rolled, streams, functions, finish_host()])
+        return tvm.ir.transform.Sequential([loads, rolled, stores, functions, finish_host()])
 
     return lower, finish, finish_device

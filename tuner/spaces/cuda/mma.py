@@ -10,7 +10,6 @@ instructions are put in, loops compute the same element by element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner.spaces.core.context import SpaceContext
@@ -20,6 +19,13 @@ from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.cuda.limits import widest
 from tuner.spaces.cuda.pipelining import Pipelining
 from tuner.spaces.cuda.shared_copies import BoxCopy, OperandBox
+from tuner.spaces.program.instructions import (
+    FragmentFill,
+    FragmentLoad,
+    FragmentMultiply,
+    FragmentStore,
+    TensorInstruction,
+)
 from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
@@ -40,13 +46,6 @@ from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, Read, Scalar, Var
 
 FRAGMENT_EDGE = 16  # elements of each side of the fragments that an instruction takes
-SHORT_DTYPES: Mapping[str, str] = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "s8",
-    "float32": "f32",
-    "int32": "s32",
-}
 FRAGMENT_ALIGNMENT = 32  # bytes at which a fragment's row may begin
 
 
@@ -123,7 +122,7 @@ class CudaMmaNest(AccumulatorNest):
     def __init__(self, group: TileGroup, plan: MmaPlan, context: SpaceContext) -> None:
         super().__init__(group, context.shapes)
         self.plan, self.dtypes = plan, context.dtypes
-        self.operand_dtype = SHORT_DTYPES[context.dtypes[plan.shape.left.read.tensor]]
+        self.operand_dtype = context.dtypes[plan.shape.left.read.tensor]
         self.staging = f"{group.name}_square"  # a fragment of shared memory for each warp
         outers = {part.axis.name: part.outer for part in plan.spatial}
         self.grid = [outers[name] for name in plan.grid]
@@ -227,16 +226,20 @@ class CudaMmaNest(AccumulatorNest):
     def _instructions(self) -> None:
         """Puts instructions in place of the loops over fragments' elements."""
         plan = self.plan
-        operand, accumulator = self.operand_dtype, SHORT_DTYPES[self.accumulator_dtype]
-        layout = "_turned" if plan.shape.transposed else ""
+        operand, accumulator = self.operand_dtype, self.accumulator_dtype
+        transposed = plan.shape.transposed
         rows, columns = plan.rows.element.name, plan.columns.element.name
-        right = columns if plan.shape.transposed else plan.depth.unrolled.name
-        instructions = {
-            LoopId(f"{self.name}_left_fragment", rows): f"square_load_a_{operand}",
-            LoopId(f"{self.name}_right_fragment", right): f"square_load_b_{operand}{layout}",
-            LoopId(self.accumulators, rows, initial=True): f"square_fill_{accumulator}",
-            LoopId(self.accumulators, rows): f"square_multiply_{operand}_{accumulator}{layout}",
-            LoopId(self.staging, rows): f"square_store_{accumulator}",
+        right = columns if transposed else plan.depth.unrolled.name
+        instructions: dict[LoopId, TensorInstruction] = {
+            LoopId(f"{self.name}_left_fragment", rows): FragmentLoad(operand="a", dtype=operand),
+            LoopId(f"{self.name}_right_fragment", right): FragmentLoad(
+                operand="b", dtype=operand, transposed=transposed
+            ),
+            LoopId(self.accumulators, rows, initial=True): FragmentFill(dtype=accumulator),
+            LoopId(self.accumulators, rows): FragmentMultiply(
+                dtype=operand, accumulator=accumulator, transposed=transposed
+            ),
+            LoopId(self.staging, rows): FragmentStore(dtype=accumulator),
         }
         self.steps += [
             Tensorize(loop=loop, instruction=instruction)

@@ -17,7 +17,6 @@ implicit matrix product needs no box and no stride of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -28,6 +27,7 @@ from tuner.spaces.cuda.axes import DepthAxis, GridAxis, block_start
 from tuner.spaces.cuda.block_order import BlockOrder
 from tuner.spaces.cuda.block_shapes import WarpgroupTile
 from tuner.spaces.cuda.pipelining import Overlap, Pipelining
+from tuner.spaces.program.instructions import WarpgroupFill, WarpgroupMultiply, WarpgroupStore
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.marks import GuardedCopy, Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
@@ -66,7 +66,6 @@ THREADS = 128  # of a warpgroup
 # 32-bit elements by which rows of a strip in shared memory are stretched against bank
 # conflicts
 STRIP_PAD = 8
-SHORT_DTYPES: Mapping[str, str] = {"float16": "f16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,8 +343,6 @@ class CudaWarpgroupNest(AccumulatorNest):
     def _instructions(self) -> None:
         """Puts instructions in place of the loops over fragments and panels."""
         tile = self.plan.tile
-        layout = "_turned" if self.plan.shape.transposed else ""
-        size = f"{tile.fragments}_{tile.panels}_{SHORT_DTYPES[self.dtype]}"
         loops = (self.fragments, self.panels, self.halves)
         replaced = next(axis.name for axis in loops if axis.extent > 1)
         self.steps += [
@@ -354,13 +351,18 @@ class CudaWarpgroupNest(AccumulatorNest):
             *(Unroll(loop=LoopId.of(self.accumulators, axis, initial=True)) for axis in loops),
             Tensorize(
                 loop=LoopId(self.accumulators, "group", initial=True),
-                instruction="warpgroup_fill",
+                instruction=WarpgroupFill(),
             ),
             Tensorize(
                 loop=LoopId(self.accumulators, replaced),
-                instruction=f"warpgroup_multiply_{size}{layout}",
+                instruction=WarpgroupMultiply(
+                    fragments=tile.fragments,
+                    panels=tile.panels,
+                    dtype=self.dtype,
+                    transposed=self.plan.shape.transposed,
+                ),
             ),
-            Tensorize(loop=LoopId(self.strip, "group"), instruction="warpgroup_store"),
+            Tensorize(loop=LoopId(self.strip, "group"), instruction=WarpgroupStore()),
             # Asked of the block that TVM puts around the instruction: what is asked of
             # the loops before is lost with them.
             StorageAlign(block=f"{self.strip}_o", dimension=-3, factor=STRIP, offset=STRIP_PAD),

@@ -33,7 +33,6 @@ from tuner.spaces.cuda.warpgroup import (
     GROUP,
     PIECE,
     ROWS,
-    SHORT_DTYPES,
     STRIP,
     STRIP_PAD,
     THREADS,
@@ -41,6 +40,7 @@ from tuner.spaces.cuda.warpgroup import (
     WarpgroupPlan,
     WarpgroupShape,
 )
+from tuner.spaces.program.instructions import WARPGROUP_OPERANDS
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.groups import TileGroup
@@ -60,7 +60,7 @@ def warpgroup_shape(group: TileGroup, context: SpaceContext) -> WarpgroupShape |
     if operands is None or anchor.accumulator != "float32":
         return None
     left_dtype, right_dtype = (context.dtypes[operand.read.tensor] for operand in operands)
-    if left_dtype != right_dtype or left_dtype not in SHORT_DTYPES:
+    if left_dtype != right_dtype or left_dtype not in WARPGROUP_OPERANDS:
         return None
     for operand in operands:
         if operand.gathered or not all(linear(index) for index in operand.read.indices):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner.spaces.program.instructions import TensorInstruction
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Mark
 from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
@@ -18,7 +19,7 @@ from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
 MathFunctions = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
 # Largest stride, in elements, of a vector load that is made of contiguous loads and
-# shuffles: tuner.lowering.passes.strides.
+# shuffles: tuner.lowering.passes.strided_loads.
 LARGEST_SHUFFLED_STRIDE = 4
 Scope = Literal[
     "global",
@@ -188,7 +189,7 @@ class Tensorize:
     """
 
     loop: LoopId
-    instruction: str  # the name of TVM's intrinsic
+    instruction: TensorInstruction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

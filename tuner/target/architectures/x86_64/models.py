@@ -17,14 +17,11 @@ from tuner.target.processor import Processor
 # Kernel spelling -> LLVM and GCC spelling, of the features that matter to generated kernels.
 FEATURES: Mapping[str, str] = {
     "sse2": "sse2", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "avx": "avx", "avx2": "avx2",
-    "fma": "fma",
-    "f16c": "f16c", "bmi2": "bmi2",
-    "avx512f": "avx512f", "avx512bw": "avx512bw", "avx512cd": "avx512cd", "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
+    "fma": "fma", "f16c": "f16c", "bmi2": "bmi2", "avx512f": "avx512f", "avx512bw": "avx512bw",
+    "avx512cd": "avx512cd", "avx512dq": "avx512dq", "avx512vl": "avx512vl",
     "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16",
-    "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi", "avx512_vbmi2": "avx512vbmi2", "avx_vnni": "avxvnni",
-    "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16",
+    "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi", "avx512_vbmi2": "avx512vbmi2",
+    "avx_vnni": "avxvnni", "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16",
 }  # fmt: skip
 
 AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})

@@ -11,7 +11,7 @@ from tvm_ffi import structural_map
 
 from tests.support.targets import host_target
 from tuner.lowering.compiler import build
-from tuner.lowering.passes.strides import pick_neighbours
+from tuner.lowering.passes.strided_loads import shuffle_strided_loads
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 
 FIRST = 3
@@ -51,7 +51,7 @@ def loads(mod: tvm.IRModule) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_elements_are_picked_from_whole_loads(apart: int, lanes: int, dtype: str) -> None:
     mod = strided(apart, lanes, dtype)
-    made = loads(pick_neighbours(mod))
+    made = loads(shuffle_strided_loads(mod))
     assert len(made) == apart and all(stride == 1 and wide == lanes for _, stride, wide in made)
     assert min(first for first, _, _ in made) == FIRST
     assert max(first for first, _, _ in made) + lanes - 1 == FIRST + apart * (lanes - 1)
@@ -66,4 +66,4 @@ def test_elements_are_picked_from_whole_loads(apart: int, lanes: int, dtype: str
 )
 def test_other_vectors_are_left_alone(apart: int, lanes: int) -> None:
     mod = strided(apart, lanes, "float32", first=FIRST + 2 * lanes)
-    assert loads(pick_neighbours(mod)) == loads(mod) == [(FIRST + 2 * lanes, apart, lanes)]
+    assert loads(shuffle_strided_loads(mod)) == loads(mod) == [(FIRST + 2 * lanes, apart, lanes)]

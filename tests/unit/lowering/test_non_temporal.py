@@ -20,7 +20,7 @@ from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.llvm_functions import FENCE, called_functions, non_temporal_store
-from tuner.lowering.passes.non_temporal import STREAM, stream_stores
+from tuner.lowering.passes.non_temporal import NON_TEMPORAL, use_non_temporal_stores
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.spaces.core.target_space import TargetSpace
@@ -99,7 +99,7 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     turn, begin = tirx.Var("turn", "int32"), tirx.Var("begin", "int32")
     vector = tirx.Ramp(begin, tirx.const(1, "int32"), 16)
     store = tirx.AttrStmt(
-        0, STREAM, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector])
+        0, NON_TEMPORAL, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector])
     )
     body = tirx.SeqStmt(
         [tirx.Bind(begin, tirx.min(turn * apart, tirx.const(512, "int32")) + first), store]
@@ -107,11 +107,11 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     loop = tirx.For(
         turn, tirx.const(0, "int32"), tirx.const(20, "int32"), tirx.ForKind.SERIAL, body
     )
-    found = stream_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))[
+    found = use_non_temporal_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))[
         "kernel"
     ].body
     assert (non_temporal_store("float32", 16).name in called_functions(found)) == past
-    assert f'"{STREAM}"' not in str(found)
+    assert f'"{NON_TEMPORAL}"' not in str(found)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
-"""Pairs and fours of small numbers: interleaved in registers when they are packed,
-multiplied and summed by one instruction.
+"""Dot products of dp2 and dp4 groups: interleaved when packed, summed by one instruction.
 
-A schedule annotates the outer of two innermost loops; this pass, run on every scheduled
-module before it is compiled, replaces the two. Pairs of integers become `acc +
-pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has
-VNNI; fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
+A schedule annotates the outer of two innermost loops. This pass runs on every scheduled
+module before it is compiled, and replaces the two. Pairs of integers become `acc +
+pmaddwd(a, b)` on vector lanes of 16 bits, which LLVM folds into vpdpwssd where the
+target has VNNI. Groups of four become vpdpbusd, pairs of bfloat16 vdpbf16ps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import tvm
 from tvm import tirx
@@ -18,25 +16,24 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import DOT_BFLOAT16
+from tuner.lowering.passes.substitution import bound_body, substituted
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR
 from tuner.target.isa import IsaDescription
 
-INTERLEAVE, DOT = (
-    "tuner_interleave",
-    "tuner_sum_pairs",
-)  # the annotations, as stored schedules have them
+# The annotations, as stored schedules have them.
+INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"
 SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
-MULTIPLY_ADD = {
-    16: "llvm.x86.avx512.pmaddw.d.512",
-    8: "llvm.x86.avx2.pmadd.wd",
-}  # by lanes of the sums
+# By vector lanes of the accumulators.
+MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
-def take_dots(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
-    """The module with every annotated pair of loops replaced. Sums stay loops where a
-    target's instructions, `isa`, lack that one: schedules are compiled for poorer CPUs
-    too."""
+def use_dot_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
+    """The module with every annotated pair of loops replaced.
+
+    A sum stays as loops where `isa` lacks its instruction: schedules are compiled for
+    poorer CPUs too.
+    """
     offered = {(dot.accumulator, dot.group, dot.lanes) for dot in isa.dot_products}
 
     def replaced(loop: tirx.For) -> tirx.Stmt:
@@ -57,29 +54,31 @@ def take_dots(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
 
 
 def _shape(loop: tirx.For) -> tuple[str, int, int]:
-    """(accumulator's dtype, products added to one, accumulators) of an annotated sum."""
+    """What an annotated sum needs of an instruction.
+
+    The accumulator's dtype, the products added to each accumulator, and the
+    accumulators.
+    """
     store, _, _ = _innermost(loop)
     return str(store.buffer.dtype), int(loop.body.extent), int(loop.extent)
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
-    """The store in the two loops' own variables, the outer variable (lanes) and the
-    inner one (what each lane sums)."""
+    """The store in terms of the two loops' variables, then these variables.
+
+    The outer variable goes over vector lanes, the inner one over the elements of a
+    group.
+    """
     inner = loop.body
     assert isinstance(inner, tirx.For) and isinstance(inner.body, SBlockRealize)
-    realize = inner.body
-    values = {
-        iterator.var: value
-        for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-    }
-    return _substituted(realize.block.body, values), loop.loop_var, inner.loop_var
+    return bound_body(inner.body), loop.loop_var, inner.loop_var
 
 
 def _interleaved(loop: tirx.For) -> tirx.Stmt:
-    """Two rows, or four, of as many elements as lanes, loaded whole and stored with
-    their elements taking turns.
+    """A copy of two rows, or four, stored with their elements alternating.
 
-    A row may be zero beyond the end of its tensor.
+    Each row is loaded as a vector of as many elements as the loop has iterations. A row
+    may be zero beyond the end of its tensor.
     """
     store, lane, part = _innermost(loop)
     lanes, parts = int(loop.extent), int(loop.body.extent)
@@ -88,8 +87,9 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         condition, given, _ = given.args
     load = given if isinstance(given, tvm.ir.TensorLoad) else given.args[0]
     if not isinstance(load, tvm.ir.TensorLoad):
-        return loop  # not a copy alone: what is read is rounded first
-    dtype = BITS if str(load.ty) == "bfloat16" else str(load.ty)  # of which TVM has no shuffles
+        return loop  # not only a copy: what is read is rounded first
+    # TVM has no shuffles of bfloat16.
+    dtype = BITS if str(load.ty) == "bfloat16" else str(load.ty)
     bindings: list[tirx.Stmt] = []
 
     def bound(value: tvm.ir.PrimExpr) -> tirx.Var:
@@ -98,26 +98,26 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         return name
 
     def row(number: int) -> tirx.Var:
-        at = {part: number, lane: 0}
-        value = tirx.BufferLoad(load.source, _vector(load.indices, at, lanes))
+        point = {part: number, lane: 0}
+        value = tirx.BufferLoad(load.source, _vector(load.indices, point, lanes))
         value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
         if condition is not None:
-            here = _substituted(
-                condition, {name: tirx.const(place, str(name.ty)) for name, place in at.items()}
+            here = substituted(
+                condition, {name: tirx.const(place, str(name.ty)) for name, place in point.items()}
             )
             value = tirx.if_then_else(here, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
         return bound(value)
 
-    def merged(one: tirx.Var, other: tirx.Var, width: int) -> tvm.ir.PrimExpr:
-        """Of two vectors, groups of `width` elements taking turns."""
+    def merged(first: tirx.Var, second: tirx.Var, width: int) -> tvm.ir.PrimExpr:
+        """One vector of two, with groups of `width` elements alternating."""
         size = lanes * width
         order = [
-            which * size + group * width + at
+            which * size + group * width + offset
             for group in range(lanes)
             for which in range(2)
-            for at in range(width)
+            for offset in range(width)
         ]
-        return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in order])
+        return tirx.Shuffle([first, second], [tirx.const(place, "int32") for place in order])
 
     rows = [row(number) for number in range(parts)]
     value = merged(rows[0], rows[1], 1)
@@ -132,12 +132,13 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
 
 
 def _summed(loop: tirx.For) -> tirx.Stmt:
+    """The sum as one instruction for all vector lanes."""
     store, lane, number = _innermost(loop)
     lanes, numbers = int(loop.extent), int(loop.body.extent)
     start = {number: 0, lane: 0}
-    at = _vector(store.indices, start, lanes)
-    sums = tirx.BufferLoad(store.buffer, at)
-    factors = [_factor(one) for one in (store.value.b.a, store.value.b.b)]
+    place = _vector(store.indices, start, lanes)
+    sums = tirx.BufferLoad(store.buffer, place)
+    factors = [_factor(operand) for operand in (store.value.b.a, store.value.b.b)]
     wide, narrow = (
         factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
     )
@@ -147,7 +148,7 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
         return tirx.BufferStore(
             store.buffer,
             _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes),
-            at,
+            place,
         )
     if narrow.dtype == "bfloat16":
         bits = f"{BITS}x{numbers * lanes}"
@@ -156,14 +157,14 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
         return tirx.BufferStore(
             store.buffer,
             tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16.name, sums, own, shared),
-            at,
+            place,
         )
     shared = tirx.reinterpret(
         f"{narrow.dtype}x{numbers * lanes}", _shared(narrow, start, "int16", lanes)
     )
     pair = [operand.astype(f"int16x{numbers * lanes}") for operand in (own, shared)]
     added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], *pair)
-    return tirx.BufferStore(store.buffer, sums + added, at)
+    return tirx.BufferStore(store.buffer, sums + added, place)
 
 
 def _fours(
@@ -173,10 +174,10 @@ def _fours(
     narrow: _Factor,
     lanes: int,
 ) -> tvm.ir.PrimExpr:
-    """The instruction, which takes bytes without a sign and bytes with one."""
+    """The sum of dp4 groups: vpdpbusd takes unsigned bytes first, then signed ones."""
     unsigned = narrow.offset > 0 or (narrow.offset == 0 and narrow.dtype == "uint8")
     factors = (shared, own) if unsigned else (own, shared)
-    operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", one) for one in factors]
+    operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", factor) for factor in factors]
     return tirx.call_llvm_pure_intrin(
         f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands
     )
@@ -184,7 +185,7 @@ def _fours(
 
 @dataclass(frozen=True)
 class _Factor:
-    """Of a product: what is loaded, None for a constant, and what is added to it."""
+    """A factor of a product: its load (None for a constant) and what is added to it."""
 
     load: tvm.ir.TensorLoad | None
     dtype: str
@@ -200,38 +201,38 @@ def _factor(value: tvm.ir.PrimExpr) -> _Factor:
 
 
 def _shared(narrow: _Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:
-    """What all lanes take, in each of them as a word."""
+    """The factor that all vector lanes share, broadcast to each as a word."""
     if narrow.load is None:
         return tirx.Broadcast(tirx.const(SIGNS, word), lanes)
     numbers = tvm.DataType(word).bits // tvm.DataType(narrow.dtype).bits
     read = tirx.reinterpret(
         word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers))
     )
-    # Half the range of a byte makes its highest bit the other one. Done on all lanes it
-    # has LLVM 22 combine nodes for ever.
+    # Adding half the range of a byte flips its highest bit. It is done before the
+    # broadcast: on all lanes, LLVM 22 combines nodes without end.
     return tirx.Broadcast(
         tirx.bitwise_xor(read, tirx.const(SIGNS, word)) if narrow.offset else read, lanes
     )
 
 
 def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
-    """A factor's load and dtype; of bfloat16 it may be of the bits."""
+    """A factor's load and its dtype. A load of bfloat16 may be one of its bits."""
     return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
 
 
 def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:
+    """Whether the load's place depends on the variable."""
     zero = {name: tirx.const(0, str(name.ty))}
-    return any(not _substituted(index, zero).same_as(index) for index in load.indices)
+    return any(not substituted(index, zero).same_as(index) for index in load.indices)
 
 
 def _vector(
     indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int
 ) -> list[tvm.ir.PrimExpr]:
-    """The indices at the given values, as `lanes` elements in a row along the last."""
+    """The indices with the given values, as a vector along the last dimension.
+
+    The vector has `lanes` adjacent elements.
+    """
     fixed = {name: tirx.const(value, str(name.ty)) for name, value in values.items()}
-    placed = [_substituted(index, fixed) for index in indices]
+    placed = [substituted(index, fixed) for index in indices]
     return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, "int32"), lanes)]
-
-
-def _substituted(node: tvm.ir.Node, values: dict[tirx.Var, tvm.ir.PrimExpr]) -> Any:
-    return structural_map(node, (tirx.Var, lambda name: values.get(name, name)))

@@ -1,0 +1,23 @@
+"""Substitution of variables in TVM's trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_map
+
+
+def substituted(node: tvm.ir.Node, values: Mapping[tirx.Var, tvm.ir.PrimExpr]) -> Any:
+    """The node with variables replaced by their values."""
+    return structural_map(node, (tirx.Var, lambda name: values.get(name, name)))
+
+
+def bound_body(realize: SBlockRealize) -> Any:
+    """A block's body in terms of the loops around it, without iterators of its own."""
+    iterators = (iterator.var for iterator in realize.block.iter_vars)
+    values = dict(zip(iterators, realize.iter_values, strict=True))
+    return substituted(realize.block.body, values)
