@@ -36,7 +36,7 @@ from tuner.measure.check import (
 )
 from tuner.measure.fault import GuardWatch
 from tuner.measure.outcome import FailureKind
-from tuner.measure.pace import Pace, Taken
+from tuner.measure.pace import Pace, PacedTiming
 from tuner.measure.rivals.rivals import RIVAL_BOUND_FACTOR, open_rival
 from tuner.measure.sandbox.fence import Fence, enter
 from tuner.measure.sandbox.refusals import REPORTED_FRACTION
@@ -73,12 +73,12 @@ class Report:
     def failed(self, kind: FailureKind, message: str) -> None:
         self._write({"result": {"failed": {"kind": str(kind), "message": message}}})
 
-    def timed(self, taken: Taken, max_rel_error: float) -> None:
+    def timed(self, paced: PacedTiming, max_rel_error: float) -> None:
         result = {
-            "samples_s": list(taken.timing.samples_s),
+            "samples_s": list(paced.timing.samples_s),
             "max_rel_error": max_rel_error,
-            "abandoned": taken.timing.abandoned,
-            "lesson": asdict(taken.lesson),
+            "abandoned": paced.timing.abandoned,
+            "pace": asdict(paced.update),
         }
         self._write({"result": {"timed": result}})
 
@@ -140,35 +140,29 @@ def measure(
     error = 0.0
     checked = () if request.verification == "timed" else (*cases[1:], first)
     screened = request.verification == "screening" and request.rival is None
-    # The timed calls of a trial begin on the other poison and what they leave is
-    # checked: they are its second round.
+    # A trial's timed calls are its second round: they begin with the other poison, and
+    # what they leave is checked.
     poisons = POISONS[:1] if screened else POISONS
-    taken_s: list[float] = []
+    calls_s: list[float] = []
 
     def invoke(arguments: Sequence[Array]) -> None:
         started = time.perf_counter()
         subject.invoke(arguments)
-        taken_s.append(time.perf_counter() - started)
+        calls_s.append(time.perf_counter() - started)
 
-    for case in checked:  # the first last, so that the timed calls work on what was checked last
+    # The first case comes last, so that the timed calls use the inputs checked last.
+    for case in checked:
         report.stage(f"checking {case.name} inputs")
         error = max(
             error,
             check_case(case, outputs, invoke, poisons=poisons, bound_factor=subject.bound_factor),
         )
-    if (
-        screened and request.plan.cache == "warm" and taken_s[-1] >= LONG_CALL_S
-    ):  # that call is sample enough
-        limit_s = request.abandon_above_s
-        timing = Timing(
-            samples_s=tuple(taken_s[-1:]), abandoned=limit_s is not None and taken_s[-1] > limit_s
-        )
-        report.timed(Taken(timing=timing), error)
+    if screened and request.plan.cache == "warm" and calls_s[-1] >= LONG_CALL_S:
+        report.timed(_single_call(calls_s[-1], request.abandon_above_s), error)
         return
     report.stage("timing")
-    poison(
-        outputs, POISONS[1 if screened else 0]
-    )  # what the checks left there must not pass for an answer
+    # What the checks left in the outputs must not pass for an answer.
+    poison(outputs, POISONS[1 if screened else 0])
     sweep = _sweeper() if request.plan.cache == "cold" else None
     timed = partial(
         time_calls,
@@ -177,12 +171,20 @@ def measure(
         abandon_above_s=request.abandon_above_s,
         sweep=sweep,
     )
-    taken = pace.take(timed, promising_s=request.promising_s, within_s=request.timeout_s * PATIENT)
+    paced = pace.time_undisturbed(
+        timed, promising_s=request.promising_s, within_s=request.timeout_s * PATIENT
+    )
     if request.rival is None:
         report.stage("checking the timed calls' outputs")
         error = max(error, check_after_timing(first, outputs, bound_factor=subject.bound_factor))
-    report.timed(taken, error)
+    report.timed(paced, error)
     del watch
+
+
+def _single_call(call_s: float, abandon_above_s: float | None) -> PacedTiming:
+    """The timing of a call so long that it is sample enough."""
+    abandoned = abandon_above_s is not None and call_s > abandon_above_s
+    return PacedTiming(timing=Timing(samples_s=(call_s,), abandoned=abandoned))
 
 
 def _library(assignment: Assignment, request: Request, arrays: Sequence[Array]) -> Subject:

@@ -71,7 +71,7 @@ class SharedOutputs:
 def read_inputs(path: str, expression: Expression) -> list[Array]:
     """The inputs of an expression, in its order. Raises UsageError where the file does
     not hold them, OSError."""
-    found = []
+    inputs = []
     try:
         with np.load(path, allow_pickle=False) as arrays:
             for tensor in expression.inputs:
@@ -81,12 +81,12 @@ def read_inputs(path: str, expression: Expression) -> list[Array]:
                         f"input {tensor.name} is {array.dtype} {list(array.shape)}, not "
                         f"{_dtype(tensor)} {list(tensor.shape)}"
                     )
-                found.append(array)
+                inputs.append(array)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(
             f"the inputs are no .npz with the arrays of this kernel: {error}"
         ) from error
-    return found
+    return inputs
 
 
 def compute(
@@ -101,10 +101,10 @@ def compute(
     report.stage("loading")
     library = Library(execution.library)
     library.set_num_threads(threads)
-    given = [guarded_copy(array) for array in inputs]
+    guarded_inputs = [guarded_copy(array) for array in inputs]
     computed = [guarded(array.shape, array.dtype) for array in outputs.values()]
     report.stage("running")
-    library.call(execution.symbol, [buffer.array for buffer in (*given, *computed)])
+    library.call(execution.symbol, [buffer.array for buffer in (*guarded_inputs, *computed)])
     report.stage("handing back the outputs")
     for target, buffer in zip(outputs.values(), computed, strict=True):
         target[...] = buffer.array

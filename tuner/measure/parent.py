@@ -36,7 +36,7 @@ from tuner.measure.child import Work
 from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
 from tuner.measure.fault import warm_up
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
-from tuner.measure.pace import Lesson, Pace
+from tuner.measure.pace import Pace, PaceUpdate
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
 from tuner.measure.sandbox.confinement import (
     Confinement,
@@ -72,7 +72,7 @@ class Parent:
         self._problem: Problem | None = None
         self._support: Support | None = None
         self._confinement = Confinement()
-        self._yard: Yard | None = None
+        self._settings: ChildSettings | None = None
         self._kernel: CalibrationKernel | None = None
         self._pace = Pace(CalibrationKernel(PACE_SIDE).call_s)
 
@@ -108,12 +108,12 @@ class Parent:
         ]:  # the lane times another workload meanwhile, and is entered when all is made
             os.sched_setaffinity(0, message["cores"])
             problem.cases(SCREENING_CASES)
-        yard = self._enter(assignment)
+        settings = self._enter(assignment)
         self._assignment, self._problem = assignment, problem
         self._pace.forget()
         problem.cases(SCREENING_CASES)
         gc.freeze()  # children do not touch, and so do not copy, what is there already
-        return {"prepared": True, "isolation": yard.isolation.name}
+        return {"prepared": True, "isolation": settings.isolation.name}
 
     def _prepare_promotion(self) -> Document:
         if self._problem is None:
@@ -122,7 +122,7 @@ class Parent:
         gc.freeze()
         return {"prepared": True}
 
-    def _enter(self, assignment: Assignment) -> Yard:
+    def _enter(self, assignment: Assignment) -> ChildSettings:
         """Takes the assignment's lane, and forgets the one before it."""
         lane = assignment.lane
         check_level(assignment.isolation)
@@ -132,14 +132,14 @@ class Parent:
                 f"{len(lane.cores)} cores"
             )
         isolation = self._isolation(assignment.isolation)
-        self._yard = _yard(
+        self._settings = _child_settings(
             assignment, isolation, self._confinement.apply(isolation, assignment.threads)
         )
         os.sched_setaffinity(0, lane.cores)
         if self._problem is not None:
             self._problem.close()
         self._assignment = self._problem = None
-        return self._yard
+        return self._settings
 
     def _isolation(self, level: str) -> Isolation:
         """What a level is here. Raises UsageError where it cannot be had."""
@@ -152,21 +152,21 @@ class Parent:
     def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
         """Runs a kernel once on a caller's arrays. The outputs come over shared memory:
         nothing a child sends is parsed."""
-        yard = self._enter(assignment)
+        settings = self._enter(assignment)
         expression = assignment.workload.expression
         inputs = read_inputs(execution.inputs, expression)
         with SharedOutputs(expression) as outputs, scratch_folder(self._scratch) as scratch:
             work = partial(compute, execution, assignment.threads, inputs, outputs.arrays)
             end = self._fork(
-                assignment, yard, work, execution.library, execution.timeout_s, scratch
+                assignment, settings, work, execution.library, execution.timeout_s, scratch
             )
-            failure = classify(end, scratch / "output", execution.timeout_s, wanted="done")
+            failure = classify(end, scratch / "output", execution.timeout_s, expected="done")
             if failure is None:
                 outputs.write(execution.outputs)
             return failure
 
     def _measure(self, request: Request) -> Outcome:
-        if self._assignment is None or self._problem is None or self._yard is None:
+        if self._assignment is None or self._problem is None or self._settings is None:
             return Failed(
                 kind=FailureKind.INFRASTRUCTURE,
                 message="the runner was given a candidate before a workload",
@@ -183,7 +183,7 @@ class Parent:
         with scratch_folder(self._scratch) as scratch:
             before = steal_s(self._assignment.lane.cores)
             end = self._fork(
-                self._assignment, self._yard, work, request.library, request.timeout_s, scratch
+                self._assignment, self._settings, work, request.library, request.timeout_s, scratch
             )
             after = steal_s(self._assignment.lane.cores)
             failure = classify(end, scratch / "output", request.timeout_s)
@@ -191,31 +191,31 @@ class Parent:
             return failure
         timed = end.result["timed"]
         try:
-            lesson = Lesson.of(timed["lesson"])
+            update = PaceUpdate.of(timed["pace"])
         except (ValueError, TypeError, KeyError) as error:
             return Failed(
                 kind=FailureKind.RUN_CRASH, message=f"what it sent as its result is none: {error!r}"
             )
-        self._pace.learn(lesson)
+        self._pace.learn(update)
         return Timed(
             samples_s=tuple(timed["samples_s"]),
             max_rel_error=timed["max_rel_error"],
             artifact=artifact,
             conditions=Conditions(
                 lane=self._assignment.lane.name,
-                isolation=self._yard.isolation.name,
+                isolation=self._settings.isolation.name,
                 cache=request.plan.cache,
                 steal_s=None if before is None or after is None else round(after - before, 2),
                 frequency_hz=frequency_hz(self._assignment.lane.cores[0]),
                 abandoned=timed["abandoned"],
-                pace=lesson.pace,
+                pace=update.pace,
             ),
         )
 
     def _fork(
         self,
         assignment: Assignment,
-        yard: Yard,
+        settings: ChildSettings,
         work: Work,
         library: str | None,
         timeout_s: float,
@@ -226,23 +226,7 @@ class Parent:
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
-        generated = library is not None
-        readable = (
-            readable_for_kernels(library, os.environ)
-            if library
-            else readable_for_libraries(os.environ)
-        )
-        fence = Fence(
-            isolation=yard.isolation,
-            cores=assignment.lane.cores,
-            scratch=str(scratch),
-            readable=readable,
-            memory_bytes=assignment.memory_bytes if generated else None,
-            cpu_s=ceil(timeout_s * assignment.threads) + 1,
-            tasks=yard.tasks,
-            environment=child_environment(str(scratch), assignment.threads),
-            calls=yard.kernel_calls if generated else yard.library_calls,
-        )
+        fence = _fence(assignment, settings, library, timeout_s, str(scratch))
         parent, (result, pipe) = os.getpid(), os.pipe()
         listening = fence.calls is not None and fence.calls.listening
         near, far = socket.socketpair() if listening else (None, None)
@@ -256,7 +240,7 @@ class Parent:
         if near is not None and far is not None:
             far.close()
             refusals = Refusals(
-                near, yard.isolation.machine, readable=readable, scratch=str(scratch)
+                near, settings.isolation.machine, readable=fence.readable, scratch=str(scratch)
             )
         try:
             return supervise(
@@ -273,6 +257,32 @@ class Parent:
                 refusals.close()
 
 
+def _fence(
+    assignment: Assignment,
+    settings: ChildSettings,
+    library: str | None,
+    timeout_s: float,
+    scratch: str,
+) -> Fence:
+    """What a child may use. `library` is the generated code it loads, None for a rival's."""
+    generated = library is not None
+    return Fence(
+        isolation=settings.isolation,
+        cores=assignment.lane.cores,
+        scratch=scratch,
+        readable=(
+            readable_for_kernels(library, os.environ)
+            if library
+            else readable_for_libraries(os.environ)
+        ),
+        memory_bytes=assignment.memory_bytes if generated else None,
+        cpu_s=ceil(timeout_s * assignment.threads) + 1,
+        tasks=settings.tasks,
+        environment=child_environment(scratch, assignment.threads),
+        calls=settings.kernel_calls if generated else settings.library_calls,
+    )
+
+
 @contextmanager
 def scratch_folder(root: Path) -> Iterator[Path]:
     scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=root))
@@ -283,7 +293,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yard:
+class ChildSettings:
     """What all children of an assignment have in common."""
 
     isolation: Isolation
@@ -292,10 +302,10 @@ class Yard:
     library_calls: Filter | None
 
 
-def _yard(assignment: Assignment, isolation: Isolation, tasks: int) -> Yard:
+def _child_settings(assignment: Assignment, isolation: Isolation, tasks: int) -> ChildSettings:
     way = isolation.way(Mechanism.SECCOMP)
     reported = assignment.memory_bytes // REPORTED_FRACTION if way == "listener" else None
-    return Yard(
+    return ChildSettings(
         isolation=isolation,
         tasks=tasks,
         kernel_calls=kernel_filter(
@@ -328,11 +338,11 @@ def steal_s(cores: tuple[int, ...]) -> float | None:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
         return None
-    wanted = {f"cpu{core}" for core in cores}
+    names = {f"cpu{core}" for core in cores}
     ticks = [
         int(words[8])
         for words in map(str.split, lines)
-        if words and words[0] in wanted and len(words) > 8
+        if words and words[0] in names and len(words) > 8
     ]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 

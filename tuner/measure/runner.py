@@ -33,7 +33,7 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.hidden_features import HIDDEN_FEATURES
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
-_KEPT = (
+_PASSED_ON = (
     "PATH",
     "LANG",
     "LC_ALL",
@@ -151,7 +151,8 @@ class RunnerProcess:
         """Seconds of the calibration kernel on each of the cores
         (tuner.measure.calibration). Raises RunnerError."""
         return tuple(
-            float(one) for one in self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
+            float(seconds)
+            for seconds in self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
         )
 
     def measure(self, request: Request) -> Outcome:
@@ -242,7 +243,7 @@ class RunnerProcess:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _short(self, message: Document, wanted: str) -> Any:
+    def _short(self, message: Document, field: str) -> Any:
         """A question that needs no workload, answered at once."""
         try:
             self.start() if self._assignment is None else self._revive()
@@ -254,11 +255,11 @@ class RunnerProcess:
             ) from error
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))
-        if wanted not in answer:
+        if field not in answer:
             raise RunnerError(
                 f"the runner process could not {message['do']}: {answer['failed']['message']}"
             )
-        return answer[wanted]
+        return answer[field]
 
     def _promotion_is_prepared(self) -> None:
         self._prepared_promotion, self._prepared_bytes = (
@@ -325,7 +326,7 @@ class RunnerProcess:
 
 def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """One thread for every library NumPy may come with, this package importable, no secrets."""
-    kept = {name: environment[name] for name in _KEPT if name in environment}
+    kept = {name: environment[name] for name in _PASSED_ON if name in environment}
     threads = (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,8 +46,8 @@ class End:
     flooded: bool  # it sent more than any result holds
     refused: str | None = None  # what it was ended for, in words
     memory_bytes: int = 0  # the largest mapping it was refused, 0 for none known
-    crowded: bool = False  # it was refused processes or threads for their limit
-    starved: bool = False  # the kernel killed for want of memory while it ran
+    task_limit_hit: bool = False  # it was refused processes or threads for their limit
+    oom_killed: bool = False  # the kernel killed processes for want of memory while it ran
 
 
 def supervise(
@@ -63,61 +64,94 @@ def supervise(
     `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after
     the killing.
     """
-    deadline = time.monotonic() + timeout_s
-    data, timed_out, owner_gone = bytearray(), False, False
     memory_kills, lane = oom_kills(), os.sched_getaffinity(0)
-    refused: str | None = None
-    aside = False  # waits on other cores than the lane's
-    ended = os.pidfd_open(pid)
-    waiting = select.poll()
-    waiting.register(result, select.POLLIN)
-    waiting.register(ended, select.POLLIN)
-    waiting.register(owner, 0)  # hang-ups alone: the next command may wait
-    os.set_blocking(result, False)
-    if refusals is not None:
-        waiting.register(refusals.descriptor, select.POLLIN)
+    watch = _Watch(pid, result, owner, refusals)
     try:
-        while True:
-            left_s = deadline - time.monotonic()
-            events = dict(waiting.poll(1000 * max(0.0, left_s if aside else min(left_s, ASIDE_S))))
-            if not events and not aside and time.monotonic() < deadline:
-                aside = True
-                os.sched_setaffinity(0, confinement.home - lane or lane)
-                continue
-            timed_out = not events
-            owner_gone = bool(events.get(owner, 0) & (select.POLLHUP | select.POLLERR))
-            if result in events and not _drain(result, data):
-                waiting.unregister(result)  # closed; its end will follow
-            if refusals is not None and refusals.descriptor in events:
-                refused = _attend(refusals, waiting, events[refusals.descriptor])
-            if (
-                timed_out
-                or owner_gone
-                or refused
-                or ended in events
-                or len(data) > RESULT_LIMIT_BYTES
-            ):
-                break
+        watch.wait(
+            timeout_s, leave_lane=lambda: os.sched_setaffinity(0, confinement.home - lane or lane)
+        )
     finally:
-        crowded = confinement.limit_hit()  # before nothing is let start any more
+        task_limit_hit = confinement.limit_hit()  # asked before killing lowers the limit
         status = _end(pid, confinement)
-        os.close(ended)
+        watch.close()
         os.sched_setaffinity(0, lane)
-    _drain(result, data)
-    if owner_gone:
+    watch.drain()
+    if watch.owner_gone:
         raise OwnerGone
-    stage, document = _parse(data)
+    stage, document = _parse(watch.data)
     return End(
         stage=stage,
         result=document,
         status=status,
-        timed_out=timed_out,
-        flooded=len(data) > RESULT_LIMIT_BYTES,
-        refused=refused,
+        timed_out=watch.timed_out,
+        flooded=watch.flooded,
+        refused=watch.refused,
         memory_bytes=0 if refusals is None else refusals.memory_bytes,
-        crowded=crowded,
-        starved=oom_kills() > memory_kills,
+        task_limit_hit=task_limit_hit,
+        oom_killed=oom_kills() > memory_kills,
     )
+
+
+class _Watch:
+    """Watches a child: its result pipe, its end, its refused calls, and the owner."""
+
+    def __init__(self, pid: int, result: int, owner: int, refusals: Refusals | None) -> None:
+        self.data = bytearray()  # what the child sent
+        self.timed_out = False
+        self.owner_gone = False
+        self.refused: str | None = None  # what the child must be ended for, in words
+        self._result, self._owner, self._refusals = result, owner, refusals
+        self._ended = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(result, select.POLLIN)
+        self._poll.register(self._ended, select.POLLIN)
+        self._poll.register(owner, 0)  # hang-ups alone: the next command may wait
+        os.set_blocking(result, False)
+        if refusals is not None:
+            self._poll.register(refusals.descriptor, select.POLLIN)
+
+    @property
+    def flooded(self) -> bool:
+        """Whether the child sent more than any result holds."""
+        return len(self.data) > RESULT_LIMIT_BYTES
+
+    def wait(self, timeout_s: float, *, leave_lane: Callable[[], None]) -> None:
+        """Wait until the child has ended or must be ended, at most `timeout_s`.
+
+        `leave_lane` moves this process to other cores; it is called once, when nothing has
+        come for `ASIDE_S`.
+        """
+        deadline = time.monotonic() + timeout_s
+        on_lane, over = True, False
+        while not over:
+            left_s = deadline - time.monotonic()
+            wait_s = max(0.0, min(left_s, ASIDE_S) if on_lane else left_s)
+            events = dict(self._poll.poll(1000 * wait_s))
+            if not events and on_lane and time.monotonic() < deadline:
+                on_lane = False
+                leave_lane()
+                continue
+            over = self._handle(events)
+
+    def _handle(self, events: Mapping[int, int]) -> bool:
+        """Note what has come; whether the wait is over."""
+        self.timed_out = not events
+        hang_up = select.POLLHUP | select.POLLERR
+        self.owner_gone = bool(events.get(self._owner, 0) & hang_up)
+        if self._result in events and not self.drain():
+            self._poll.unregister(self._result)  # closed; the child's end will follow
+        if self._refusals is not None and self._refusals.descriptor in events:
+            event = events[self._refusals.descriptor]
+            self.refused = _attend(self._refusals, self._poll, event)
+        ended = self._ended in events
+        return bool(self.timed_out or self.owner_gone or self.refused or ended or self.flooded)
+
+    def drain(self) -> bool:
+        """Read what the child has sent; False at the end of the stream."""
+        return _drain(self._result, self.data)
+
+    def close(self) -> None:
+        os.close(self._ended)
 
 
 def oom_kills(source: Path = VMSTAT) -> int:
@@ -131,11 +165,11 @@ def oom_kills(source: Path = VMSTAT) -> int:
     return 0
 
 
-def classify(end: End, output: Path, timeout_s: float, *, wanted: str = "timed") -> Failed | None:
+def classify(end: End, output: Path, timeout_s: float, *, expected: str = "timed") -> Failed | None:
     """The failure this end was, None when the child sent the result `wanted`; `output`
     holds what the child printed."""
-    failure = _classify(end, output, timeout_s, wanted)
-    if failure is None or not end.crowded:
+    failure = _classify(end, output, timeout_s, expected)
+    if failure is None or not end.task_limit_hit:
         return failure
     return replace(
         failure,
@@ -143,7 +177,7 @@ def classify(end: End, output: Path, timeout_s: float, *, wanted: str = "timed")
     )
 
 
-def _classify(end: End, output: Path, timeout_s: float, wanted: str) -> Failed | None:
+def _classify(end: End, output: Path, timeout_s: float, expected: str) -> Failed | None:
     if end.refused is not None:
         return Failed(
             kind=FailureKind.RUN_CRASH,
@@ -159,20 +193,20 @@ def _classify(end: End, output: Path, timeout_s: float, wanted: str) -> Failed |
             kind=FailureKind.RUN_CRASH,
             message=f"it sent more than {RESULT_LIMIT_BYTES} bytes as its result",
         )
-    said = _tail(output)
+    output_text = _tail(output)
     if os.WIFSIGNALED(end.status):
-        return _by_signal(os.WTERMSIG(end.status), end, said)
+        return _by_signal(os.WTERMSIG(end.status), end, output_text)
     if "failed" in end.result:
         failed = end.result["failed"]
         return Failed(kind=FailureKind(failed["kind"]), message=failed["message"])
-    if wanted in end.result and end.status == 0:
+    if expected in end.result and end.status == 0:
         return None
-    memory = _memory(end, said)
+    memory = _memory(end, output_text)
     kind = FailureKind.RUN_CRASH if memory is None else FailureKind.OUT_OF_MEMORY
     code = os.waitstatus_to_exitcode(end.status)
     message = (
         f"it ended with exit code {code} and no result while "
-        f"{end.stage}{memory or ''}{_quote(said)}"
+        f"{end.stage}{memory or ''}{_quote(output_text)}"
     )
     return Failed(kind=kind, message=message)
 
@@ -187,7 +221,7 @@ def _memory(end: End, said: str) -> str | None:
 def _by_signal(number: int, end: End, said: str) -> Failed:
     stage = end.stage
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    if number == signal.SIGKILL and end.starved:  # not by us, who know when we kill
+    if number == signal.SIGKILL and end.oom_killed:  # not by us, who know when we kill
         return Failed(
             kind=FailureKind.OUT_OF_MEMORY,
             message=f"killed by the system (SIGKILL) while {stage}: out of memory",
@@ -260,8 +294,8 @@ def _end(pid: int, confinement: Confinement) -> int:
                 with suppress(ProcessLookupError):
                     os.kill(descendant, signal.SIGKILL)
             try:
-                while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                    status = found[1] if found[0] == pid else status
+                while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                    status = reaped[1] if reaped[0] == pid else status
             except ChildProcessError:
                 return status
             time.sleep(0.001)

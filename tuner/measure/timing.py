@@ -75,10 +75,10 @@ def time_calls(
         # The first calls of a short kernel say little of it: it begins in cold caches,
         # and the clock itself takes its time.
         short = second_s < plan.min_repeat_s and plan.cache == "warm"
-        found = tuple(clock(_number(plan, second_s), 2)) if short else (call_s, second_s)
-        if min(found) > abandon_above_s:
-            return Timing(samples_s=found, abandoned=True)
-        call_s = min(found)
+        samples = tuple(clock(_number(plan, second_s), 2)) if short else (call_s, second_s)
+        if min(samples) > abandon_above_s:
+            return Timing(samples_s=samples, abandoned=True)
+        call_s = min(samples)
     if plan.cache == "cold" and sweep is not None:
         return _cold(clock, plan, call_s, sweep)
     if call_s >= plan.budget_s > plan.warmup_s:  # it was warm-up enough, and long for the clock

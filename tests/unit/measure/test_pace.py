@@ -11,7 +11,16 @@ from math import inf, log, nan
 import pytest
 
 from tuner.measure.calibration import PACE_SIDE, CalibrationKernel
-from tuner.measure.pace import KEPT, PATIENCE_S, SLOWED, WARM_UP_S, Felt, Lesson, Pace, Taken
+from tuner.measure.pace import (
+    KEPT,
+    PATIENCE_S,
+    SLOWED,
+    WARM_UP_S,
+    Pace,
+    PacedTiming,
+    PaceUpdate,
+    SlowdownSample,
+)
 from tuner.measure.timing import Timing
 
 READING_S, TIMING_S, SLOW = 40e-6, 0.03, 1.5
@@ -46,11 +55,13 @@ class Core:
 
     def take(
         self, timed: Callable[[], Timing] | None = None, *, promising_s: float | None = None
-    ) -> Taken:
-        timing = self.pace.take(timed or self.timed, promising_s=promising_s, sleep=self.sleep)
-        self.pace.learn(timing.lesson)
+    ) -> PacedTiming:
+        paced = self.pace.time_undisturbed(
+            timed or self.timed, promising_s=promising_s, sleep=self.sleep
+        )
+        self.pace.learn(paced.update)
         self.awake = 0
-        return timing
+        return paced
 
     def known(self) -> Core:
         """After some timings at its usual pace, at moment 0."""
@@ -63,17 +74,17 @@ class Core:
 
 def test_the_first_timing_is_taken_as_it_comes() -> None:
     core = Core(lambda now_s: SLOW)
-    assert core.take().lesson.pace is None and core.timings == 1
+    assert core.take().update.pace is None and core.timings == 1
 
 
 def test_an_undisturbed_core_is_not_kept_waiting() -> None:
     core = Core(lambda now_s: 1.0 + 0.05 * (now_s * 1e5 % 1.0)).known()
-    timing = core.take()
+    paced = core.take()
     assert core.timings == 1 and core.now < TIMING_S + 2 * READ_S * 1.05
     assert (
-        timing.lesson.pace is not None
-        and 1 / SLOWED < timing.lesson.pace <= 1.0
-        and timing.lesson.vain is None
+        paced.update.pace is not None
+        and 1 / SLOWED < paced.update.pace <= 1.0
+        and paced.update.waited_in_vain is None
     )
 
 
@@ -85,26 +96,26 @@ def test_a_core_that_has_only_just_woken_is_not_taken_for_a_slowed_one() -> None
 
 def test_what_may_be_the_best_waits_for_the_usual_pace() -> None:
     core = Core(lambda now_s: SLOW if now_s < 0.7 else 1.0).known()
-    timing = core.take(promising_s=1.05e-3)
-    assert max(timing.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
+    paced = core.take(promising_s=1.05e-3)
+    assert max(paced.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
     assert (
-        timing.lesson.pace is not None
-        and abs(timing.lesson.pace - 1.0) < 1e-6
-        and timing.lesson.vain is False
+        paced.update.pace is not None
+        and abs(paced.update.pace - 1.0) < 1e-6
+        and paced.update.waited_in_vain is False
     )
 
 
 def test_what_cannot_be_the_best_is_taken_as_it_comes_with_its_pace() -> None:
     core = Core(lambda now_s: SLOW if now_s < 0.7 else 1.0).known()
-    timing = core.take(promising_s=0.9e-3)
-    assert core.timings == 1 and core.now < 0.1 and timing.lesson.vain is None
-    assert timing.lesson.pace is not None and abs(timing.lesson.pace - 1 / SLOW) < 1e-6
+    paced = core.take(promising_s=0.9e-3)
+    assert core.timings == 1 and core.now < 0.1 and paced.update.waited_in_vain is None
+    assert paced.update.pace is not None and abs(paced.update.pace - 1 / SLOW) < 1e-6
 
 
 def test_a_timing_during_which_the_core_slowed_is_taken_again() -> None:
     core = Core(lambda now_s: SLOW if 0.02 < now_s < 0.5 else 1.0).known()
-    timing = core.take()
-    assert core.timings == 2 and max(timing.timing.samples_s) == 1e-3 and timing.lesson.pace == 1.0
+    paced = core.take()
+    assert core.timings == 2 and max(paced.timing.samples_s) == 1e-3 and paced.update.pace == 1.0
 
 
 def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrinks() -> None:
@@ -112,8 +123,8 @@ def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrink
     waits = []
     for _ in range(4):
         before = core.now
-        timing = core.take()
-        assert timing.lesson.pace is not None and abs(timing.lesson.pace - 1 / SLOW) < 1e-6
+        paced = core.take()
+        assert paced.update.pace is not None and abs(paced.update.pace - 1 / SLOW) < 1e-6
         waits.append(core.now - before)
     assert PATIENCE_S <= waits[0] < PATIENCE_S + 3 * TIMING_S
     assert all(later < 0.6 * earlier for earlier, later in pairwise(waits))
@@ -121,11 +132,11 @@ def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrink
 
 def test_a_wait_that_ends_just_in_time_was_not_in_vain() -> None:
     core = Core(lambda now_s: SLOW if now_s < PATIENCE_S - 0.02 else 1.0).known()
-    timing = core.take()
+    paced = core.take()
     assert (
-        timing.timing.samples_s[-1] == 1e-3
+        paced.timing.samples_s[-1] == 1e-3
         and core.now > PATIENCE_S
-        and timing.lesson.vain is False
+        and paced.update.waited_in_vain is False
     )
 
 
@@ -138,7 +149,7 @@ def test_a_state_that_stays_becomes_the_usual_one() -> None:
     core = Core(lambda now_s: SLOW).known()
     for _ in range(KEPT):
         core.take()
-    assert core.take().lesson.pace == 1.0
+    assert core.take().update.pace == 1.0
 
 
 def test_a_core_that_gets_faster_sets_what_is_usual() -> None:
@@ -163,11 +174,13 @@ def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
     for _ in range(200):
         core.take()
     core.now, core.timings = 10.0, 0
-    timing = core.take()
-    assert 0.05 < core.pace.share < 0.3 and core.timings == 1 and timing.lesson.vain is None
+    paced = core.take()
     assert (
-        timing.lesson.pace is not None
-        and abs(timing.lesson.pace * timing.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
+        0.05 < core.pace.share < 0.3 and core.timings == 1 and paced.update.waited_in_vain is None
+    )
+    assert (
+        paced.update.pace is not None
+        and abs(paced.update.pace * paced.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
     )
     core.pace.forget()
     assert core.pace.share == 1.0
@@ -175,27 +188,32 @@ def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
 
 def test_one_candidate_in_two_states_says_what_is_felt() -> None:
     core = Core(lambda now_s: SLOW if now_s < 0.2 else 1.0, share=0.5).known()
-    felt = core.take().lesson.felt
+    slowdown = core.take().update.slowdown
     assert (
-        felt is not None
-        and abs(felt.core - log(SLOW)) < 1e-6
-        and abs(felt.kernel - log(SLOW) / 2) < 1e-6
+        slowdown is not None
+        and abs(slowdown.core - log(SLOW)) < 1e-6
+        and abs(slowdown.kernel - log(SLOW) / 2) < 1e-6
     )
 
 
-def test_a_lesson_comes_through_json_and_nonsense_does_not() -> None:
-    lesson = Lesson(pace=0.9, readings_s=(1e-5, 2e-5), vain=True, felt=Felt(core=0.4, kernel=0.2))
-    document = json.loads(json.dumps(asdict(lesson)))
-    assert Lesson.of(document) == lesson
+def test_an_update_comes_through_json_and_nonsense_does_not() -> None:
+    update = PaceUpdate(
+        pace=0.9,
+        readings_s=(1e-5, 2e-5),
+        waited_in_vain=True,
+        slowdown=SlowdownSample(core=0.4, kernel=0.2),
+    )
+    document = json.loads(json.dumps(asdict(update)))
+    assert PaceUpdate.of(document) == update
     for readings in ([0.0], [-1.0], [nan], [inf], ["slow"], None):
         with pytest.raises((ValueError, TypeError)):
-            Lesson.of({**document, "readings_s": readings})
+            PaceUpdate.of({**document, "readings_s": readings})
     for pace in (nan, 0.0, -1.0, 1e-9, 1e9, "slow", [1.0]):
         with pytest.raises((ValueError, TypeError)):
-            Lesson.of({**document, "pace": pace})
-    for felt in ({"core": nan, "kernel": 1.0}, {"core": 1.0}, 3):
+            PaceUpdate.of({**document, "pace": pace})
+    for slowdown in ({"core": nan, "kernel": 1.0}, {"core": 1.0}, 3):
         with pytest.raises((ValueError, TypeError, KeyError)):
-            Lesson.of({**document, "felt": felt})
+            PaceUpdate.of({**document, "slowdown": slowdown})
 
 
 @pytest.mark.serial

@@ -210,7 +210,7 @@ def test_one_that_the_kernel_killed_for_memory_is(tmp_path: Path) -> None:
         status=signal.SIGKILL,
         timed_out=False,
         flooded=False,
-        starved=True,
+        oom_killed=True,
     )
     failure = classify(end, tmp_path / "output", 1.0)
     assert failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY

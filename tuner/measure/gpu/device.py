@@ -73,28 +73,28 @@ def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> Dev
 
     Its first answer is {"facts"} or {"refused"}.
     """
-    commands, given = os.pipe()
-    answers, told = os.pipe()
+    commands, command_end = os.pipe()
+    answers, answer_end = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             die_with(parent)
-            for descriptor in (*closed, given, answers):
+            for descriptor in (*closed, command_end, answers):
                 os.close(descriptor)
-            status = _serve(ordinal, problem, commands, told)
+            status = _serve(ordinal, problem, commands, answer_end)
         except BaseException:
             traceback.print_exc()
             raise
         finally:
             os._exit(status)
     os.close(commands)
-    os.close(told)
-    return DeviceProcess(pid, given, answers)
+    os.close(answer_end)
+    return DeviceProcess(pid, command_end, answers)
 
 
-def _serve(ordinal: int, problem: Problem | None, given: int, answers: int) -> int:
+def _serve(ordinal: int, problem: Problem | None, commands: int, answers: int) -> int:
     """Until the owner closes, or a candidate broke the device."""
     try:
         session = None if problem is None else Session(ordinal, problem)
@@ -103,7 +103,7 @@ def _serve(ordinal: int, problem: Problem | None, given: int, answers: int) -> i
         send(answers, {"refused": str(error)})
         return 0
     send(answers, {"facts": dict(facts)})
-    while session is not None and (message := receive(given)) is not None:
+    while session is not None and (message := receive(commands)) is not None:
         request = request_from_document(message)
         answer, ended = attempt(
             partial(session.measure, request, lambda text: send(answers, {"stage": text}))

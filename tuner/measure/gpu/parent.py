@@ -26,7 +26,7 @@ REAP_S = 5.0  # for a process that closed its end to be gone
 CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
 
 
-class Keeper:
+class DeviceSupervisor:
     """Not thread-safe; close it."""
 
     def __init__(self, ordinal: int, closed: tuple[int, ...]) -> None:
@@ -122,8 +122,8 @@ class Keeper:
         if answer.get("ended"):
             self._end()
         if "failed" in answer:
-            found = answer["failed"]
-            return failed(FailureKind(found["kind"]), f"{found['message']} (while {process.stage})")
+            kind, message = FailureKind(answer["failed"]["kind"]), answer["failed"]["message"]
+            return failed(kind, f"{message} (while {process.stage})")
         return answer
 
     def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
@@ -147,7 +147,7 @@ class Keeper:
 
 
 def main(ordinal: int, given: int, answers: int) -> int:
-    keeper = Keeper(ordinal, (given, answers))
+    keeper = DeviceSupervisor(ordinal, (given, answers))
     try:
         while (message := receive(given)) is not None:
             try:

@@ -149,7 +149,7 @@ class GpuRunner:
         timed = answer["timed"]
         assert request.library is not None
         return Timed(
-            samples_s=tuple(float(one) for one in timed["samples_s"]),
+            samples_s=tuple(float(sample) for sample in timed["samples_s"]),
             max_rel_error=float(timed["max_rel_error"]),
             conditions=Conditions(
                 lane=self.lane.name,

@@ -31,7 +31,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 ALL = "all"
 NAME = "compute-sanitizer"
 LIMIT_S = 900.0  # of one tool: racecheck slows kernels a hundredfold
-FOUND = 86  # status by which the tool says that it found something
+FINDINGS_STATUS = 86  # status by which the tool says that it found something
 CONNECT_S = 120  # from the process's start to its first call of the driver
 MOST_LINES = 5  # of a report that go into the error's text
 LAST_WORDS = 2000  # characters of what the tool or the process said where it did not come to an end
@@ -81,8 +81,8 @@ def parse_tools(text: str) -> tuple[str, ...]:
 def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
     """The program of CUDA_HOME, of the path, of NVIDIA's package, or of a toolkit in
     its usual place. Raises UsageError."""
-    known = os.environ if environment is None else environment
-    homes = [Path(known["CUDA_HOME"])] if known.get("CUDA_HOME") else []
+    variables = os.environ if environment is None else environment
+    homes = [Path(variables["CUDA_HOME"])] if variables.get("CUDA_HOME") else []
     package = importlib.util.find_spec("nvidia")
     packaged = (
         [Path(folder) for folder in package.submodule_search_locations or ()]
@@ -90,7 +90,9 @@ def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
         else []
     )
     places = [home / folder / NAME for home in homes for folder in ("bin", NAME)]
-    places += [Path(folder) / NAME for folder in known.get("PATH", "").split(os.pathsep) if folder]
+    places += [
+        Path(folder) / NAME for folder in variables.get("PATH", "").split(os.pathsep) if folder
+    ]
     places += [
         path for folder in packaged for path in sorted(folder.glob(f"*/*/{NAME}"), reverse=True)
     ]
@@ -113,10 +115,9 @@ def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = L
         # What was filled before cannot be caught as read before it was written.
         task.write_text(json.dumps(asdict(replace(subject, poisoned=tool != "initcheck"))))
         command = [
-            str(sanitizer), "--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(log),
-            "--launch-timeout",
-            str(CONNECT_S), "--target-processes", "all", "--show-backtrace", "no",
-            *_OPTIONS.get(tool, ()),
+            str(sanitizer), "--tool", tool, "--error-exitcode", str(FINDINGS_STATUS),
+            "--log-file", str(log), "--launch-timeout", str(CONNECT_S), "--target-processes", "all",
+            "--show-backtrace", "no", *_OPTIONS.get(tool, ()),
             sys.executable, "-P", "-m", "tuner.measure.gpu.check", str(task), str(answer),
         ]  # fmt: skip
         said = _run(command, folder, tool, limit_s)

@@ -114,18 +114,18 @@ class Session:
         plan = replace(request.plan, max_number=min(request.plan.max_number, MAX_NUMBER))
         clock = Clock(self._device, lambda: function.launch(case.addresses, self._device.stream))
         if plan.cache != "cold":
-            found = time_calls(clock, plan, abandon_above_s=request.abandon_above_s)
-            return found.samples_s, found.abandoned
+            timing = time_calls(clock, plan, abandon_above_s=request.abandon_above_s)
+            return timing.samples_s, timing.abandoned
         flush_bytes = FLUSH_FACTOR * self._l2_bytes
         flushed = self._device.allocate(flush_bytes)
         try:
-            found = time_calls(
+            timing = time_calls(
                 clock,
                 plan,
                 abandon_above_s=request.abandon_above_s,
                 sweep=lambda: self._device.fill(flushed, 0, flush_bytes),
             )
-            return found.samples_s, found.abandoned
+            return timing.samples_s, timing.abandoned
         finally:
             self._device.free(flushed)
 

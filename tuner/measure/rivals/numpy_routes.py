@@ -87,8 +87,8 @@ def _reduction(function: Any) -> Callable[[Params, tuple[Array, ...], Array], Ca
 
 
 def _transpose(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-    turned = given[0].T
-    return lambda: np.copyto(out, turned)
+    transposed = given[0].T
+    return lambda: np.copyto(out, transposed)
 
 
 def _softmax(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:

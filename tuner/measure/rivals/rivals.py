@@ -101,10 +101,10 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
     named = {tensor.name: np.array(array) for tensor, array in zip(tensors, inputs, strict=True)}
     shape = workload.expression.tensor(workload.expression.outputs[0]).shape
     ways = build(workload.op, workload.params, named, shape, threads)
-    found = [Route(name=way, call=call, result=result) for way, call, result in ways]
-    if not found:
+    routes = [Route(name=way, call=call, result=result) for way, call, result in ways]
+    if not routes:
         raise RivalError(f"rival {name} has no route to operator {workload.op}")
-    return Rival(name=name, route=fastest(found))
+    return Rival(name=name, route=fastest(routes))
 
 
 _ROUTES: Mapping[str, Callable[..., list[numpy_routes.Way]]] = {

@@ -66,8 +66,8 @@ def _way(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], A
         tensor = back(last[0]).contiguous()
         if tensor.dtype == torch.bfloat16:
             tensor = tensor.float()
-        found: Array = tensor.numpy()
-        return found
+        array: Array = tensor.numpy()
+        return array
 
     return name, remember, result
 
@@ -86,10 +86,9 @@ def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
     """In place where PyTorch can: what a user who cares would write."""
     table: Mapping[str, Callable[[Any], Any]] = {
         "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6,
-        "leaky_relu": torch.nn.functional.leaky_relu_,
-        "gelu": torch.nn.functional.gelu, "tanh": torch.tanh_, "sigmoid": torch.sigmoid_,
-        "silu": torch.nn.functional.silu, "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt,
-        "abs": torch.abs,
+        "leaky_relu": torch.nn.functional.leaky_relu_, "gelu": torch.nn.functional.gelu,
+        "tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "silu": torch.nn.functional.silu,
+        "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt, "abs": torch.abs,
     }  # fmt: skip
     return table[params.get("act") or "none"]
 
@@ -334,14 +333,12 @@ def _packed(
 _PREPACKED: Mapping[str, Family] = {"conv2d": _packed_convolution, "dense": _packed_dense}
 
 _FAMILIES: Mapping[str, Family] = {
-    "matmul": _matmul, "batch_matmul": _matmul, "dense": _dense,
-    "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution,
-    "depthwise_conv2d": _convolution,
+    "matmul": _matmul, "batch_matmul": _matmul, "dense": _dense, "conv1d": _convolution,
+    "conv2d": _convolution, "conv3d": _convolution, "depthwise_conv2d": _convolution,
     "conv2d_transpose": _transposed, "max_pool2d": _pooling, "avg_pool2d": _pooling,
-    "global_avg_pool2d": _pooling,
-    "softmax": _normalised, "log_softmax": _normalised, "layer_norm": _normalised,
-    "rms_norm": _normalised,
-    "reduce_sum": _reduction, "reduce_mean": _reduction, "reduce_max": _reduction,
-    "transpose": _transpose, "elementwise": _elementwise, "bias_act": _elementwise,
-    "attention": _attention, "embedding": _embedding,
+    "global_avg_pool2d": _pooling, "softmax": _normalised, "log_softmax": _normalised,
+    "layer_norm": _normalised, "rms_norm": _normalised, "reduce_sum": _reduction,
+    "reduce_mean": _reduction, "reduce_max": _reduction, "transpose": _transpose,
+    "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention,
+    "embedding": _embedding,
 }  # fmt: skip

@@ -22,11 +22,9 @@ from tuner.measure.sandbox.support import Mechanism
 
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store",
-    "/gnu/store",
-    "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/usr/share/locale",
-    "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
-    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm",
-    "/proc/sys/kernel/osrelease",
+    "/gnu/store", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/usr/share/locale",
+    "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo",
+    "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/proc/sys/kernel/osrelease",
     "/sys/devices/system", "/sys/kernel/mm",
 )  # fmt: skip
 _OWN = "/proc/self"  # resolved in the child, so that it is the child's

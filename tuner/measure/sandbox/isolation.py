@@ -68,31 +68,33 @@ def resolve(text: str, support: Support) -> Isolation:
     process must be given up by name.
     """
     level, without = _parse(text)
-    wanted = [mechanism for mechanism in _ADDED[level] if mechanism not in without]
+    required = [mechanism for mechanism in _ADDED[level] if mechanism not in without]
     if text == REQUIRED:
-        wanted = [
+        required = [
             mechanism
-            for mechanism in wanted
+            for mechanism in required
             if support.findings[mechanism].state is not State.MISSING
         ]
-    lacking = [mechanism for mechanism in wanted if _lacks(mechanism, wanted, support)]
+    lacking = [mechanism for mechanism in required if _lacks(mechanism, required, support)]
     if lacking:
         why = "; ".join(
             f"{mechanism}: {support.findings[mechanism].detail}" for mechanism in lacking
         )
         given_up = ", ".join(
-            found for found in _ADDED[level] if found in lacking or found not in wanted
+            mechanism
+            for mechanism in _ADDED[level]
+            if mechanism in lacking or mechanism not in required
         )
         raise UsageError(
             f"isolation {text!r} cannot be had here ({why}); allow it to this process, or "
             f"accept less by the level "
             f"'{level}{_WITHOUT}{given_up}'"
         )
-    left_out = [mechanism for mechanism in _ADDED[level] if mechanism not in wanted]
+    left_out = [mechanism for mechanism in _ADDED[level] if mechanism not in required]
     return Isolation(
         name=level + (_WITHOUT + ", ".join(left_out) if left_out else ""),
         machine=support.machine,
-        findings={mechanism: support.findings[mechanism] for mechanism in wanted},
+        findings={mechanism: support.findings[mechanism] for mechanism in required},
     )
 
 
@@ -105,17 +107,17 @@ def isolation_report(
     Tries the kernel in a process of its own unless `support` is given. Raises OSError
     when that cannot be started.
     """
-    found = support if support is not None else probe_apart()
+    findings_here = support if support is not None else probe_apart()
     rows = [
         IsolationRow(
             check=f"isolation: {mechanism}",
             status="ok" if finding.state is State.AVAILABLE else "warning",
             detail=finding.detail,
         )
-        for mechanism, finding in found.findings.items()
+        for mechanism, finding in findings_here.findings.items()
     ]
     try:
-        isolation = resolve(text, found)
+        isolation = resolve(text, findings_here)
     except UsageError as error:
         return [*rows, IsolationRow(check="isolation", status="failed", detail=str(error))]
     status: Literal["ok", "warning"] = "ok" if isolation.name == LEVELS[-1] else "warning"
@@ -125,12 +127,12 @@ def isolation_report(
     ]
 
 
-def _lacks(mechanism: Mechanism, wanted: list[Mechanism], support: Support) -> bool:
+def _lacks(mechanism: Mechanism, required: list[Mechanism], support: Support) -> bool:
     finding = support.findings[mechanism]
     if finding.state is not State.AVAILABLE:
         return True
     return (
-        finding.way == "seccomp" and Mechanism.SECCOMP not in wanted
+        finding.way == "seccomp" and Mechanism.SECCOMP not in required
     )  # only as long as the filter is there
 
 
@@ -142,10 +144,10 @@ def _parse(text: str) -> tuple[str, list[Mechanism]]:
             f"a level without some of its "
             f"mechanisms, as in '{LEVELS[-1]}{_WITHOUT}{Mechanism.NETWORK}'"
         )
-    given = [name.strip() for name in names.split(",") if name.strip()]
-    known = {str(mechanism): mechanism for mechanism in _ADDED[level]}
-    for name in given:
-        if name not in known:
-            has = ", ".join(known) or "none to leave out"
+    left_out = [name.strip() for name in names.split(",") if name.strip()]
+    mechanisms = {str(mechanism): mechanism for mechanism in _ADDED[level]}
+    for name in left_out:
+        if name not in mechanisms:
+            has = ", ".join(mechanisms) or "none to leave out"
             raise UsageError(f"isolation level {level!r} has no mechanism {name!r}; it has {has}")
-    return level, [known[name] for name in given]
+    return level, [mechanisms[name] for name in left_out]

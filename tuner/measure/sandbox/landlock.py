@@ -62,22 +62,22 @@ def restrict(version: int, *, readable: Sequence[str], writable: Sequence[str]) 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # what cannot be named cannot be granted: the child simply lacks it
         return
     try:
-        if not stat.S_ISDIR(os.fstat(found).st_mode):
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
-        _call(_ADD, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, found), 0)
+        _call(_ADD, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _call(number: int, *arguments: int | bytes | None) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    given = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    found: int = libc.syscall(ctypes.c_long(number), *given)
-    if found < 0:
+    converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    result: int = libc.syscall(ctypes.c_long(number), *converted)
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"landlock: {os.strerror(code)}")
-    return found
+    return result

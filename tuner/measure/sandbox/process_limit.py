@@ -108,7 +108,7 @@ def own_user(runner: int) -> int:
 def _places() -> list[tuple[Path, Path]]:
     """(group to make ours in, group we are in): version 1's pids hierarchy, then
     version 2 beneath and beside our own."""
-    found: list[tuple[Path, Path]] = []
+    places: list[tuple[Path, Path]] = []
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
@@ -125,10 +125,10 @@ def _places() -> list[tuple[Path, Path]]:
                 path, words[3]
             )  # a container mounts its own part of the hierarchy
             home = Path(words[4], *(() if inside.startswith("..") else (inside,)))
-            found.append((home, home))
+            places.append((home, home))
             if number == "0" and home != Path(words[4]):
-                found.append((home.parent, home))
-    return found
+                places.append((home.parent, home))
+    return places
 
 
 def _sweep(parent: Path) -> None:

@@ -54,8 +54,8 @@ class Refusals:
     def attend(self) -> str | None:
         """Deals with what is pending; in words what the child must be ended for."""
         if self._listener is None:
-            _, found, _, _ = socket.recv_fds(self._channel, 1, 1)
-            self._listener = found[0] if found else None
+            _, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
+            self._listener = descriptors[0] if descriptors else None
             return None
         notification = seccomp.receive(self._listener)
         if notification is None:
@@ -98,11 +98,11 @@ class Refusals:
             ("/proc/self/", "/proc/thread-self/", f"/proc/{notification.pid}/")
         ):
             return None
-        found = os.path.realpath(path)
+        real_path = os.path.realpath(path)
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & (os.O_CREAT | os.O_TRUNC):
-            if found == os.devnull:
+            if real_path == os.devnull:
                 return None
-            if not _beneath(found, (self._scratch,)):
+            if not _beneath(real_path, (self._scratch,)):
                 return f"tried to write {path}"
             self._written += 1
             return (
@@ -110,7 +110,7 @@ class Refusals:
                 if self._written > MAX_WRITTEN_FILES
                 else None
             )
-        if _beneath(found, (*self._readable, self._scratch)) or not os.path.lexists(found):
+        if _beneath(real_path, (*self._readable, self._scratch)) or not os.path.lexists(real_path):
             return None
         return f"tried to read {path}"
 

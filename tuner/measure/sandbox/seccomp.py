@@ -133,16 +133,16 @@ def install(made: Filter, machine: str) -> int | None:
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     flags = _SPEC_ALLOW | (_NEW_LISTENER if made.listening else 0)
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = libc.syscall(
+    status: int = libc.syscall(
         ctypes.c_long(_CALL[machine]),
         ctypes.c_ulong(_SET_MODE_FILTER),
         ctypes.c_ulong(flags),
         program,
     )
-    if found < 0:
+    if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {os.strerror(number)}")
-    return found if made.listening else None
+    return status if made.listening else None
 
 
 def receive(listener: int) -> Notification | None:
@@ -231,13 +231,13 @@ class _Program:
     def controlling(self) -> None:
         """Calls of many functions, by the function: no signals to others, no change of
         others' limits."""
-        known, refuse = numbers(CONTROLLING, self._machine), _ERRNO | errno.EPERM
-        self._choice(known["fcntl"], _ARGS + 8, _FCNTLS, refuse, _ALLOW)
-        self._choice(known["ioctl"], _ARGS + 8, _IOCTLS, refuse, _ALLOW)
-        self._choice(known["prctl"], _ARGS, _PRCTLS, _ALLOW, refuse)
-        self._choice(known["prlimit64"], _ARGS, (0, _PID), _ALLOW, refuse)
+        calls, refuse = numbers(CONTROLLING, self._machine), _ERRNO | errno.EPERM
+        self._choice(calls["fcntl"], _ARGS + 8, _FCNTLS, refuse, _ALLOW)
+        self._choice(calls["ioctl"], _ARGS + 8, _IOCTLS, refuse, _ALLOW)
+        self._choice(calls["prctl"], _ARGS, _PRCTLS, _ALLOW, refuse)
+        self._choice(calls["prlimit64"], _ARGS, (0, _PID), _ALLOW, refuse)
         self._choice(
-            known["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse
+            calls["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse
         )  # until it is closed
 
     def done(self, listening: bool) -> Filter:
@@ -250,7 +250,7 @@ class _Program:
             if k == _PID and code == _JEQ
         )
         return Filter(
-            code=b"".join(struct.pack("=HBBI", *found) for found in self._code),
+            code=b"".join(struct.pack("=HBBI", *instruction) for instruction in self._code),
             own=own,
             listening=listening,
         )
@@ -258,9 +258,9 @@ class _Program:
     def _choice(
         self, number: int, argument: int, values: tuple[int, ...], then: int, otherwise: int
     ) -> None:
-        found = [(_JEQ, len(values) - index, 0, value) for index, value in enumerate(values)]
+        jumps = [(_JEQ, len(values) - index, 0, value) for index, value in enumerate(values)]
         self._block(
-            number, [(_LD, 0, 0, argument), *found, (_RET, 0, 0, otherwise), (_RET, 0, 0, then)]
+            number, [(_LD, 0, 0, argument), *jumps, (_RET, 0, 0, otherwise), (_RET, 0, 0, then)]
         )
 
     def _block(self, number: int, body: list[tuple[int, int, int, int]]) -> None:
