@@ -1,5 +1,7 @@
-"""What a runner is told: its workload and lane once, then one request a candidate.
-Plain data with its form on the wire."""
+"""What a runner is given: a workload and lane once, then a request for each candidate.
+
+Plain data, with its form on the wire.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,34 @@ from tuner.workload.spec import from_document, to_document
 from tuner.workload.workload import Workload
 
 Verification = Literal["timed", "screening", "promotion"]
-"""Inputs on which a kernel is checked before it is timed.
+"""How much a kernel is checked.
 
-None (the timed calls' outputs alone), one kind, or all.
+timed: only the outputs of its timed calls. screening: on normal inputs before it is timed.
+promotion: on all kinds of inputs.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
+    """The cores, or the GPU, that candidates are measured on."""
+
     name: str  # e.g. "cpu:1"
-    cores: tuple[
-        int, ...
-    ]  # the operating system's numbers; of a GPU's lane those from which it is driven
-    gpu: int | None = (
-        None  # number of the GPU that measures, among those the process may use; None: the cores do
-    )
+    # The operating system's numbers. Of a GPU's lane, the cores that it is driven from.
+    cores: tuple[int, ...]
+    # Number of the GPU among those that the process may use; None: the cores measure.
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
+    """The workload of all following requests, and where and how it is measured."""
+
     workload: Workload
     lane: Lane
     threads: int = 1  # of the kernel, at most the lane's cores
     seed: int = 0  # of the inputs
-    # "required", a level, or a level without some mechanisms:
-    # tuner.measure.sandbox.isolation
+    # "required", a level, or a level without some mechanisms: see
+    # tuner.measure.sandbox.isolation.
     isolation: str = DEFAULT_LEVEL
     memory_bytes: int = 8 << 30  # address space a candidate may map
 
@@ -56,12 +61,12 @@ class Request:
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)
     abandon_above_s: float | None = None
-    promising_s: float | None = (
-        None  # a timing disturbed by others is taken again where it may be below this; None: always
-    )
+    # A disturbed timing is repeated where it may be below this; None: always.
+    promising_s: float | None = None
 
 
 def assignment_to_document(assignment: Assignment) -> Document:
+    """The assignment as JSON."""
     return {
         "workload": to_document(assignment.workload),
         "lane": asdict(assignment.lane),
@@ -73,8 +78,11 @@ def assignment_to_document(assignment: Assignment) -> Document:
 
 
 def assignment_from_document(document: Document) -> Assignment:
-    """Raises KeyError or TypeError for what is no assignment, UsageError for a workload
-    that is none."""
+    """The inverse of `assignment_to_document`.
+
+    Raises KeyError or TypeError for what is no assignment, UsageError for an invalid
+    workload.
+    """
     return Assignment(
         workload=from_document(document["workload"]),
         lane=Lane(
@@ -98,13 +106,17 @@ def request_from_document(document: Document) -> Request:
 
 
 def outcome_to_document(outcome: Outcome) -> Document:
+    """The outcome as JSON."""
     if isinstance(outcome, Failed):
         return {"failed": {"kind": str(outcome.kind), "message": outcome.message}}
     return {"timed": asdict(outcome)}
 
 
 def outcome_from_document(document: Mapping[str, Document]) -> Outcome:
-    """Raises KeyError, TypeError or ValueError for what is no outcome."""
+    """The inverse of `outcome_to_document`.
+
+    Raises KeyError, TypeError or ValueError for what is no outcome.
+    """
     if "failed" in document:
         failed = document["failed"]
         return Failed(kind=FailureKind(failed["kind"]), message=str(failed["message"]))

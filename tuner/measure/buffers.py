@@ -1,8 +1,8 @@
-"""Buffers a kernel cannot leave unnoticed: a page without access before and behind,
-canary bytes in what alignment leaves over.
+"""Guarded buffers: a kernel cannot leave one without being noticed.
 
-The data ends within 64 bytes of the rear guard page, where tails overrun; it is 64-byte
-aligned as the kernels demand.
+A page without access stands before and behind the data, and canary bytes fill what
+alignment leaves over. The data begins at a multiple of 64 bytes and ends within 64
+bytes of the rear guard page, where vector tails overrun.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT = 64
 CANARY = 0xC5
-HUGE_FROM_BYTES = (
-    4 << 20
-)  # NumPy asks for huge pages from this size on, so rivals have them: kernels must too
+# NumPy asks for huge pages from this size on. Rivals have them, so kernels must too.
+HUGE_FROM_BYTES = 4 << 20
 
 _PROT_NONE, _MADV_HUGEPAGE = 0, 14  # from asm-generic/mman-common.h
 
@@ -41,7 +40,7 @@ class GuardedBuffer:
         return (self.mapping, self.mapping + page), (end - page, end)
 
     def damaged(self) -> str | None:
-        """Where canary bytes were overwritten, in words; None when whole."""
+        """Where canary bytes were overwritten, in words; None where none were."""
         if self.front.size and not bool((self.front == CANARY).all()):
             return "before its beginning"
         if self.rear.size and not bool((self.rear == CANARY).all()):
@@ -49,7 +48,7 @@ class GuardedBuffer:
         return None
 
     def release(self) -> None:
-        """Unmaps; the array must not be touched afterwards."""
+        """Unmap the buffer. The array must not be touched afterwards."""
         _libc().munmap(ctypes.c_void_p(self.mapping), ctypes.c_size_t(self.mapping_bytes))
 
 
@@ -66,9 +65,8 @@ def guarded(shape: tuple[int, ...], dtype: DTypeLike) -> GuardedBuffer:
         raise MemoryError(f"cannot map a buffer of {nbytes} bytes")
     start, end = base + page, base + page + inner
     if inner >= HUGE_FROM_BYTES:
-        libc.madvise(
-            ctypes.c_void_p(start), ctypes.c_size_t(inner), _MADV_HUGEPAGE
-        )  # a wish: refused on some kernels, harmless
+        # Only a hint, which some systems refuse.
+        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(inner), _MADV_HUGEPAGE)
     for guard in (base, end):
         if libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), _PROT_NONE) != 0:
             raise MemoryError("cannot protect a guard page: too many mappings")
@@ -80,6 +78,7 @@ def guarded(shape: tuple[int, ...], dtype: DTypeLike) -> GuardedBuffer:
 
 
 def guarded_copy(array: NDArray[np.generic]) -> GuardedBuffer:
+    """A guarded copy of an array."""
     buffer = guarded(array.shape, array.dtype)
     buffer.array[...] = array
     return buffer

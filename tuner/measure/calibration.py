@@ -1,9 +1,8 @@
-"""The calibration kernel: always the same arithmetic, timed on each core of a lane
-between trials, so that a lane whose speed has changed is known from one whose
-candidates are slow.
+"""The calibration kernel: the same arithmetic each time, timed on each core of a lane.
 
-Ours and not generated, so it runs in the runner's parent itself: nothing is forked and
-a core is held for some 8 ms.
+It runs between trials and tells a lane whose speed has changed from one whose
+candidates are slow. It is our own code, so it runs in the runner's parent: nothing is
+forked, and a core is held for some 8 ms.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from numpy.typing import NDArray
 SIDE = 192  # of the matrices: 14 million operations on 0.4 MiB, which is a private cache's
 CALLS = 15  # timed, of which the median counts: an interruption falls on one or two of them
 PACE_SIDE = 128  # of the matrices by which the pace of a core is read (pace.py): some 35 us
-WARM_UP_S = (
-    0.003  # of calls before those, so that the core has its frequency and the caches are filled
-)
+WARM_UP_S = 0.003  # of calls before those: frequency and caches settle
 
 
 class CalibrationKernel:
-    """A float32 matrix product by NumPy on one thread, which is what the runner's parent has."""
+    """A float32 matrix product by NumPy on one thread."""
 
     def __init__(self, side: int = SIDE) -> None:
         rng = np.random.default_rng(0)
@@ -34,8 +31,10 @@ class CalibrationKernel:
         self._product: NDArray[np.float32] = np.empty((side, side), np.float32)
 
     def time_cores(self, cores: Sequence[int]) -> tuple[float, ...]:
-        """Seconds of one product on each core. The calling process is pinned meanwhile
-        and gets its cores back."""
+        """Seconds of one product on each core.
+
+        The calling process is pinned meanwhile, and gets its cores back.
+        """
         before = os.sched_getaffinity(0)
         try:
             return tuple(self._time_on(core) for core in cores)

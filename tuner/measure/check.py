@@ -1,9 +1,9 @@
-"""Whether a kernel is right: every element within the bound, twice, on poisoned
-outputs, inside its buffers, inputs left alone.
+"""Whether a kernel is right: its error, its buffers, its inputs.
 
-The error of an element is its distance to the float64 reference, divided by the same
-expression evaluated on absolute values, so that cancellation is not mistaken for a
-mistake and a mistake is not hidden by large neighbours.
+Every element must be within the bound, twice, on outputs filled with different poisons.
+Nothing outside of the buffers may change, nor any input. The error of an element is its
+distance to the float64 reference, divided by the same expression on absolute values. So
+cancellation is not mistaken for a mistake, and large neighbours do not hide one.
 """
 
 from __future__ import annotations
@@ -18,37 +18,35 @@ from tuner.measure.buffers import GuardedBuffer
 
 Array = NDArray[np.generic]
 Invoke = Callable[[Sequence[Array]], None]
-"""Runs the kernel once on the inputs, then the outputs; raises LibraryError when it reports one."""
+"""Runs the kernel once on inputs, then outputs; raises LibraryError when it reports an error."""
 
-# Every byte of an output beforehand: NaN in all floating dtypes, then a negative number
-# that no sum hides.
+# Bytes that outputs are filled with: NaN in all floating dtypes, then a negative number that
+# no sum hides.
 POISONS: tuple[int, ...] = (0xFF, 0xAA)
-SMALLEST = 1e-300  # stands for a magnitude of 0, where only the exact value is right
+SMALLEST = 1e-300  # in the place of a magnitude of 0, where only the exact value is right
 
 
 class WrongAnswer(Exception):
-    """The kernel computed something else, or touched what it must not; the text says what."""
+    """The kernel computed something else, or touched what it must not. The text says what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """One output's truth."""
+    """What one output must be."""
 
     name: str
     dtype: np.dtype[np.generic]
     reference: NDArray[np.float64]  # in the output's shape
-    magnitude: NDArray[
-        np.float64
-    ]  # of the same expression on absolute values, nowhere 0 (SMALLEST instead)
+    # Of the same expression on absolute values, nowhere 0 (SMALLEST instead).
+    magnitude: NDArray[np.float64]
     bound: float  # largest error accepted, 0 for integers
-    confirm: Callable[
-        [Array], float
-    ]  # the workload's own error of an output, with all its allowances; asked before a rejection
+    # The workload's own error of an output, with all its allowances; decides a rejection.
+    confirm: Callable[[Array], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One set of inputs with what must come out."""
+    """One set of inputs, with what must come out."""
 
     name: str  # "normal", "large", "zeros", "fresh"
     inputs: tuple[GuardedBuffer, ...]
@@ -65,7 +63,7 @@ def check_case(
     poisons: Sequence[int] = POISONS,
     bound_factor: float = 1.0,
 ) -> float:
-    """Runs the kernel on each poison; the largest error seen. Raises WrongAnswer."""
+    """The largest error of the kernel over all poisons. Raises WrongAnswer."""
     arguments = [buffer.array for buffer in (*case.inputs, *outputs)]
     worst, before = 0.0, [np.empty(0, np.uint8) for _ in outputs]
     for round_number, byte in enumerate(poisons):
@@ -83,6 +81,7 @@ def check_case(
 
 
 def poison(outputs: Sequence[GuardedBuffer], byte: int) -> None:
+    """Fill the outputs with a byte."""
     for output in outputs:
         raw(output.array)[...] = byte
 
@@ -90,8 +89,10 @@ def poison(outputs: Sequence[GuardedBuffer], byte: int) -> None:
 def check_after_timing(
     case: Case, outputs: Sequence[GuardedBuffer], *, bound_factor: float = 1.0
 ) -> float:
-    """The outputs of the last timed call: kernels that are right only the first time
-    are wrong. Raises WrongAnswer."""
+    """The largest error of the last timed call's outputs. Raises WrongAnswer.
+
+    A kernel that is right only the first time is wrong.
+    """
     check_surroundings(case, outputs)
     pairs, name = zip(outputs, case.expected, strict=True), f"{case.name} (timed)"
     return max(
@@ -119,11 +120,11 @@ def check_surroundings(case: Case, outputs: Sequence[GuardedBuffer]) -> None:
 def check_output(
     got: Array, expected: Expected, case_name: str, *, bound_factor: float = 1.0
 ) -> float:
-    """The largest error of one output. Raises WrongAnswer with the worst element when
-    it exceeds the bound.
+    """The largest error of one output.
 
-    The quick comparison is stricter than the workload's own (subnormals, overflow,
-    rounding to integers), which decides.
+    Raises WrongAnswer with the worst element when it exceeds the bound. The quick
+    comparison is stricter than the workload's own (subnormals, overflow, rounding to
+    integers), which decides.
     """
     error = errors(got, expected)
     place = int(error.argmax())
@@ -144,8 +145,10 @@ def check_output(
 
 
 def errors(got: Array, expected: Expected) -> NDArray[np.float64]:
-    """Normalised error of each element, float64 in the output's shape; NaN never
-    appears, what is not comparable is infinite."""
+    """The normalised error of each element, float64 in the output's shape.
+
+    Never NaN: what cannot be compared is infinite.
+    """
     with np.errstate(all="ignore"):
         error: NDArray[np.float64] = got.astype(np.float64)
         error -= expected.reference
@@ -156,7 +159,7 @@ def errors(got: Array, expected: Expected) -> NDArray[np.float64]:
 
 
 def raw(array: Array) -> NDArray[np.uint8]:
-    """The array's bytes, flat; row-major arrays only."""
+    """The bytes of a row-major array, flat."""
     return array.reshape(-1).view(np.uint8)
 
 

@@ -1,8 +1,7 @@
-"""What a candidate's process does: fence itself, load the library as a user would,
-check, time, send the result, end.
+"""The process of one candidate: fence, load, check, time, report.
 
-Runs in a fork of the runner's parent and never returns. Everything here is outside the
-timed region but the call of the clock.
+It runs in a fork of the runner's parent and never returns. It loads the library as a
+user would. Only the call of the clock falls into the timed region.
 """
 
 from __future__ import annotations
@@ -43,17 +42,15 @@ from tuner.measure.sandbox.refusals import REPORTED_FRACTION
 from tuner.measure.timing import LONG_CALL_S, Clock, Timing, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
-PATIENT = (
-    0.1  # of the time that a candidate is given: what may go into waiting for the core's usual pace
-)
-SWEEP_BYTES = (
-    128 << 20
-)  # read to empty the caches: beyond four times the last-level share of current servers
+# Part of a candidate's time limit that may go into waiting for the core's usual pace.
+PATIENT = 0.1
+# Read to empty the caches: beyond four times the last-level share of current servers.
+SWEEP_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is measured, whatever it is."""
+    """What is measured: a kernel or a rival library."""
 
     invoke: Invoke
     clock: Clock
@@ -61,8 +58,10 @@ class Subject:
 
 
 class Report:
-    """The child's side of the result pipe: lines of JSON, what it is about to do and at
-    last what came out."""
+    """The child's end of the result pipe: lines of JSON.
+
+    They say what it is about to do, and at last what came out.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -95,7 +94,7 @@ Work = Callable[[Report], None]  # what a fenced child does; it reports how it w
 
 
 def run(work: Work, fence: Fence, *, parent: int, pipe: int, channel: int | None) -> NoReturn:
-    """The child's whole life. Ends with 0 when a result was sent, whatever it says."""
+    """The child's whole life. It ends with status 0 when a result was sent, whatever it says."""
     status = 1
     try:
         gc.disable()
@@ -108,6 +107,7 @@ def run(work: Work, fence: Fence, *, parent: int, pipe: int, channel: int | None
 
 
 def guarded_work(work: Work, report: Report) -> None:
+    """Do the work, and report its failure as a result."""
     try:
         work(report)
     except WrongAnswer as error:
@@ -128,6 +128,7 @@ def guarded_work(work: Work, report: Report) -> None:
 def measure(
     assignment: Assignment, request: Request, cases: Sequence[Case], pace: Pace, report: Report
 ) -> None:
+    """Check the subject on all cases asked for, time it, and report."""
     outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
     watch = _watch(cases, outputs, report, None if request.rival else assignment.memory_bytes)
     report.stage("loading")

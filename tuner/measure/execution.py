@@ -1,8 +1,8 @@
-"""A kernel run once on a caller's arrays: read by the runner's parent, computed in a
-fenced child, handed back in shared memory.
+"""One run of a kernel on a caller's arrays.
 
-The child gets copies of the inputs between guard pages. What it hands back is raw
-numbers of known dtypes and shapes.
+The runner's parent reads the inputs, a fenced child computes, and the outputs come back
+in shared memory. The child gets copies of the inputs between guard pages. What it hands
+back is raw numbers of known dtypes and shapes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
+    """One run: the kernel, its inputs, and where the outputs go."""
+
     library: str  # path of the shared library
     symbol: str  # of the kernel in it
     inputs: str  # path of an .npz with the kernel's inputs by name; bfloat16 as uint16
@@ -41,9 +43,8 @@ class SharedOutputs:
 
     def __init__(self, expression: Expression) -> None:
         tensors = [expression.tensor(name) for name in expression.outputs]
-        self._mappings = [
-            mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors
-        ]  # shared and anonymous
+        # Shared and anonymous.
+        self._mappings = [mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors]
         self.arrays: Mapping[str, Array] = {
             tensor.name: np.frombuffer(mapping, _dtype(tensor), prod(tensor.shape)).reshape(
                 tensor.shape
@@ -52,7 +53,7 @@ class SharedOutputs:
         }
 
     def write(self, path: str) -> None:
-        """The outputs as .npz."""
+        """Write the outputs as .npz."""
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **self.arrays)
 
@@ -69,8 +70,11 @@ class SharedOutputs:
 
 
 def read_inputs(path: str, expression: Expression) -> list[Array]:
-    """The inputs of an expression, in its order. Raises UsageError where the file does
-    not hold them, OSError."""
+    """The inputs of an expression, in its order.
+
+    Raises UsageError where the file does not hold them, OSError where it cannot be
+    read.
+    """
     inputs = []
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -96,8 +100,7 @@ def compute(
     outputs: Mapping[str, Array],
     report: Report,
 ) -> None:
-    """The child's part: loads the library, calls the kernel once on guarded buffers,
-    copies what it computed to `outputs`."""
+    """The child's part: call the kernel once on guarded buffers, copy its outputs."""
     report.stage("loading")
     library = Library(execution.library)
     library.set_num_threads(threads)

@@ -1,9 +1,9 @@
-"""Tells a memory fault in a guard page from any other: the page's owner is named, and
-the candidate is wrong rather than crashed.
+"""Memory faults in guard pages, told from any other faults.
 
-The handler runs Python inside a signal handler. That is acceptable only because the
-process ends there, whatever happens: the default action is back in place before the
-handler runs, so a second fault kills.
+The page's buffer is named, and the candidate is wrong rather than crashed. The handler
+runs Python inside a signal handler. That is acceptable only because the process ends
+there, whatever happens: the default action is restored before the handler runs, so a
+second fault kills.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import ctypes
 import signal
 from collections.abc import Callable, Sequence
 
-_SA_SIGINFO, _SA_RESETHAND, _SA_NODEFER, _SA_ONSTACK = (
-    4,
-    0x80000000,
-    0x40000000,
-    0x08000000,
-)  # from asm-generic/signal-defs.h
+# From asm-generic/signal-defs.h.
+_SA_SIGINFO, _SA_RESETHAND = 4, 0x80000000
+_SA_NODEFER, _SA_ONSTACK = 0x40000000, 0x08000000
 _SI_ADDR_OFFSET = 16  # of si_addr within siginfo_t on 64-bit Linux
 
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -35,14 +32,19 @@ class _Action(ctypes.Structure):
 
 
 def warm_up() -> None:
-    """Makes and forgets a handler: libffi reads the system's mounts before its first
-    one, which a fenced child may not."""
+    """Create a handler and drop it.
+
+    libffi reads the system's mounts before it makes its first one, which a fenced child
+    may not.
+    """
     _Handler(lambda number, info, context: None)
 
 
 class GuardWatch:
-    """Calls `report(name of the buffer)` when a fault hits one of the guard pages; keep
-    it alive as long as it should watch."""
+    """Calls `report(name of the buffer)` when a fault hits one of its guard pages.
+
+    It watches as long as it is alive.
+    """
 
     def __init__(
         self,
@@ -50,9 +52,12 @@ class GuardWatch:
         report: Callable[[str], None],
         elsewhere: Callable[[int], None] | None = None,
     ) -> None:
-        """`pages`: (name of the buffer, first address, address past the last) of each
-        guard page. `report` ends the process: after it the faulting instruction would
-        be executed again, and kill. `elsewhere` is told the signal of any other fault."""
+        """`pages`: the buffer's name, the first address and the address past the last, of
+        each page.
+
+        `report` must end the process: otherwise the faulting instruction is executed
+        again, and kills. `elsewhere` is called with the signal of any other fault.
+        """
 
         def handle(number: int, info: int, context: int) -> None:
             address = ctypes.c_uint64.from_address(info + _SI_ADDR_OFFSET).value

@@ -9,8 +9,10 @@ from tuner.measure.outcome import Candidate, Trial
 
 
 class Measurer(Protocol):
-    """Measures candidates of one (workload, target, threads). Not thread-safe; closed
-    by whoever opened it."""
+    """Measures candidates of one (workload, target, threads).
+
+    Not thread-safe. Whoever opens it closes it.
+    """
 
     @property
     def capacity(self) -> int:
@@ -20,10 +22,12 @@ class Measurer(Protocol):
     def submit(self, candidates: Sequence[Candidate]) -> None: ...
 
     def results(self, *, timeout_s: float) -> Iterator[Trial]:
-        """Trials as they finish, each once; ends when none came within `timeout_s` or
-        none is in flight."""
+        """Trials as they finish, each once.
+
+        Ends when none came within `timeout_s`, or when none is in flight.
+        """
         ...
 
     def close(self) -> None:
-        """Gives up what is in flight; idempotent."""
+        """Give up what is in flight. Idempotent."""
         ...

@@ -1,5 +1,7 @@
 """What became of a trial: timed samples, or a failure of a named kind with its text.
-Failure is a variant, never a number."""
+
+A failure is a variant, never a number.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from tuner.measure.gpu.resources import Resources
 from tuner.spaces.core.space import Config
 from tuner.target.roofline import STEADY_FACTOR
 
-# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error
-# that grows with it, and the minimum of many times is sought: with all of it the winner
-# would be one of the slowest moments (docs/explanation/measurement.md, Pace).
+# The part of a kernel's estimated slowness, in logarithms, that its time is corrected by.
+# The estimate's error grows with the slowness, and a search looks for the least of many
+# times. With the whole correction the winner would come from one of the slowest moments
+# (docs/explanation/measurement.md, Pace).
 BELIEVED = 0.75
 
 
 class FailureKind(StrEnum):
-    """The closed set. All but `INFRASTRUCTURE` are the candidate's own fault and teach
-    the model; only that one is retried."""
+    """The closed set of kinds.
+
+    All but `INFRASTRUCTURE` are the candidate's own fault and teach the model. Only
+    that one is retried.
+    """
 
     ILLEGAL_SCHEDULE = "illegal_schedule"
     BUILD_ERROR = "build_error"
@@ -36,28 +42,25 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Under which circumstances a trial was timed; None where the machine does not tell."""
+    """The circumstances of a timing; None where the machine does not tell."""
 
     lane: str  # e.g. "cpu:1"
     isolation: str  # level of isolation the child ran under
     cache: str = "warm"  # warm or cold
     steal_s: float | None = None  # CPU time taken by the hypervisor while timing
     frequency_hz: float | None = None
-    abandoned: bool = (
-        False  # timing stopped early because the candidate was far slower than the best
-    )
-    pace: float | None = (
-        # of the kernel, beside its usual one, as the core's tells; None on GPUs and
-        # before one is known
-        None
-    )
-    # not timed: another trial with the very same machine code was, and these are its
-    # samples
+    abandoned: bool = False  # timing stopped early: far slower than the best
+    # The kernel's pace beside its usual one, estimated from the core's; None on GPUs, and
+    # before a usual pace is known.
+    pace: float | None = None
+    # Not timed: these are the samples of another trial with the very same machine code.
     reused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
+    """A candidate that was checked and timed."""
+
     samples_s: tuple[float, ...]  # seconds of one call, one entry per repeat
     # Against the float64 reference, normalised by decision 7 of docs/explanation/architecture.md.
     max_rel_error: float
@@ -70,13 +73,17 @@ class Timed:
 
     @property
     def undisturbed_s(self) -> float:
-        """What a call would have taken at the usual pace of its core, as far as that is
-        believed: what searches compare."""
+        """Seconds of a call at the usual pace of its core, as far as that is believed.
+
+        This is what searches compare.
+        """
         return self.median_s * math.pow(min(1.0, self.conditions.pace or 1.0), BELIEVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
+    """A candidate that was not timed, with the reason."""
+
     kind: FailureKind
     message: str  # the whole text, as the compiler or the check gave it
 
@@ -94,6 +101,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
+    """A candidate with its outcome."""
+
     number: int
     config: Config
     outcome: Outcome
@@ -103,9 +112,11 @@ class Trial:
 
 
 def kept_pace(trials: Iterable[Trial]) -> bool:
-    """Whether cores kept one speed in nine of ten trials at least. Where they did not,
-    limits were measured at any of their speeds, and the fastest of many times may be
-    that of a fast moment."""
+    """Whether cores kept one speed in at least nine of ten trials.
+
+    Where they did not, the limits may have been measured at any of their speeds, and
+    the fastest of many times may be that of a fast moment.
+    """
     timed = [trial.outcome.conditions.pace for trial in trials if isinstance(trial.outcome, Timed)]
     paces = sorted(pace for pace in timed if pace is not None)
     return not paces or paces[-1] <= STEADY_FACTOR * paces[len(paces) // 10]

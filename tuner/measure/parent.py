@@ -1,9 +1,8 @@
-"""The runner's parent: a small process of one thread that holds a workload's inputs and
-truth and forks one child per candidate.
+"""The runner's parent: a small process of one thread that forks a child per candidate.
 
-Run as `python -m tuner.measure.parent` by `tuner.measure.runner`; speaks JSON on
-standard input and output. It supervises, kills and classifies; generated code never
-runs in it.
+It holds a workload's inputs and reference outputs. `tuner.measure.runner` runs it as
+`python -m tuner.measure.parent`; it speaks JSON on standard input and output. It
+supervises, kills and classifies. Generated code never runs in it.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ class Parent:
     """State of one runner process: the assignment, its problem, a scratch folder."""
 
     def __init__(self, commands: int, scratch: Path) -> None:
-        self._commands = (
-            commands  # descriptor; a hang-up on it means that nobody waits for the result any more
-        )
+        # Descriptor. A hang-up on it means that nobody waits for results any more.
+        self._commands = commands
         self._scratch = scratch
         warm_up()
         self._assignment: Assignment | None = None
@@ -80,6 +78,7 @@ class Parent:
         self._confinement.close()
 
     def answer(self, message: Document) -> Document:
+        """The reply to a command."""
         match message.get("do"):
             case "prepare":
                 return self._prepare(message)
@@ -103,9 +102,8 @@ class Parent:
     def _prepare(self, message: Document) -> Document:
         assignment = assignment_from_document(message)
         problem = Problem(assignment.workload, assignment.seed)
-        if message[
-            "cores"
-        ]:  # the lane times another workload meanwhile, and is entered when all is made
+        # The lane may time another workload meanwhile. It is entered when all is made.
+        if message["cores"]:
             os.sched_setaffinity(0, message["cores"])
             problem.cases(SCREENING_CASES)
         settings = self._enter(assignment)
@@ -123,7 +121,7 @@ class Parent:
         return {"prepared": True}
 
     def _enter(self, assignment: Assignment) -> ChildSettings:
-        """Takes the assignment's lane, and forgets the one before it."""
+        """Enter the assignment's lane, and leave the one before it."""
         lane = assignment.lane
         check_level(assignment.isolation)
         if assignment.threads > len(lane.cores):
@@ -142,16 +140,17 @@ class Parent:
         return self._settings
 
     def _isolation(self, level: str) -> Isolation:
-        """What a level is here. Raises UsageError where it cannot be had."""
+        """What a level is on this machine. Raises UsageError where it cannot be had."""
         if self._support is None:
-            self._support = (
-                probe()
-            )  # before anything is entered: it asks what this process may enter
+            # Before anything is entered: it finds out what this process may enter.
+            self._support = probe()
         return resolve(level, self._support)
 
     def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Runs a kernel once on a caller's arrays. The outputs come over shared memory:
-        nothing a child sends is parsed."""
+        """Run a kernel once on a caller's arrays.
+
+        The outputs come over shared memory: nothing that a child sends is parsed.
+        """
         settings = self._enter(assignment)
         expression = assignment.workload.expression
         inputs = read_inputs(execution.inputs, expression)
@@ -221,8 +220,10 @@ class Parent:
         timeout_s: float,
         scratch: Path,
     ) -> End:
-        """`work` in a fenced child; `library` is the generated code it loads, None for
-        a rival's."""
+        """Do `work` in a fenced child, and wait for its end.
+
+        `library` is the generated code that it loads, None for a rival's.
+        """
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
@@ -285,6 +286,7 @@ def _fence(
 
 @contextmanager
 def scratch_folder(root: Path) -> Iterator[Path]:
+    """A folder for one child, removed with all that is in it."""
     scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=root))
     try:
         yield scratch
@@ -318,6 +320,7 @@ def _child_settings(assignment: Assignment, isolation: Isolation, tasks: int) ->
 
 
 def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
+    """All environment variables that a child sees."""
     count = str(threads)
     return {
         "PATH": os.defpath,
@@ -332,8 +335,10 @@ def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
 
 
 def steal_s(cores: tuple[int, ...]) -> float | None:
-    """CPU seconds the hypervisor has taken from these cores since boot; None where the
-    kernel does not tell."""
+    """CPU seconds that the hypervisor has taken from these cores since boot.
+
+    None where the kernel does not tell.
+    """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
@@ -348,6 +353,7 @@ def steal_s(cores: tuple[int, ...]) -> float | None:
 
 
 def frequency_hz(core: int) -> float | None:
+    """The core's current frequency; None where it cannot be read."""
     try:
         return (
             float(Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq").read_text())

@@ -1,7 +1,7 @@
-"""What a candidate must compute: inputs and truth of a workload, made once in the
-runner's parent and inherited by each child.
+"""What a candidate must compute: inputs and reference outputs of a workload.
 
-Buffers are made before the fork, so that a child pays neither for making nor for copying them.
+They are made once in the runner's parent, before it forks. So a child pays neither for
+making nor for copying them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_r
 from tuner.workload.workload import Workload
 
 SCREENING_CASES = ("normal",)
-PROMOTION_CASES = (
-    "normal",
-    "large",
-    "zeros",
-    "fresh",
-)  # "fresh": normal values of another seed than all trials saw
+# "fresh" are normal values of a seed that no trial has seen.
+PROMOTION_CASES = ("normal", "large", "zeros", "fresh")
 KINDS: dict[str, Kind] = {"normal": "normal", "large": "large", "zeros": "zeros", "fresh": "normal"}
 FRESH_SEED_OFFSET = 0x5EED
 
 
 class Problem:
-    """Cases of one workload, each made when first asked for. Not thread-safe; `close`
-    gives the memory back."""
+    """Cases of one workload, each made when it is first needed.
+
+    Not thread-safe. `close` gives the memory back.
+    """
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self.workload = workload
@@ -39,8 +37,11 @@ class Problem:
         self._cases: dict[str, Case] = {}
 
     def cases(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Raises MemoryError when inputs and truth do not fit, and KeyError for a name
-        that is none of `PROMOTION_CASES`."""
+        """The cases of these names.
+
+        Raises MemoryError when inputs and reference do not fit, KeyError for an unknown
+        name.
+        """
         for name in names:
             if name not in self._cases:
                 self._cases[name] = self._make(name)

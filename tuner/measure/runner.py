@@ -1,7 +1,7 @@
-"""The driver's side of a runner process: starts it, gives it work, and gets an answer
-in time or replaces it.
+"""The driver's side of a runner process.
 
-Whatever happens over there becomes an outcome here; only a runner that died or fell
+It starts the process, gives it work, and gets an answer in time or replaces it.
+Whatever happens over there becomes an outcome here. Only a runner that died or fell
 silent is `infrastructure`.
 """
 
@@ -33,14 +33,8 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.hidden_features import HIDDEN_FEATURES
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
-_PASSED_ON = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "PYTHONHOME",
-)  # of the environment; never tokens or URLs
+# Variables of the environment that runners get; never tokens or URLs.
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 
 class RunnerError(TunerError):
@@ -51,17 +45,16 @@ class RunnerError(TunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerOptions:
+    """Time limits of a runner process, and when it is replaced."""
+
     start_timeout_s: float = 60.0  # importing NumPy on a busy machine
     prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
     arrays_timeout_s: float = 30.0  # reading a caller's arrays, writing the outputs
     measures: int = 5000  # after which the process is replaced, its workload prepared again
-    growth_bytes: int = (
-        256 << 20
-    )  # or once it holds so much more memory than when its workload was prepared
+    # Or once it holds so much more memory than when its workload was prepared.
+    growth_bytes: int = 256 << 20
     python: str = sys.executable
-    cpu_without: tuple[
-        str, ...
-    ] = ()  # features that the libraries it runs are made to believe missing
+    cpu_without: tuple[str, ...] = ()  # CPU features that libraries must treat as missing
 
 
 class RunnerProcess:
@@ -95,7 +88,7 @@ class RunnerProcess:
         return pages * resource.getpagesize()
 
     def start(self) -> None:
-        """Starts the parent where none runs. Raises RunnerError."""
+        """Start the process where none runs. Raises RunnerError."""
         if self._process is not None and self._process.poll() is None:
             return
         self._discard()
@@ -116,11 +109,11 @@ class RunnerProcess:
             raise RunnerError(f"the runner process did not start: {error}") from error
 
     def prepare(self, assignment: Assignment, *, cores: Sequence[int] = ()) -> None:
-        """Gives the workload and lane for all following requests. Its inputs and
-        reference are made on `cores`, or on the lane's.
+        """Give the workload and lane for all following requests.
 
-        Raises UsageError for an assignment that cannot be (threads, isolation,
-        workload), RunnerError when the runner fails.
+        Inputs and reference are made on `cores`, or on the lane's. Raises UsageError
+        for an invalid assignment (threads, isolation, workload), RunnerError when the
+        runner fails.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
@@ -143,21 +136,27 @@ class RunnerProcess:
         self._measured, self._prepared_bytes = 0, self.resident_bytes
 
     def isolate(self, level: str) -> str:
-        """The level as it would be in force here, by its name. Raises UsageError where
-        it cannot be had, RunnerError."""
+        """The name of the level as it would be in force here.
+
+        Raises UsageError where it cannot be had, RunnerError when the runner fails.
+        """
         return str(self._short({"do": "isolate", "isolation": level}, "isolation"))
 
     def calibrate(self, cores: Sequence[int]) -> tuple[float, ...]:
-        """Seconds of the calibration kernel on each of the cores
-        (tuner.measure.calibration). Raises RunnerError."""
+        """Seconds of the calibration kernel on each of the cores.
+
+        See tuner.measure.calibration. Raises RunnerError.
+        """
         return tuple(
             float(seconds)
             for seconds in self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
         )
 
     def measure(self, request: Request) -> Outcome:
-        """The outcome, within the request's timeout and a second; a workload's first
-        promotion prepares its truth besides."""
+        """The outcome, within the request's timeout and a second.
+
+        A workload's first promotion prepares its reference besides.
+        """
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before a candidate; call prepare first")
         try:
@@ -179,8 +178,10 @@ class RunnerProcess:
         return outcome
 
     def prepare_promotion(self) -> None:
-        """Makes the inputs and reference of a promotion before the first request that
-        verifies by them. Raises RunnerError."""
+        """Make the inputs and reference of a promotion before they are needed.
+
+        Raises RunnerError.
+        """
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before its promotion; call prepare first")
         try:
@@ -198,13 +199,12 @@ class RunnerProcess:
         self._promotion_is_prepared()
 
     def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Runs a kernel once on a caller's arrays, within the execution's timeout and
-        what moving its arrays takes.
+        """Run a kernel once on a caller's arrays.
 
-        The failure, or None when the outputs are written. The assignment of
-        measurements is over: prepare comes before the next. Raises UsageError for
-        arrays that are not the kernel's, RunnerError when the runner process does not
-        start.
+        It may take the execution's timeout and what moving its arrays takes. Returns
+        the failure, or None when the outputs are written. The assignment of
+        measurements ends: prepare comes before the next. Raises UsageError for arrays
+        that are not the kernel's, RunnerError when the runner process does not start.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
@@ -232,7 +232,7 @@ class RunnerProcess:
         return None
 
     def close(self) -> None:
-        """Ends the runner process and its children; idempotent."""
+        """End the runner process and its children. Idempotent."""
         self._discard()
         self._assignment = None
 
@@ -244,7 +244,7 @@ class RunnerProcess:
         self.close()
 
     def _short(self, message: Document, field: str) -> Any:
-        """A question that needs no workload, answered at once."""
+        """The answer's `field`, of a command that needs no workload."""
         try:
             self.start() if self._assignment is None else self._revive()
             answer = self._exchange(message, self._options.start_timeout_s)
@@ -262,16 +262,14 @@ class RunnerProcess:
         return answer[field]
 
     def _promotion_is_prepared(self) -> None:
-        self._prepared_promotion, self._prepared_bytes = (
-            True,
-            self.resident_bytes,
-        )  # more inputs, with their truth
+        self._prepared_promotion = True
+        self._prepared_bytes = self.resident_bytes
 
     def _needs_preparation(self, request: Request) -> bool:
         return request.verification == "promotion" and not self._prepared_promotion
 
     def _recycle(self) -> None:
-        """Gives up a process that has measured enough or grown too much, whatever in it grows."""
+        """End a process that has measured enough or has grown too much."""
         options = self._options
         if (
             self._measured >= options.measures
@@ -280,7 +278,7 @@ class RunnerProcess:
             self._discard()
 
     def _revive(self) -> None:
-        """A fresh process where the last one is gone, with the same assignment."""
+        """Start a fresh process where the last one is gone, with the same assignment."""
         if self._process is not None and self._process.poll() is None:
             return
         assignment = self._assignment
@@ -309,23 +307,24 @@ class RunnerProcess:
             return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                # a parent that can still read ends by this, children and scratch folder
-                # with it
+                # A parent that still reads ends now, with its children and scratch folder.
                 pipe.close()
         try:
             process.wait(timeout=ANSWER_MARGIN_S)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(
-                    process.pid, signal.SIGKILL
-                )  # its own session; children in sessions of theirs stay
+                # Its own session. Children are in sessions of their own, and stay.
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if process.returncode != 0:
             end_group(process.pid)
 
 
 def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """One thread for every library NumPy may come with, this package importable, no secrets."""
+    """The environment of a runner process.
+
+    One thread for each library that NumPy may use, this package importable, no secrets.
+    """
     kept = {name: environment[name] for name in _PASSED_ON if name in environment}
     threads = (
         "OMP_NUM_THREADS",

@@ -1,11 +1,10 @@
-"""What a set of timings says, and how surely: medians with intervals, ratios between
-contenders, who wins. Pure functions.
+"""What timings say and how surely: medians, ratios of contenders, the winner.
 
-Timings are skewed and disturbed, so single samples are summarised by medians and order
-statistics, which assume no distribution. Processes differ too (where memory lies, which
-pages it got), and by more than samples within one: contenders are compared by the
-medians of their rounds, each in a fresh process, paired round by round, so that what
-slows a whole round cancels.
+Pure functions. Timings are skewed and disturbed, so samples are summarised by medians
+and order statistics, which assume no distribution. Processes differ (where memory lies,
+which pages it got) by more than samples within one. So contenders are compared by the
+medians of their rounds, each in a fresh process, and paired round by round: what slows
+a whole round cancels.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ MIN_ROUNDS = 3  # fresh processes a decision needs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How many times slower the first of two contenders is than the second; below 1 it
-    is faster."""
+    """How many times slower the first of two contenders is; below 1 it is faster."""
 
     value: float
     ci95: tuple[float, float]
@@ -36,18 +34,19 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
+    """Who is promoted, and why."""
+
     winner: str
     reason: str  # for people
     ratios: Mapping[str, Ratio]  # of each other contender to the one that would stay
 
 
 def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
-    """The order statistics that enclose the median of the distribution with at least
-    95% confidence.
+    """An interval that encloses the distribution's median with at least 95% confidence.
 
-    Needs no assumption but independence: the number of samples below the median is
-    binomial with 1/2. With fewer than 6 samples even the extremes enclose it less
-    surely; they are returned then. Raises ValueError for no samples.
+    Its ends are order statistics, which need no assumption but independence: the number
+    of samples below the median is binomial with 1/2. With fewer than 6 samples even the
+    extremes enclose it less surely, and are returned. Raises ValueError for no samples.
     """
     if not samples:
         raise ValueError("no samples: there is no median")
@@ -58,8 +57,10 @@ def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
 
 @cache
 def _rank(count: int) -> int:
-    """The greatest r for which P(fewer than r + 1 of `count` below the median) stays
-    within 2.5%, at least 0."""
+    """The greatest rank whose tail stays within 2.5%, at least 0.
+
+    The tail is P(fewer than rank + 1 of `count` samples are below the median).
+    """
     # Exact integers: as a float, 2**count overflows beyond 1,023 samples.
     rank, tail, limit = 0, 1, int(Fraction(1 - CONFIDENCE) / 2 * 2**count)
     while True:
@@ -70,10 +71,12 @@ def _rank(count: int) -> int:
 
 
 def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio:
-    """The ratio of two contenders by their rounds (samples of one process each, in
-    seconds), the n-th of one paired with the n-th of the other: the geometric mean of
-    the rounds' ratios of medians, with Student's interval of their logarithms. One that
-    ended earlier is compared by the rounds it has.
+    """The ratio of two contenders by their rounds.
+
+    A round is the samples of one process, in seconds; the n-th of one contender is
+    paired with the n-th of the other. The ratio is the geometric mean of the rounds'
+    ratios of medians, with Student's interval of their logarithms. A contender that
+    ended earlier is compared by the rounds that it has.
 
     Raises ValueError where one has no rounds. A single round has an unbounded interval.
     """
@@ -88,8 +91,11 @@ def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence
 
 
 def race_median_ci95(rounds: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float]]:
-    """One contender's seconds with their interval: the median of all samples, enclosed
-    by what samples and rounds both allow."""
+    """A contender's median seconds, with their interval.
+
+    The median is that of all samples. The interval encloses what samples and rounds
+    each allow.
+    """
     samples = [sample for entry in rounds for sample in entry]
     low, high = median_ci95(samples)
     medians = [median(entry) for entry in rounds]
@@ -103,15 +109,18 @@ def decide(
     incumbent: str | None = None,
     hopeless: bool = False,
 ) -> Decision:
-    """Who is promoted. The default stays unless the incumbent surely beats it; the one
-    that stays may be beaten by a challenger.
+    """Who is promoted.
 
-    `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the
-    95% interval of the ratio lies below 1, over at least `MIN_ROUNDS` rounds. Only the
-    fastest challenger is tried, by all of their rounds, of which the default may have
-    run few: many challengers must not be many chances for luck. `hopeless`: the default
-    is so much slower that whoever else ran to the end surely beats it, after one round
-    already. Raises ValueError when the default is missing or there are too few rounds.
+    The default stays unless the incumbent surely beats it. Whichever stays may be
+    beaten by a challenger.
+
+    `rounds` holds each contender's samples in seconds, by fresh process. "Surely" means
+    that the 95% interval of the ratio is below 1, over at least `MIN_ROUNDS` rounds.
+    Only the fastest challenger is tried, since many challengers must not be many
+    chances for luck. It is chosen by all rounds of the challengers, of which the
+    default may have run few. `hopeless`: the default is so much slower that whoever
+    else ran to the end surely beats it, after one round already. Raises ValueError when
+    the default is missing or there are too few rounds.
     """
     if default not in rounds:
         raise ValueError(f"the default {default!r} did not race")
@@ -147,15 +156,17 @@ def decide(
 
 
 def _fastest(rounds: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    """Of those that raced together, each compared with one that ran to the end."""
+    """The fastest contender, each compared with one that ran to the end."""
     last = max(rounds.values(), key=len)
     return min(rounds, key=lambda name: ratio_of_medians(rounds[name], last).value)
 
 
 @cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Quantile of Student's t for 0.5 <= probability < 1, by bisection of its
-    distribution function."""
+    """Quantile of Student's t for 0.5 <= probability < 1.
+
+    By bisection of its distribution function.
+    """
     low, high = 0.0, 1.0
     while student_cdf(high, freedom) < probability:
         high *= 2
@@ -166,8 +177,10 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """P(T <= t) for a whole number of degrees of freedom: the finite series of
-    Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """P(T <= t) for a whole number of degrees of freedom.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
     theta, cos2 = atan(t / sqrt(freedom)), freedom / (freedom + t * t)
     sine, term, total = t / sqrt(freedom + t * t), 1.0, 0.0
     if freedom % 2 == 0:

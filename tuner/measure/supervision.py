@@ -1,8 +1,7 @@
-"""From a forked child to what became of it: waits with a deadline, kills all it left
-behind, and names the failure.
+"""Supervision of a forked child: wait with a deadline, kill, name the failure.
 
-A child that ends by itself with a result is believed; every other end is classified by
-who ended it and what it said last.
+A child that ends by itself with a result is believed. Every other end is classified by
+who ended the child and what it said last. All that it left behind is killed.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from tuner.measure.sandbox.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message
-# After so long, which few take that end by themselves, the child is waited for from
-# other cores than its own. Beside a storm of processes on them this one gets some 4 ms
-# in 300 and wants 20, and would not be done before it is given up itself.
+# After so long, the child is waited for on other cores than its own; few children that end
+# by themselves take longer. Beside a storm of processes on its cores, this process would get
+# some 4 ms in 300, needs 20, and would itself be given up before it is done.
 ASIDE_S = 0.5
 VMSTAT = Path("/proc/vmstat")
 _OUT_OF_MEMORY_TEXTS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")
@@ -39,6 +38,8 @@ class OwnerGone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
+    """How a child ended."""
+
     stage: str  # what the child said last that it was doing
     result: dict[str, Any]  # empty when it sent none
     status: int  # as waitpid gives it
@@ -59,9 +60,9 @@ def supervise(
     confinement: Confinement,
     refusals: Refusals | None = None,
 ) -> End:
-    """Waits for the child's end, at most `timeout_s`, then kills its group and all its descendants.
+    """Wait for the child's end, at most `timeout_s`, then kill all its descendants.
 
-    `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after
+    `result` is the reading end of its pipe. A hang-up on `owner` raises OwnerGone after
     the killing.
     """
     memory_kills, lane = oom_kills(), os.sched_getaffinity(0)
@@ -155,9 +156,11 @@ class _Watch:
 
 
 def oom_kills(source: Path = VMSTAT) -> int:
-    """How many processes this kernel has killed for want of memory, of the machine or
-    of a control group; 0 where it does not tell (the counter is there since Linux
-    4.13)."""
+    """How many processes the kernel has killed for want of memory.
+
+    Of the machine or of a control group. 0 where it does not tell; the counter is there
+    since Linux 4.13.
+    """
     with suppress(OSError, ValueError):
         for line in source.read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):
@@ -166,8 +169,10 @@ def oom_kills(source: Path = VMSTAT) -> int:
 
 
 def classify(end: End, output: Path, timeout_s: float, *, expected: str = "timed") -> Failed | None:
-    """The failure this end was, None when the child sent the result `wanted`; `output`
-    holds what the child printed."""
+    """The failure that this end was; None when the child sent the result `expected`.
+
+    `output` holds what the child printed.
+    """
     failure = _classify(end, output, timeout_s, expected)
     if failure is None or not end.task_limit_hit:
         return failure
@@ -212,7 +217,7 @@ def _classify(end: End, output: Path, timeout_s: float, expected: str) -> Failed
 
 
 def _memory(end: End, said: str) -> str | None:
-    """What points to exhausted memory, in words that may be none; None where nothing does."""
+    """What points to exhausted memory, in words that may be empty; None where nothing does."""
     if end.memory_bytes:
         return f", after asking for {end.memory_bytes} bytes of memory, more than its limit"
     return "" if any(text in said for text in _OUT_OF_MEMORY_TEXTS) else None
@@ -251,7 +256,7 @@ def _by_signal(number: int, end: End, said: str) -> Failed:
 
 
 def _drain(descriptor: int, data: bytearray) -> bool:
-    """Reads what is there, to just past the limit; False at the end of the stream."""
+    """Read what is there, to just past the limit; False at the end of the stream."""
     while len(data) <= RESULT_LIMIT_BYTES:
         try:
             part = os.read(descriptor, 1 << 16)
@@ -264,8 +269,10 @@ def _drain(descriptor: int, data: bytearray) -> bool:
 
 
 def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
-    """What the child must be ended for; polls the listener from when it has come until
-    the child is gone."""
+    """What the child must be ended for, in words.
+
+    When the child has sent its listener, that is polled until the child is gone.
+    """
     before = refusals.descriptor
     if not event & select.POLLIN:
         waiting.unregister(before)
@@ -278,11 +285,11 @@ def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
 
 
 def _end(pid: int, confinement: Confinement) -> int:
-    """Kills the child's group, every descendant that became ours and all that shares
-    our limit, and reaps them; the child's own status.
+    """The child's status, after killing and reaping all that it started.
 
-    Waits for nobody before all were killed: a storm of processes keeps the lane's cores
-    from those that are to end, and would start others meanwhile.
+    That is its group, every descendant that became ours, and all that shares our limit.
+    Nothing is waited for before all is killed: a storm of processes keeps the lane's
+    cores from those that are to end, and would start others meanwhile.
     """
     with confinement.sealed():
         for kill in (os.killpg, os.kill):
@@ -302,17 +309,17 @@ def _end(pid: int, confinement: Confinement) -> int:
 
 
 def _children() -> list[int]:
+    """This process' children."""
     me = os.getpid()
     try:
         return [int(word) for word in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    except (
-        FileNotFoundError
-    ):  # a kernel without CONFIG_PROC_CHILDREN: only the child's own group can be found
+    except FileNotFoundError:
+        # A kernel without CONFIG_PROC_CHILDREN: only the child's own group can be found.
         return []
 
 
 def _parse(data: bytearray) -> tuple[str, dict[str, Any]]:
-    """(last stage, result) of the child's lines; lines that are no JSON are not believed."""
+    """The last stage and the result of the child's lines. Lines that are no JSON are skipped."""
     stage = "starting"
     result: dict[str, Any] = {}
     for line in bytes(data[: RESULT_LIMIT_BYTES + 1]).split(b"\n"):

@@ -1,5 +1,8 @@
-"""How long one call takes: repeats long enough for the clock, few enough for the lane,
-given up early where hope is lost."""
+"""How long one call takes.
+
+Repeats are long enough for the clock and few enough for the lane. A timing that cannot
+matter is abandoned early.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,26 @@ Clock = Callable[[int, int], Sequence[float]]
 Each is the seconds of one call averaged over `number` calls in a row.
 """
 
-# from here on one call is sample enough: it needs no warm-up, and what disturbs it is
-# short beside it
+# From here on one call is sample enough: it needs no warm-up, and disturbances are short
+# beside it.
 LONG_CALL_S = 1.0
-PROMISING_FACTOR = (
-    1.05  # one that is no slower than this beside the best known may be it, after another timing
-)
-ABANDON_FACTOR = (
-    3.0  # a candidate this many times slower than the best known is not worth the lane's time
-)
+# Up to so many times the best time, a candidate may be the best after another timing.
+PROMISING_FACTOR = 1.05
+# From so many times the best time on, a candidate is not worth the lane's time.
+ABANDON_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingPlan:
+    """How much time goes into a timing."""
+
     budget_s: float = 0.03  # time spent on samples, warm-up not counted
-    min_repeat_s: float = (
-        0.0005  # a repeat lasts at least this: the clock and the call around it cost some 0.1 us
-    )
+    # A repeat lasts at least this: the clock and the call around it cost some 0.1 us.
+    min_repeat_s: float = 0.0005
     min_samples: int = 3
     max_samples: int = 50
     max_number: int = 100_000  # calls within one repeat; caps kernels that do next to nothing
-    # calls before the first sample, so that caches, branch predictors and frequency
-    # settle
+    # Of calls before the first sample: caches, branch predictors and frequency settle.
     warmup_s: float = 0.002
     cache: str = "warm"  # or "cold": caches are swept before each sample, which then is one call
 
@@ -47,6 +48,8 @@ PROMOTION = TimingPlan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
+    """Samples of one call, in seconds."""
+
     samples_s: tuple[float, ...]
     abandoned: bool
 
@@ -60,10 +63,10 @@ def time_calls(
 ) -> Timing:
     """Samples of one call by the plan.
 
-    `abandon_above_s`: when the first two calls (of calls of a second and more, the
-    first; of those shorter than a repeat, two repeats) both take longer, they are the
-    samples and the timing ends, abandoned. `sweep` empties the caches, for plans with a
-    cold cache.
+    `abandon_above_s`: when the first two calls both take longer, they are the samples,
+    and the timing ends as abandoned. Of calls of a second or more the first decides; of
+    calls shorter than a repeat, two repeats do. `sweep` empties the caches, for plans
+    with a cold cache.
     """
     call_s = clock(1, 1)[0]
     if call_s >= LONG_CALL_S and plan.cache == "warm":

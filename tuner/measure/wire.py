@@ -1,8 +1,7 @@
-"""Messages between a driver and its runner process: JSON documents, each after its
-length in four bytes.
+"""Messages between a driver and its runner process.
 
-Nothing but JSON crosses: what a candidate's process sends is never trusted further than
-a parser of plain data goes.
+Each is a JSON document after its length in four bytes. Nothing but JSON crosses: what a
+candidate's process sends is trusted no further than a parser of plain data.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-Document = Mapping[
-    str, Any
-]  # the one place where values are open: JSON as it came, checked by whoever reads a field
+# JSON as it came. Whoever reads a field checks it.
+Document = Mapping[str, Any]
 
 MAX_MESSAGE_BYTES = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -28,7 +26,7 @@ class WireError(Exception):
 
 
 def send(descriptor: int, document: Document) -> None:
-    """Writes one message whole. Raises WireError when the other side is gone."""
+    """Write one message as a whole. Raises WireError when the other side is gone."""
     body = json.dumps(document, separators=(",", ":")).encode()
     data = memoryview(_LENGTH.pack(len(body)) + body)
     try:
@@ -39,8 +37,10 @@ def send(descriptor: int, document: Document) -> None:
 
 
 def receive(descriptor: int, *, timeout_s: float | None = None) -> Document | None:
-    """The next message; None at a clean end of the stream. Raises WireError when late,
-    cut off, too long or no JSON object."""
+    """The next message; None at a clean end of the stream.
+
+    Raises WireError for a message that is late, cut off, too long or no JSON object.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     head = _read(descriptor, _LENGTH.size, deadline)
     if not head:

@@ -1,8 +1,7 @@
-"""NVIDIA's driver by ctypes: one device's memory, streams, events and graphs. No
-toolkit, no other package.
+"""NVIDIA's driver by ctypes: one device's memory, streams, events and graphs.
 
-Handles and addresses are integers. Everything raises CudaError; after a sticky one the
-process is of no use to the device.
+It needs no toolkit and no other package. Handles and addresses are integers. Every call
+raises CudaError; after a sticky one the process can no longer use the device.
 """
 
 from __future__ import annotations
@@ -22,18 +21,8 @@ from tuner.errors import TunerError
 LIBRARY = "libcuda.so.1"
 # The driver's numbers, from cuda.h; a test holds these and the prototypes to the toolkit's own.
 OUT_OF_MEMORY = 2
-STICKY = {
-    214,
-    700,
-    702,
-    710,
-    714,
-    715,
-    716,
-    717,
-    718,
-    719,
-}  # ECC, addresses, time, assertion, instruction, launch failures
+# ECC, addresses, time, assertion, instruction, launch failures.
+STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 ATTRIBUTES = {
     "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "warp_size": 10,
     "registers_per_block": 12, "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36,
@@ -78,14 +67,16 @@ _CAPTURE_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
 class NoDriver(TunerError):
-    """This machine has no driver of NVIDIA's, or no device that it can use."""
+    """This machine has no NVIDIA driver, or no device that it can use."""
 
     code = "no_gpu"
 
 
 class CudaError(TunerError):
-    """The driver reported an error. `sticky` ones outlive the call: the process must
-    end before the device works again."""
+    """The driver reported an error.
+
+    After a `sticky` one the process must end before the device works again.
+    """
 
     code = "cuda"
 
@@ -104,7 +95,7 @@ class CudaError(TunerError):
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Raises NoDriver."""
+    """The loaded and initialised driver. Raises NoDriver."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -117,12 +108,13 @@ def _library() -> ctypes.CDLL:
     status = library.cuInit(0)
     if status != 0:
         raise NoDriver(
-            f"this machine's NVIDIA driver finds no device it can use: {_said(library, status)[0]}"
+            f"this machine's NVIDIA driver finds no device it can use: "
+            f"{_error_text(library, status)[0]}"
         )
     return library
 
 
-def _said(library: ctypes.CDLL, number: int) -> tuple[str, str]:
+def _error_text(library: ctypes.CDLL, number: int) -> tuple[str, str]:
     name, text = c_char_p(), c_char_p()
     library.cuGetErrorName(number, ctypes.byref(name))
     library.cuGetErrorString(number, ctypes.byref(text))
@@ -130,11 +122,11 @@ def _said(library: ctypes.CDLL, number: int) -> tuple[str, str]:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """One call of the driver. Raises CudaError, NoDriver."""
+    """Call a function of the driver. Raises CudaError or NoDriver."""
     library = _library()
     number = getattr(library, name)(*arguments)
     if number != 0:
-        raise CudaError(name, number, *_said(library, number))
+        raise CudaError(name, number, *_error_text(library, number))
 
 
 def device_count() -> int:
@@ -145,7 +137,7 @@ def device_count() -> int:
 
 
 def device_facts(ordinal: int) -> dict[str, int | str]:
-    """Name, memory, place on the bus and ATTRIBUTES of a device; makes no context.
+    """Name, memory, place on the bus, and ATTRIBUTES of a device. Makes no context.
 
     Raises NoDriver where there is none of this number.
     """
@@ -162,9 +154,8 @@ def device_facts(ordinal: int) -> dict[str, int | str]:
         "name": name.value.decode(errors="replace"),
         "memory_bytes": total.value,
     }
-    facts["pci"] = (
-        bus.value.decode()
-    )  # by which NVML knows it: the two number devices each in their own order
+    # NVML identifies devices by it, as its numbers are in another order.
+    facts["pci"] = bus.value.decode()
     for what, number in ATTRIBUTES.items():
         value = c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
@@ -173,7 +164,7 @@ def device_facts(ordinal: int) -> dict[str, int | str]:
 
 
 class Device:
-    """A device in this process: its primary context made current, one stream, two events."""
+    """A device in this process: its primary context, one stream, two events."""
 
     def __init__(self, ordinal: int = 0) -> None:
         device, context = c_int(), c_void_p()
@@ -201,15 +192,15 @@ class Device:
         call("cuMemFree_v2", address)
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
-        """Sets bytes, in the stream's order."""
+        """Set bytes, in the stream's order."""
         if nbytes:
             call("cuMemsetD8Async", address, byte, nbytes, self.stream)
 
     def upload(self, address: int, array: NDArray[Any]) -> None:
-        """Copies a row-major array, in the stream's order; it is there when this returns.
+        """Copy a row-major array to the device, in the stream's order. Waits for it.
 
-        Not by cuMemcpyHtoD: from ordinary memory that returns before the bytes are on
-        the device, in the order of another stream.
+        cuMemcpyHtoD would return before bytes of ordinary memory are on the device, in
+        the order of another stream.
         """
         held = np.ascontiguousarray(array)
         if held.nbytes:
@@ -245,8 +236,10 @@ class Device:
         return elapsed.value / 1e3
 
     def captured(self, work: Callable[[], None], times: int) -> Graph:
-        """`work` put on the stream so many times, as one thing to launch: the device
-        then never waits for the processor."""
+        """`work`, put on the stream `times` times, as one graph to launch.
+
+        So the device never waits for the processor.
+        """
         graph = c_void_p()
         call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_THREAD_LOCAL)
         try:
@@ -258,7 +251,7 @@ class Device:
 
 
 class Graph:
-    """Launched on the stream it was captured on; closed by whoever made it."""
+    """A graph, launched on the stream that it was captured on. Whoever makes it closes it."""
 
     def __init__(self, graph: c_void_p, stream: int) -> None:
         self._stream, self._executable = stream, c_void_p()

@@ -1,8 +1,8 @@
-"""CUDA modules into a shared library with a plain C ABI: what is measured and what is
-shipped. Needs a C compiler and no toolkit.
+"""CUDA modules linked into a shared library with a plain C ABI.
 
-Each function takes device addresses and a stream. The library opens NVIDIA's driver at
-its first call.
+This is what is measured and what is shipped. It needs a C compiler and no toolkit. Each
+function takes device addresses and a stream. The library opens NVIDIA's driver at its
+first call.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
 def link_cuda(
     name: str, modules: Sequence[CudaModule], *, toolchain: Toolchain | None = None
 ) -> bytes:
-    """A shared library, soname lib<name>.so, of one function a module. Same inputs and
-    compiler, same bytes.
+    """A shared library, soname lib<name>.so, with a function for each module.
 
-    Raises LinkError for names that are no C identifiers or meet twice, too large a
-    function, and a compiler's refusal; CudaModuleError for a module that contradicts
-    itself.
+    The same inputs and compiler give the same bytes. Raises LinkError for names that
+    are no C identifiers or occur twice, for a function that is too large, and for a
+    compiler's refusal; CudaModuleError for a module that contradicts itself.
     """
     tools = toolchain if toolchain is not None else system_toolchain()
     symbols = [module.symbol for module in modules]
@@ -58,8 +57,10 @@ def link_cuda(
 
 
 def cuda_signature(module: CudaModule) -> str:
-    """`int symbol(const float *in0, float *out0, void *stream)`, all of them device
-    addresses but the stream."""
+    """`int symbol(const float *in0, float *out0, void *stream)`.
+
+    All arguments but the stream are device addresses.
+    """
     inputs = [
         f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(module.inputs)
     ]
@@ -96,7 +97,7 @@ def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
 
 
 def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
-    """C text: the cubins as bytes, the launches as tables, one function a module."""
+    """C text: the cubins as bytes, the launches as tables, a function for each module."""
     parts = ['#include "tuner_cuda.h"\n']
     parts += [_function(number, module) for number, module in enumerate(modules)]
     parts.append(
@@ -111,6 +112,7 @@ def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
 
 
 def _function(number: int, module: CudaModule) -> str:
+    """The tables and the C function of one module."""
     lines = []
     cubins = []
     for place, (arch, code) in enumerate(module.cubins):
@@ -151,8 +153,10 @@ def _function(number: int, module: CudaModule) -> str:
 
 
 def _text(code: bytes) -> str:
-    """Bytes as C string literals, which a compiler reads many times faster than a list
-    of numbers. One NUL more is at the end."""
+    """Bytes as C string literals, which compilers read many times faster than numbers.
+
+    They end with one NUL more.
+    """
     parts = (code[start : start + LINE_BYTES] for start in range(0, len(code), LINE_BYTES))
     return "\n".join('"' + "".join(map("\\{:03o}".format, part)) + '"' for part in parts)
 

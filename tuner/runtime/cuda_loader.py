@@ -1,7 +1,7 @@
-"""Calls functions of an exported CUDA library on arrays of any package that speaks
-DLPack: PyTorch, CuPy, JAX.
+"""Calls of an exported CUDA library on arrays of any package that speaks DLPack.
 
-Shipped with exported libraries, so it needs nothing but Python.
+PyTorch, CuPy, JAX. This file is shipped with exported libraries, so it needs nothing
+but Python.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _DLTensor(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Held:
-    """An array as DLPack describes it; it keeps the memory alive."""
+    """An array as DLPack describes it. It keeps the memory alive."""
 
     address: int
     device_type: int
@@ -57,10 +57,10 @@ class Held:
 
 
 def held(array: Any, stream: int | None = None) -> Held:
-    """What an array's `__dlpack__` says. `stream` is where it will be used, for
-    producers that must order their work before it.
+    """What an array's `__dlpack__` says.
 
-    Raises ArrayError for what has no `__dlpack__`.
+    `stream` is where it will be used, for producers that must order their work before
+    it. Raises ArrayError for what has no `__dlpack__`.
     """
     if not hasattr(array, "__dlpack__"):
         raise ArrayError(
@@ -121,18 +121,23 @@ class CudaLibrary:
 
 
 class CudaFunction:
-    """`f(*inputs, *outputs, stream=...)`: arrays in memory of the GPU; returns once the
-    work is on the stream."""
+    """A function of a library: `f(*inputs, *outputs, stream=...)`.
+
+    Arrays are in the GPU's memory. It returns once the work is on the stream.
+    """
 
     def __init__(
         self, symbol: str, arguments: Sequence[dict[str, Any]], call: Any, error: Any
     ) -> None:
-        self.symbol, self.arguments, self._call, self._error = symbol, tuple(arguments), call, error
+        self.symbol, self.arguments = symbol, tuple(arguments)
+        self._call, self._error = call, error
 
     def __call__(self, *arrays: Any, stream: Any = None) -> None:
-        """`stream`: None (the default stream), an address, or an object of PyTorch or CuPy for one.
+        """Call the function on arrays.
 
-        Raises ArrayError for arrays it does not take, CudaLibraryError where the launch fails.
+        `stream`: None (the default stream), an address, or an object of PyTorch or CuPy
+        for one. Raises ArrayError for arrays that it does not take, CudaLibraryError
+        where the launch fails.
         """
         address = stream_address(stream)
         if len(arrays) != len(self.arguments):
@@ -148,7 +153,7 @@ class CudaFunction:
         self.launch([operand.address for operand in operands], address)
 
     def launch(self, addresses: Sequence[int], stream: int = 0) -> None:
-        """The same on bare device addresses, unchecked but for what the library checks."""
+        """Call the function on device addresses. Only the library checks them."""
         status = self._call(*addresses, stream)
         if status != 0:
             raise CudaLibraryError(self._error().decode(errors="replace"), status)
@@ -169,7 +174,7 @@ class CudaFunction:
 
 
 def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:
-    """What keeps an array from being passed for an argument, in words; None where nothing does."""
+    """Why an array cannot be passed for an argument, in words; None where it can."""
     if (array.code, array.bits) != DTYPES[dtype]:
         return f"must be {dtype}; DLPack gives code {array.code} with {array.bits} bits"
     if array.shape != shape:
@@ -180,8 +185,10 @@ def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:
 
 
 def stream_address(stream: Any) -> int:
-    """The driver's handle of a stream: PyTorch's `cuda_stream`, CuPy's `ptr`, or the
-    number itself."""
+    """The driver's handle of a stream.
+
+    PyTorch's `cuda_stream`, CuPy's `ptr`, or the number itself.
+    """
     if stream is None:
         return 0
     for name in ("cuda_stream", "ptr"):

@@ -1,5 +1,4 @@
-"""A compiled CUDA kernel as plain data: its cubins, how each of its device functions is
-launched, and its buffers."""
+"""A compiled CUDA kernel as plain data: its cubins, its launches and its buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class CudaModuleError(TunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One device function: launches of a module follow one another on one stream."""
+    """One launch of a device function. A module's launches follow one another on a stream."""
 
     kernel: str  # its name in the cubin
     arguments: tuple[str, ...]  # names of the buffers it takes, in its order
@@ -37,17 +36,18 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaModule:
-    """What a schedule was compiled to. Arguments are device pointers of dense row-major
-    buffers, inputs before outputs."""
+    """What a schedule was compiled to.
+
+    Arguments are device pointers of dense row-major buffers, inputs before outputs.
+    """
 
     symbol: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     workspace: tuple[Tensor, ...]  # between the launches, in global memory
     launches: tuple[Launch, ...]
-    cubins: tuple[
-        tuple[str, bytes], ...
-    ]  # (architecture, code); all of the same source, or at least the same launches
+    # (architecture, code). All are of the same source, or at least have the same launches.
+    cubins: tuple[tuple[str, bytes], ...]
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
@@ -55,8 +55,10 @@ class CudaModule:
         return (*self.inputs, *self.outputs, *self.workspace)
 
     def named(self, arguments: Sequence[str]) -> CudaModule:
-        """The same module with its arguments called so; workspace makes way. Raises
-        CudaModuleError for more or fewer names."""
+        """The same module with its arguments named so. Workspace is renamed where names meet.
+
+        Raises CudaModuleError for more or fewer names.
+        """
         own = [tensor.name for tensor in (*self.inputs, *self.outputs)]
         if len(arguments) != len(own):
             raise CudaModuleError(f"{self.symbol} has {len(own)} arguments, not {list(arguments)}")
@@ -82,8 +84,11 @@ class CudaModule:
         )
 
     def check(self) -> None:
-        """Raises CudaModuleError for a launch of an unknown buffer or with an empty
-        grid, and an unknown form of architecture."""
+        """Check the module against itself.
+
+        Raises CudaModuleError for a launch of an unknown buffer or with an empty grid,
+        and for an unknown form of architecture.
+        """
         names = [tensor.name for tensor in self.buffers]
         if len(set(names)) != len(names):
             raise CudaModuleError(f"{self.symbol}: buffers {names} are not named apart")
@@ -97,7 +102,7 @@ class CudaModule:
             capability(arch)
 
     def pack(self) -> bytes:
-        """One byte string: a JSON head with sizes, then the cubins."""
+        """The module as bytes: a JSON head with sizes, then the cubins."""
         head: dict[str, Any] = {
             "symbol": self.symbol,
             "inputs": [asdict(tensor) for tensor in self.inputs],
@@ -149,8 +154,10 @@ def capability(arch: str) -> tuple[int, int]:
 
 
 def runs_on(arch: str, device: tuple[int, int]) -> bool:
-    """Whether a cubin runs on a device of this capability: the same major version, and
-    no newer minor one."""
+    """Whether a cubin runs on a device of this capability.
+
+    It needs the same major version, and no newer minor one.
+    """
     major, minor = capability(arch)
     return major == device[0] and minor <= device[1]
 

@@ -1,7 +1,7 @@
-"""Kernels' object code into a shared (or static) library with the plain C ABI: what is
-measured and what is shipped.
+"""Kernels' object code linked into a shared or static library with the plain C ABI.
 
-Links against our runtime only; the result needs libc, libm and libpthread.
+This is what is measured and what is shipped. It links against our runtime only; the
+result needs libc, libm and libpthread.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
+    """A function of a library, with its object code."""
+
     symbol: str  # the C function's name in the library
     inputs: tuple[Tensor, ...]  # in call order
     outputs: tuple[Tensor, ...]  # after the inputs
@@ -41,23 +43,18 @@ class Function:
     isa: tuple[str, ...]  # features the code may use, LLVM's spelling; checked at the first call
     threads: int  # the kernel was tuned for; what a call uses unless set otherwise
     tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
-    prepack: Prepack | None = (
-        # the function `<symbol>_pack` beside it, where constants are packed ahead of
-        # its calls
-        None
-    )
-    # Kernels that serve any number of rows in a range, with the inputs and outputs as
-    # for the greatest; this function then has no code of its own, and takes the number
-    # of rows last.
+    # The function `<symbol>_pack` beside it, where constants are packed before its calls.
+    prepack: Prepack | None = None
+    # Kernels that serve any number of rows in a range. Inputs and outputs are those of the
+    # greatest. This function then has no code of its own, and takes the number of rows last.
     portfolio: Portfolio[Function] | None = None
-    # The same kernel compiled for other CPUs, called in this order where the CPU lacks
-    # features that the ones before want. Their pack functions give what this one's
-    # gives.
+    # The same kernel compiled for other CPUs. The first is called whose features the CPU
+    # has. Their pack functions give what this one's gives.
     variants: tuple[Function, ...] = ()
 
     @property
     def kernels(self) -> tuple[Function, ...]:
-        """The functions with code that it comes to."""
+        """The functions with code that it consists of."""
         if self.portfolio is not None:
             return tuple(
                 function for kernel in self.portfolio.kernels for function in kernel.kernels
@@ -66,10 +63,10 @@ class Function:
 
 
 def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
-    """A shared library, soname lib<name>.so. Same inputs and compiler, same bytes.
+    """A shared library, soname lib<name>.so.
 
-    Raises LinkError for names that are no C identifiers or meet twice, and where the
-    compiler is missing or refuses.
+    The same inputs and compiler give the same bytes. Raises LinkError for names that
+    are no C identifiers or occur twice, and where the compiler is missing or refuses.
     """
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
@@ -82,7 +79,7 @@ def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | Non
 def link_static(
     name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None
 ) -> bytes:
-    """The same as an archive (lib<name>.a) that shows the exported symbols alone."""
+    """The same as an archive (lib<name>.a) that shows only the exported symbols."""
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
         objects, exported = _objects(name, functions, tools, stack)
@@ -91,7 +88,10 @@ def link_static(
 
 @cache
 def system_toolchain() -> Toolchain:
-    """The compiler found once a process: asking it who it is costs more than linking."""
+    """The compiler, found once a process.
+
+    Asking it for its version takes longer than linking.
+    """
     return Toolchain.find()
 
 
@@ -157,8 +157,10 @@ def _with_distinct_kernels(functions: Sequence[Function], tools: Toolchain) -> l
 
 
 def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
-    """The function with its code replaced by what comes next, in the order of
-    `Function.kernels`."""
+    """The function with its code replaced by the next kernels.
+
+    They come in the order of `Function.kernels`.
+    """
     portfolio = function.portfolio
     if portfolio is not None:
         members = tuple(_with_kernels(kernel, kernels) for kernel in portfolio.kernels)
@@ -167,8 +169,10 @@ def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
 
 
 def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
-    """Kernels compiled apart may share an entry name; then each entry is renamed.
-    Functions of one object share it."""
+    """The kernels with entries renamed where kernels compiled apart share a name.
+
+    Functions of one object share its entry.
+    """
     codes: dict[str, set[bytes]] = {}
     for function in functions:
         codes.setdefault(function.tvm_symbol, set()).add(function.object_code)
@@ -194,12 +198,12 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
 
 
 def _renamed(function: Function, entry: str, tools: Toolchain) -> Function:
-    """The function with its entry called `entry` in the object code, its pack
-    function's after that."""
-    code, prepack = (
-        tools.renamed(function.object_code, function.tvm_symbol, entry),
-        function.prepack,
-    )
+    """The function with its entry renamed in the object code.
+
+    Its pack function's entry is named after that.
+    """
+    code = tools.renamed(function.object_code, function.tvm_symbol, entry)
+    prepack = function.prepack
     if prepack is not None:
         code = tools.renamed(code, prepack.tvm_symbol, pack_symbol(entry))
         prepack = replace(prepack, tvm_symbol=pack_symbol(entry))

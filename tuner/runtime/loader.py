@@ -1,6 +1,6 @@
-"""Tuned libraries called from Python by ctypes: NumPy alone, no TVM, nothing else of this project.
+"""Calls of a tuned library from Python, by ctypes and NumPy alone.
 
-This one file is copied into every exported Python package, so it must stay self-contained.
+This file is copied into every exported Python package, so it must stay self-contained.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LibraryError(RuntimeError):
-    """A library that cannot be loaded, or a call that failed in it; `status` is its
-    code, 0 where there was no call."""
+    """A library that cannot be loaded, or a call that failed in it.
+
+    `status` is the call's error code, 0 where there was no call.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -50,6 +52,8 @@ class DTypeError(TypeError):
 
 @dataclass(frozen=True)
 class Argument:
+    """A tensor that a function takes."""
+
     name: str
     dtype: str  # as declared, e.g. bfloat16
     shape: tuple[int, ...]
@@ -62,8 +66,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Prepack:
-    """How constants reach a kernel that wants them packed; places count the inputs,
-    then the packed buffers."""
+    """How constants reach a kernel that takes them packed.
+
+    Places count the inputs, then the packed buffers.
+    """
 
     symbol: str  # the C function that packs
     constants: tuple[int, ...]  # places of what it takes
@@ -83,18 +89,22 @@ class Rows:
 
 @dataclass(frozen=True)
 class Signature:
+    """What a function takes, and what it needs."""
+
     symbol: str
     arguments: tuple[Argument, ...]  # inputs, then outputs
     isa: tuple[str, ...]
     threads: int  # the kernel was tuned for
     prepack: Prepack | None = None  # None: the C function takes the arguments as they are
-    rows: Rows | None = (
-        None  # where they have a range; `arguments` are those of the greatest extent
-    )
+    # Where rows have a range. `arguments` are those of the greatest extent.
+    rows: Rows | None = None
 
     def of(self, arrays: Sequence[Any]) -> Signature:
-        """The signature for as many rows as the arrays have, inputs first; what has no
-        shape leaves it as it is."""
+        """The signature for as many rows as the arrays have, inputs first.
+
+        Arrays without a shape leave it as it is. Raises ShapeError for rows outside the
+        range.
+        """
         if self.rows is None:
             return self
         shapes = [
@@ -118,7 +128,7 @@ class Signature:
 
     @property
     def count(self) -> int | None:
-        """How many rows these are; None for a function without a range."""
+        """The number of rows; None for a function without a range."""
         return None if self.rows is None else self.arguments[min(self.rows.ranged)].shape[0]
 
     @property
@@ -140,8 +150,10 @@ class Signature:
 
 
 def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
-    """An uninitialised C-contiguous array that begins at a multiple of 64 bytes;
-    `dtype` may be "bfloat16" (uint16)."""
+    """An uninitialised C-contiguous array that begins at a multiple of 64 bytes.
+
+    `dtype` may be "bfloat16" (uint16).
+    """
     kind = np.dtype(NUMPY.get(dtype, dtype)) if isinstance(dtype, str) else np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -151,19 +163,24 @@ def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Packed buffers, and the arrays they were made of: an entry ends with the first of these."""
+    """Packed buffers, and the arrays that they were made of.
+
+    An entry ends with the first of these.
+    """
 
     constants: list[weakref.ref[Array]]
     packed: list[Array]
 
 
 class Library:
-    """A loaded library. Thread-safe: calls share no state but the library's own thread
-    pool and the packed constants.
+    """A loaded library.
 
-    A constant that a kernel wants packed is packed when an array is first given for it,
-    and kept as long as that array lives; until then its values must not change, unless
-    `forget` is called.
+    Thread-safe: calls share nothing but the library's own thread pool and the packed
+    constants.
+
+    A constant that a kernel takes packed is packed when an array is first passed for
+    it, and kept as long as that array lives. Until then its values must not change,
+    unless `forget` is called.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -216,7 +233,7 @@ class Library:
         return packer
 
     def set_num_threads(self, count: int) -> None:
-        """Threads of all later calls; 0: as many as each kernel was tuned for."""
+        """Set the threads of all later calls; 0: as many as each kernel was tuned for."""
         self._raise(self._set_num_threads(ctypes.c_int(count)))
 
     def last_error(self) -> str:
@@ -224,23 +241,22 @@ class Library:
         return str(self._last_error().decode(errors="replace"))
 
     def call(self, symbol: str, arrays: Sequence[Array]) -> None:
-        """Runs a function on C-contiguous arrays, inputs then outputs, in place.
+        """Run a function on C-contiguous arrays, inputs then outputs, in place.
 
         Raises ShapeError, DTypeError, and LibraryError with the library's status and
         text (misaligned, overlapping, …).
         """
         signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
-        buffers, rows = self._passed(
-            signature, arrays
-        )  # held here until the kernel has ended, whoever drops them meanwhile
+        # `buffers` lives until the kernel has ended, whoever drops them meanwhile.
+        buffers, rows = self._passed(signature, arrays)
         self._raise(self._entries[symbol](*(buffer.ctypes.data for buffer in buffers), *rows))
 
     def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
-        """Seconds of one call, `repeat` samples, each the mean of `number` calls made
-        by a loop in C.
+        """Seconds of one call: `repeat` samples, each the mean of `number` calls.
 
-        Packing constants is not timed: it is done before.
+        The calls are made by a loop in C. Constants are packed before, which is not
+        timed.
         """
         signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
@@ -255,15 +271,19 @@ class Library:
         return list(samples)
 
     def forget(self) -> None:
-        """Drops all packed constants: the next call packs the arrays it is given as
-        they then are."""
+        """Drop all packed constants.
+
+        The next call packs the arrays that it is given as they then are.
+        """
         self._kept.clear()
 
     def _passed(
         self, signature: Signature, arrays: Sequence[Array]
     ) -> tuple[Sequence[Array], list[int]]:
-        """What the C function takes: the arrays, packed buffers in the place of
-        constants that are packed, and the number of rows where that has a range."""
+        """What the C function takes, and the number of rows where that has a range.
+
+        Packed buffers stand in the place of constants that are packed.
+        """
         prepack, count = signature.prepack, len(signature.inputs)
         rows = [] if signature.count is None else [signature.count]
         if prepack is None:
@@ -285,9 +305,8 @@ class Library:
             aligned_empty(argument.shape, argument.numpy_dtype) for argument in prepack.packed
         ]
         for array in packed:
-            array.reshape(-1).view(np.uint8).fill(
-                0xFF
-            )  # not a number: what packing should leave out would show
+            # Not a number, so that what packing leaves out by mistake shows.
+            array.reshape(-1).view(np.uint8).fill(0xFF)
         usable = [array if _usable(array) else _copied(array) for array in constants]
         self._raise(
             self._packers[prepack.symbol](*(array.ctypes.data for array in (*usable, *packed)))
@@ -314,8 +333,10 @@ class Library:
 
 
 class TunedFunction:
-    """A kernel as a Python callable: arrays in (NumPy, or anything with `__dlpack__`),
-    arrays out."""
+    """A kernel as a Python callable: arrays in, arrays out.
+
+    NumPy's, or anything with `__dlpack__`.
+    """
 
     def __init__(self, library: Library, signature: Signature) -> None:
         self.library = library
@@ -327,18 +348,19 @@ class TunedFunction:
         )
 
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
-        """The output array, or a tuple of them. Inputs that are misaligned, strided or
-        overlap an output are copied; `out` is written in place, through a copy where it
-        cannot be handed over as it is."""
+        """The output array, or a tuple of them.
+
+        Inputs that are misaligned, strided or overlap an output are copied. `out` is
+        written in place, through a copy where it cannot be passed as it is.
+        """
         parameters = self.signature.inputs
         if len(inputs) != len(parameters):
             names = ", ".join(argument.name for argument in parameters)
             raise ShapeError(
                 f"{self.__name__} takes {len(parameters)} inputs ({names}), got {len(inputs)}"
             )
-        if (
-            self.signature.rows is not None
-        ):  # of what is nothing but DLPack the extent is known once it is an array
+        # Something with DLPack alone has an extent once it is an array.
+        if self.signature.rows is not None:
             inputs = tuple(
                 value if hasattr(value, "shape") else _from_dlpack(self.__name__, argument, value)
                 for argument, value in zip(parameters, inputs, strict=True)
@@ -359,9 +381,8 @@ class TunedFunction:
         for index, target in enumerate(targets):
             if any(np.may_share_memory(target, other) for other in targets[:index]):
                 raise ShapeError(f"{self.__name__}: outputs share memory; give each its own array")
-        consumed = (
-            self.signature.consumed
-        )  # taken as they are: a copy would be packed anew in each call
+        # Passed as they are, since a copy would be packed anew in each call.
+        consumed = self.signature.consumed
         passed = [
             array
             if place in consumed

@@ -1,5 +1,7 @@
-"""A kernel's second function, `<symbol>_pack`, which lays constants out once as the
-kernel reads them: plain data and JSON."""
+"""A kernel's second function, `<symbol>_pack`, which lays constants out once.
+
+It lays them out as the kernel reads them. Plain data, and its form in JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Prepack:
-    """`<symbol>_pack(const T *constant…, T *packed…)` fills the buffers that the kernel
-    takes in its constants' place.
+    """What `<symbol>_pack(const T *constant…, T *packed…)` takes and gives.
 
-    Positions are those of the function's inputs, followed by the packed tensors.
+    It fills the buffers that the kernel takes in the place of its constants. Positions
+    are those of the function's inputs, followed by the packed tensors.
     """
 
-    constants: tuple[
-        int, ...
-    ]  # inputs that are packed, in the order in which the pack function takes them
+    constants: tuple[int, ...]  # inputs that are packed, in the pack function's order
     packed: tuple[Tensor, ...]  # what it writes, in order
     passed: tuple[int, ...]  # what the kernel takes as inputs, by position
     tvm_symbol: str  # the pack function's entry, in the object code of the kernel
 
     def kernel_inputs(self, inputs: Sequence[T], packed: Sequence[T]) -> tuple[T, ...]:
-        """What the kernel takes, in its order, of things that stand for inputs and
-        packed tensors."""
+        """What the kernel takes, in its order.
+
+        `inputs` and `packed` stand for the function's inputs and the packed tensors.
+        """
         everything = (*inputs, *packed)
         return tuple(everything[position] for position in self.passed)
 

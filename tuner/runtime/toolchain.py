@@ -1,9 +1,9 @@
-"""The system's C compiler and its binutils: compile a C text, link a shared library,
-partially link a static one.
+"""The system's C compiler and binutils.
 
-Objects are cached by the content of everything they come from, so that linking a
-candidate runs one process: the linker. Same inputs give the same bytes: no paths, no
-times, build ids from content.
+They compile a C text, link a shared library, and link objects into an archive. Objects
+are cached by the content of everything they come from, so that linking a candidate runs
+one process, the linker. The same inputs give the same bytes: no paths, no times, build
+ids from content.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMEOUT_S = 120.0
 
 
 class LinkError(TunerError):
-    """The system's compiler or linker is missing or refused; the text is its own."""
+    """The system's compiler or linker is missing or refused. The text is its own."""
 
     code = "build_error"
 
@@ -53,8 +53,11 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """One C compiler. Use `Toolchain.find()`, which asks the compiler who it is, once,
-    and keep the object."""
+    """One C compiler.
+
+    Use `Toolchain.find()`, which asks the compiler for its version once, and keep the
+    object.
+    """
 
     command: tuple[str, ...]  # e.g. ("cc",)
     identity: str  # version and machine, part of every cache key
@@ -62,7 +65,7 @@ class Toolchain:
 
     @classmethod
     def find(cls, cache: Path | None = None) -> Toolchain:
-        """`$CC` (may carry flags), else cc. Raises LinkError when it cannot be run."""
+        """`$CC` (may have flags), else cc. Raises LinkError when it cannot be run."""
         command = tuple(shlex.split(os.environ.get("CC", ""))) or ("cc",)
         identity = run([*command, "--version"]).splitlines()
         machine = run([*command, "-dumpmachine"]).strip()
@@ -79,7 +82,10 @@ class Toolchain:
         return self.identity.rsplit(" ", 1)[-1].split("-")[0]
 
     def compile(self, source: str, text: str, headers: Mapping[str, str]) -> Path:
-        """The cached object of a C text named `source`, with `headers` (name -> text) beside it."""
+        """The cached object of a C text named `source`.
+
+        `headers` (name to text) lie beside it. Raises LinkError.
+        """
         parts = {
             "cc": self.command,
             "identity": self.identity,
@@ -112,8 +118,10 @@ class Toolchain:
             return Path(scratch, "out.so").read_bytes()
 
     def static(self, objects: Sequence[Path], *, member: str, exported: Sequence[str]) -> bytes:
-        """An archive of one object in which every symbol but those in `exported` is
-        local, so two archives never clash."""
+        """An archive of one object that shows only the symbols in `exported`.
+
+        All others are local, so that two archives never clash.
+        """
         with tempfile.TemporaryDirectory(prefix="tuner-ar-") as scratch:
             Path(scratch, "keep").write_text("".join(f"{name}\n" for name in exported))
             run([*self.command, "-nostdlib", "-r", "-o", "all.o", *map(str, objects)], cwd=scratch)
@@ -131,8 +139,10 @@ class Toolchain:
             return Path(scratch, "out.a").read_bytes()
 
     def renamed(self, object_code: bytes, old: str, new: str) -> bytes:
-        """The object with one symbol renamed: kernels compiled apart may carry the same
-        entry name."""
+        """The object with one symbol renamed.
+
+        Kernels that were compiled apart may have the same entry name.
+        """
         with tempfile.TemporaryDirectory(prefix="tuner-objcopy-") as scratch:
             Path(scratch, "in.o").write_bytes(object_code)
             run(["objcopy", f"--redefine-sym={old}={new}", "in.o", "out.o"], cwd=scratch)
@@ -159,7 +169,10 @@ def checksum_of(path: Path) -> Path:
 
 
 def sound(path: Path) -> bool:
-    """Whether a cached object is whole: a linker takes an emptied one without a word."""
+    """Whether a cached object is whole.
+
+    A linker accepts an emptied one without a warning.
+    """
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() == checksum_of(path).read_text()
     except (OSError, UnicodeDecodeError):
@@ -167,7 +180,10 @@ def sound(path: Path) -> bool:
 
 
 def store(path: Path, content: bytes) -> None:
-    """Writes a file beside its place and renames it, so that readers see all of it or nothing."""
+    """Write a file under another name, then rename it.
+
+    So readers see all of it or nothing. Raises LinkError.
+    """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
@@ -182,8 +198,10 @@ def store(path: Path, content: bytes) -> None:
 
 
 def run(command: Sequence[str], cwd: str | None = None) -> str:
-    """Standard output of a tool; LinkError with everything it said when it fails, is
-    missing or takes too long."""
+    """Standard output of a tool.
+
+    Raises LinkError with its output when it fails, is missing or takes too long.
+    """
     # SOURCE_DATE_EPOCH and a fixed locale keep outputs and messages the same everywhere.
     environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     try:

@@ -1,8 +1,8 @@
-"""The generated C of a library: one checked entry per kernel, the `<name>_*` helpers,
-and a description of itself as JSON.
+"""The generated C of a library.
 
-It depends on names, signatures, features and threads, never on object code, so all
-candidates of a workload share it compiled.
+One checked entry for each kernel, the `<name>_*` helpers, and a description of itself
+as JSON. It depends on names, signatures, features and threads, never on object code. So
+all candidates of a workload share it compiled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DLPACK: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the wrapper of one kernel says: all of a Function but its code."""
+    """What the wrapper of a kernel needs: all of a Function but its code."""
 
     symbol: str  # the C function's name
     inputs: tuple[Tensor, ...]
@@ -43,9 +43,7 @@ class Entry:
     threads: int  # the kernel was tuned for
     tvm_symbol: str  # the entry in the object code
     prepack: Prepack | None = None  # the function that packs its constants
-    portfolio: Portfolio[Entry] | None = (
-        None  # kernels for fixed numbers of rows behind this function
-    )
+    portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows
     variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
 
     @property
@@ -54,14 +52,18 @@ class Entry:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Features without which no kernel of it can be called; of a portfolio, those
-        that its description gives."""
+        """Features without which no kernel of it can be called.
+
+        Of a portfolio, those that its description gives.
+        """
         return self.variants[-1].isa if self.variants else self.isa
 
     @property
     def plain(self) -> tuple[Entry, ...]:
-        """The C functions it comes to: itself, or the kernel on packed buffers and its
-        pack function."""
+        """The C functions that it consists of.
+
+        Itself, or the kernel on packed buffers and its pack function.
+        """
         prepack = self.prepack
         if prepack is None:
             return (self,)
@@ -85,7 +87,10 @@ class Entry:
 
 
 def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """What users link against; the shared library shows `tuner_library_json` besides."""
+    """What users link against.
+
+    The shared library shows `tuner_library_json` besides.
+    """
     helpers = (
         f"{name}_alloc",
         f"{name}_free",
@@ -141,13 +146,15 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
 
 
 def _described(prepack: Prepack) -> dict[str, Any]:
-    """What a loader needs: all but the name in the object code."""
+    """What a loader needs of a prepack: all but the name in the object code."""
     return {name: value for name, value in prepack.document().items() if name != "tvm_symbol"}
 
 
 def signature(entry: Entry) -> str:
-    """`int symbol(const float *a, float *c)`; argument names are prefixed so that none
-    meets a C keyword."""
+    """`int symbol(const float *in0, float *out0)`.
+
+    Names of arguments cannot meet a C keyword.
+    """
     inputs = [
         f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(entry.inputs)
     ]
@@ -157,7 +164,11 @@ def signature(entry: Entry) -> str:
 
 
 def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
-    """C text. `machine` is the architecture it is compiled for, as the kernel names it."""
+    """The C text of a library.
+
+    `machine` is the architecture that it is compiled for, as the operating system names
+    it.
+    """
     parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
     parts += [_function(str(index), entry, machine) for index, entry in enumerate(_plain(entries))]
     parts.append(_helpers(name, entries))
@@ -165,8 +176,10 @@ def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
 
 
 def _function(index: str, entry: Entry, machine: str) -> str:
-    """The tables of one C function and the function itself; `index` tells its tables
-    from those of others."""
+    """The tables of one C function, and the function itself.
+
+    `index` tells its tables from those of others.
+    """
     if entry.portfolio is None:
         return _compiled(index, entry, machine) + _exported(index, entry)
     portfolio = entry.portfolio
@@ -223,14 +236,18 @@ def _argument(index: str, entry: Entry, place: int) -> str:
 
 
 def kernel_tables(index: str, entry: Entry, machine: str) -> str:
-    """C text of `function_<index>`, which `tuner_call` takes: for C of ours that calls
-    kernels itself."""
+    """C text of `function_<index>`, which `tuner_call` takes.
+
+    For C of ours that calls kernels itself.
+    """
     return _compiled(index, entry, machine)
 
 
 def _compiled(index: str, entry: Entry, machine: str) -> str:
-    """The tables of a kernel; of one compiled for several CPUs, those of each and a
-    function that chooses."""
+    """The tables of a kernel.
+
+    Of one compiled for several CPUs, those of each, and a function that chooses.
+    """
     if not entry.variants:
         return _kernel(index, entry, machine)
     if architecture_named(machine).cpuid is None:
@@ -327,8 +344,10 @@ def _helpers(name: str, entries: Sequence[Entry]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A C string literal of the text's UTF-8: everything but plain letters, digits and
-    common signs as three octal digits."""
+    """A C string literal of the text's UTF-8.
+
+    All but letters, digits and common signs are three octal digits.
+    """
     plain = frozenset(
         b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;{}[]()<>=+*/"
     )

@@ -1,8 +1,8 @@
-"""Whether a machine can measure for a target: the very machine it names, or a GPU that
-is at least what was declared.
+"""Whether a machine can measure for a target.
 
-A declared target ("cuda:sm_90") describes a class of devices. Machine code of one
-architecture runs on that architecture alone, so a newer GPU does not serve an older
+It is the very machine that the target names, or has a GPU that is at least what was
+declared. A declared target ("cuda:sm_90") describes a class of devices. Machine code of
+one architecture runs on that architecture alone. So a newer GPU does not serve an older
 one's target, although it could run code of its own.
 """
 
@@ -19,7 +19,7 @@ AT_LEAST = (
 
 
 def serves(machine: Target, target: Target) -> bool:
-    """Whether kernels for `wanted` can be measured on `machine`, a target detected there."""
+    """Whether kernels for `target` can be measured on `machine`, a target detected there."""
     if machine.key == target.key:
         return True
     if machine.kind != "cuda" or target.kind != "cuda" or not is_declared(target):
@@ -36,5 +36,8 @@ def is_declared(target: Target) -> bool:
 
 
 def called(target: Target) -> str:
-    """What `--target` takes for it: `cuda:sm_90`; a CPU, which has no such text, by its name."""
+    """What `--target` takes for the target: `cuda:sm_90`.
+
+    A CPU, which has no such text, is called by its name.
+    """
     return f"cuda:{target.fingerprint['arch']}" if target.kind == "cuda" else target.name

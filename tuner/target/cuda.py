@@ -1,8 +1,7 @@
-"""Declared CUDA targets: what the generator must know of a GPU that need not be
-present. Plain data from NVIDIA's tables.
+"""Declared CUDA targets: what the generator must know of a GPU that need not be present.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability",
-and the A100 and H100 architecture papers.
+Plain data. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability", and the A100 and H100 architecture papers.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ GPUS: Mapping[str, tuple[str, int, int, int, int]] = {
     "sm_90": ("NVIDIA H100/H200", 132, 227 << 10, 256 << 10, 50 << 20),
 }
 THREADS_PER_BLOCK = 1024
-STATIC_SHARED_BYTES = (
-    48 << 10
-)  # of a block without opting in to more; the same for all compute capabilities
+# Of a block that does not opt in to more; the same for all compute capabilities.
+STATIC_SHARED_BYTES = 48 << 10
 REGISTERS_PER_BLOCK = 65536  # 32-bit
 REGISTERS_PER_THREAD = 255
 WARP = 32
@@ -32,8 +30,10 @@ def cuda_targets() -> tuple[str, ...]:
 
 
 def cuda_target(arch: str, key: Callable[[Mapping[str, str | int]], str]) -> Target:
-    """The declared target of a compute capability; `key` hashes its fingerprint. `arch`
-    must be one of `cuda_targets()`."""
+    """The declared target of a compute capability.
+
+    `key` hashes its fingerprint. `arch` must be one of `cuda_targets()`.
+    """
     name, multiprocessors, block_shared_bytes, l1_bytes, l2_bytes = GPUS[arch]
     fingerprint: dict[str, str | int] = {
         "schema": 1,

@@ -1,9 +1,9 @@
-"""The machine this runs on as a `Target`, and `--target` texts to targets. No TVM: the
-service sizes spaces without a compiler.
+"""This machine as a `Target`, and `--target` texts to targets.
 
-The fingerprint holds what decides which code is right and fast, as the machine reported
-it: no frequency, host name, microcode or anything else that changes between boots or
-processes; affinity and quotas change what may be used, not what the machine is.
+No TVM: the service sizes spaces without a compiler. The fingerprint holds what decides
+which code is right and fast, as the machine reported it. It has no frequency, host
+name, microcode or anything else that changes between boots or processes. Affinity and
+quotas change what may be used, not what the machine is.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ def detect_cpu(root: Path = ROOT) -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """A `--target` text: "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90"
-    a declared one, which need not be present.
+    """The target of a `--target` text.
 
-    Raises UsageError for any other text, and NoDriver where "cuda" finds no GPU.
+    "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90" a declared GPU, which
+    need not be present. Raises UsageError for any other text, and NoDriver where "cuda"
+    finds no GPU.
     """
     name = text.strip().lower()
     if name in ("cpu", "llvm"):
@@ -92,13 +93,15 @@ def parse_target(text: str) -> Target:
 
 
 def declared_targets() -> tuple[Target, ...]:
-    """The GPUs that need not be present."""
+    """The GPUs that need not be present, as targets."""
     return tuple(cuda_target(arch, target_key) for arch in cuda_targets())
 
 
 def detect_gpu(ordinal: int = 0) -> Target:
-    """A GPU of this machine, by its number from 0, without measured limits. Raises
-    NoDriver where there is none."""
+    """A GPU of this machine, by its number from 0, without measured limits.
+
+    Raises NoDriver where there is none.
+    """
     facts = gpu_facts(ordinal)
     said = management(str(facts["pci"]))
     fingerprint = gpu_fingerprint(facts, said.driver)

@@ -1,4 +1,7 @@
-"""Targets and limits as JSON documents and back: what the database, the wire and manifests hold."""
+"""Targets and limits as JSON documents and back.
+
+The database, the wire and manifests hold them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,11 @@ def limits_to_document(limits: Limits) -> dict[str, Any]:
 
 
 def limits_from_document(document: Document) -> Limits:
-    """Raises DocumentError for a document that misses a field, or holds a rate that is
-    not positive."""
+    """The inverse of `limits_to_document`.
+
+    Raises DocumentError for a document that misses a field, or has a rate that is not
+    positive.
+    """
     try:
         limits = Limits(
             fma_flops=float(document["fma_flops"]),
@@ -54,7 +60,10 @@ def target_to_document(target: Target) -> dict[str, Any]:
 
 
 def target_from_document(document: Document) -> Target:
-    """Raises DocumentError for a document that misses a field or has one too many."""
+    """The inverse of `target_to_document`.
+
+    Raises DocumentError for a document that misses a field or has one too many.
+    """
     try:
         limits = None if document["limits"] is None else limits_from_document(document["limits"])
         return Target(

@@ -1,7 +1,7 @@
-"""Measures what one core can do, by a small C program compiled here and run pinned: the
-yardstick of every kernel.
+"""What one core can do, measured by a small C program.
 
-Takes a few seconds and is done once a machine; the caller stores the result with the target.
+It is compiled here and runs pinned to the core. This takes a few seconds and is done
+once a machine; the caller stores the result with the target.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = No
 
 
 def _compiler(requested: str | None) -> str:
+    """The path of the requested compiler, or of the first that is installed."""
     names = (requested,) if requested else tuple(filter(None, (os.environ.get("CC"), *COMPILERS)))
     for name in names:
         path = shutil.which(name)
@@ -83,7 +84,9 @@ def _compile(compiler: str, folder: Path) -> Path:
 
 
 def _largest_set_bytes() -> int:
-    """At most an eighth of the machine's memory, so that a small machine is not pushed
-    into swapping."""
+    """The largest working set that is measured.
+
+    At most an eighth of the machine's memory, so that a small machine does not swap.
+    """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(LARGEST_SET_BYTES, max(1 << 20, memory // 8))

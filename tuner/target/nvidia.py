@@ -1,7 +1,7 @@
-"""The GPU of this machine as a target: what the driver says of it, and what NVML adds
-for people. Makes no context.
+"""The GPU of this machine as a target.
 
-The fingerprint holds what decides which code is right and fast, and the driver's version.
+From what the driver says of it, and what NVML adds for people. Makes no context. The
+fingerprint holds what decides which code is right and fast, and the driver's version.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def gpu_target(
 
 
 def gpu_fingerprint(facts: Mapping[str, int | str], driver: str) -> dict[str, int | str]:
-    """What the key of a detected GPU hashes; `device` tells it from a declared one."""
+    """What the key of a detected GPU hashes.
+
+    `device` tells it from a declared one.
+    """
     same = (
         "multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block",
         "registers_per_block", "l2_bytes", "memory_bytes", "memory_bus_bits", "clock_khz",
@@ -78,13 +81,15 @@ def gpu_fingerprint(facts: Mapping[str, int | str], driver: str) -> dict[str, in
 
 
 def gpu_facts(ordinal: int = 0) -> Mapping[str, int | str]:
-    """Raises NoDriver with the reason where there is no such device."""
+    """What the driver says of a device. Raises NoDriver where there is none."""
     return device_facts(ordinal)
 
 
 def management(pci: str) -> Management:
-    """NVML's words on the device at a place on the bus, taken now; a machine without
-    NVML gives an empty answer."""
+    """What NVML says now of the device at a place on the bus.
+
+    Empty on a machine without NVML.
+    """
     try:
         nvml = ctypes.CDLL(NVML)
     except OSError:

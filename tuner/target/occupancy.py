@@ -1,8 +1,8 @@
-"""How many warps of a kernel a multiprocessor holds at a time: what its registers,
-shared memory and block size leave room for.
+"""Occupancy: the warps of a kernel that a multiprocessor holds at a time.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability",
-and NVIDIA's occupancy calculator.
+Registers, shared memory and block size leave room for them. Source: CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's
+occupancy calculator.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ _RESERVED_BYTES = 1024  # of shared memory that each block takes beside its own,
 
 
 def resident_warps(target: Target, *, threads: int, registers: int, shared_bytes: int) -> int:
-    """Of a kernel whose blocks have that many threads and bytes of shared memory, its
-    threads that many registers; at least one block's. A multiprocessor has as many
-    registers as a block may have, and 1 KiB more shared memory."""
+    """The resident warps of a kernel, at least those of one block.
+
+    `threads` and `shared_bytes` are of a block, `registers` of a thread. A
+    multiprocessor has as many registers as a block may have, and 1 KiB more shared
+    memory.
+    """
     most_warps, most_blocks = _RESIDENT.get(str(target.tvm["arch"]), _OTHERS)
     warps = -(-threads // WARP)
     given = -(-max(registers, 1) // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE * WARP * warps

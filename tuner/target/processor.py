@@ -1,9 +1,9 @@
-"""What the machine says of its processor: /proc/cpuinfo, caches in sysfs, cores by
-affinity and cgroup quota.
+"""What the operating system says of the processor: /proc/cpuinfo, caches, usable cores.
 
-Raw facts only, nothing concluded: virtual machines hide model names and caches, so
-whoever judges them needs what was said. Every reader takes the root of the file tree,
-so that recorded machines can be read in tests.
+Caches are from sysfs, cores from affinity and the cgroup's quota. Only raw facts:
+virtual machines hide model names and caches, so whoever judges them needs what was
+reported. Every reader takes the root of the file tree, so that tests can read recorded
+machines.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
+    """A processor as the operating system describes it."""
+
     architecture: str  # as the kernel names it: "x86_64", "aarch64"
-    # "AuthenticAMD", "GenuineIntel"; the implementer's number on Arm, e.g. "0x41";
-    # empty where not told
+    # "AuthenticAMD", "GenuineIntel"; the implementer's number on Arm, e.g. "0x41"; empty
+    # where not reported
     vendor: str
-    family: int  # as cpuid gives it; the architecture version on Arm; 0 where not told
-    model: int  # as cpuid gives it; the part number on Arm; 0 where not told
-    stepping: int  # as cpuid gives it; the revision on Arm; 0 where not told
+    family: int  # as cpuid gives it; the architecture version on Arm; 0 where not reported
+    model: int  # as cpuid gives it; the part number on Arm; 0 where not reported
+    stepping: int  # as cpuid gives it; the revision on Arm; 0 where not reported
     model_name: str  # for people; hypervisors shorten it
     flags: frozenset[str]  # as the kernel spells them
 
@@ -40,7 +42,7 @@ class Caches:
 
 
 def read_processor(root: Path = ROOT, architecture: str | None = None) -> Processor:
-    """The first processor of /proc/cpuinfo; what the file lacks is empty or 0."""
+    """The first processor of /proc/cpuinfo. What the file lacks is empty or 0."""
     fields: dict[str, str] = {}
     path = root / "proc/cpuinfo"
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
@@ -74,17 +76,20 @@ def read_caches(root: Path = ROOT) -> Caches:
 
 
 def usable_cores(root: Path = ROOT) -> tuple[int, ...]:
-    """The cores this process may run on, cut to whole cores of its cgroup's CPU quota;
-    at least one."""
+    """The cores that this process may run on, at least one.
+
+    Cut to the whole cores of its cgroup's CPU quota.
+    """
     cores = tuple(sorted(os.sched_getaffinity(0)))
     quota = cgroup_quota(root)
     return cores if quota is None else cores[: max(1, int(quota))]
 
 
 def cgroup_quota(root: Path = ROOT) -> float | None:
-    """Cores' worth of CPU time the tightest enclosing control group allows, None when unlimited.
+    """The CPU time, in cores, that the tightest enclosing control group allows.
 
-    Reads `cpu.max` of version 2 and `cpu.cfs_quota_us` of version 1.
+    None when unlimited. Reads `cpu.max` of version 2 and `cpu.cfs_quota_us` of version
+    1.
     """
     quotas: list[float] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
@@ -111,16 +116,16 @@ def _quota_v2(group: Path) -> list[float]:
 
 
 def _quota_v1(group: Path) -> list[float]:
-    quota, period = (
-        _number(_text(group / "cpu.cfs_quota_us")),
-        _number(_text(group / "cpu.cfs_period_us")),
-    )
+    quota = _number(_text(group / "cpu.cfs_quota_us"))
+    period = _number(_text(group / "cpu.cfs_period_us"))
     return [quota / period] if quota > 0 and period > 0 else []
 
 
 def _text(path: Path) -> str:
-    """The file's text without the newline, empty where it cannot be read: sysfs files
-    come and go with the kernel."""
+    """The file's text without the newline, empty where it cannot be read.
+
+    sysfs files come and go with the kernel.
+    """
     try:
         return path.read_text().strip()
     except OSError:

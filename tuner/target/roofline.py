@@ -1,9 +1,8 @@
-"""The least time a machine could need, and which times are too good to be true. From
-measured limits only.
+"""The least time that a machine could need, and which times are too good to be true.
 
-After Williams, Waterman, Patterson: Roofline (CACM 2009). A kernel needs at least the
-time of its arithmetic at the multiply-add rate and at least the time of moving each
-input and output once at the bandwidth of its working set.
+From measured limits only. After Williams, Waterman, Patterson: Roofline (CACM 2009). A
+kernel needs at least the time of its arithmetic at the multiply-add rate, and at least
+the time of moving each input and output once at the bandwidth of its working set.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tuner.target.target import Bandwidth, Limits, Target
 STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a machine's speed is one
 # Times the highest limit ever measured: above it a timing is a mistake, not a discovery.
 IMPLAUSIBLE_FACTOR = 1.2
-# Arithmetic in float32's, where a dtype's is another: 8-bit integers are widened to 16.
+# Arithmetic rates relative to float32's, where they differ. 8-bit integers are widened to 16.
 RATES: Mapping[str, float] = {"float64": 0.5, "int64": 0.5, "int8": 2.0, "uint8": 2.0}
 
 
@@ -36,11 +35,11 @@ class Work:
 
 
 def least_seconds(work: Work, target: Target) -> float:
-    """The roofline: the longer of computing and moving. Raises UsageError for a target
-    without limits.
+    """The roofline: the longer of computing and moving.
 
     Bandwidth is that of one core at its share of the working set, times the threads:
-    exact for private caches, optimistic for what cores share.
+    exact for private caches, optimistic for what cores share. Raises UsageError for a
+    target without limits.
     """
     limits = _limits(target)
     threads = min(work.threads, target.cores)
@@ -50,8 +49,7 @@ def least_seconds(work: Work, target: Target) -> float:
 
 
 def floor_seconds(work: Work, target: Target) -> float:
-    """As `least_seconds`, at the highest rates ever measured: a search is over where
-    this is reached.
+    """As `least_seconds`, at the highest rates ever measured. A search ends where this is reached.
 
     The median may come from a bad hour: on a shared machine it was two thirds of the
     highest, and jobs ended after two trials.
@@ -61,19 +59,23 @@ def floor_seconds(work: Work, target: Target) -> float:
 
 
 def is_steady(limits: Limits) -> bool:
-    """Whether the machine's speed is known to a few percent, so that being near its
-    limit means something."""
+    """Whether the machine's speed is known to a few percent.
+
+    Only then does being near its limit mean something.
+    """
     return limits.fma_flops_best <= STEADY_FACTOR * limits.fma_flops
 
 
 def roofline_fraction(median_s: float, work: Work, target: Target) -> float:
-    """How near to the limit: 1 at the roofline, 0.5 at half its speed; may pass 1 a
-    little by noise."""
+    """How near to the limit a time is: 1 at the roofline, 0.5 at half its speed.
+
+    Noise may make it a little more than 1.
+    """
     return least_seconds(work, target) / median_s
 
 
 def implausible(median_s: float, work: Work, target: Target) -> str | None:
-    """Why this time cannot be, with the rate and its limit; None for a plausible one.
+    """Why this time cannot be, with the rate and its limit; None for a plausible time.
 
     The caller measures the limits once more before it believes the verdict. Raises
     UsageError for a target without limits.
@@ -100,11 +102,11 @@ def _highest_rates(work: Work, target: Target) -> tuple[float, float]:
 
 
 def relative_rate(dtype: str, target: Target) -> float:
-    """Arithmetic rate of a dtype in float32's: by the elements of a register, or by the
-    target's dot products and matrix units where those do more.
+    """Arithmetic rate of a dtype, relative to that of float32.
 
-    float16 and bfloat16 are summed in float32, so without such instructions they run at
-    its rate at best.
+    By the elements of a register, or by the target's dot products and matrix units
+    where those do more. float16 and bfloat16 are summed in float32, so without such
+    instructions they run at its rate at best.
     """
     isa = isa_of(target)
     instructions: tuple[DotProduct | MatrixUnit, ...] = (*isa.dot_products, *isa.matrix_units)
@@ -114,8 +116,10 @@ def relative_rate(dtype: str, target: Target) -> float:
 
 
 def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:
-    """Bytes a second of one core, the best of read, write and copy, interpolated over
-    the logarithm of the working set."""
+    """Bytes a second of one core: the best of read, write and copy.
+
+    Interpolated over the logarithm of the working set.
+    """
     table = limits.bandwidth
     if working_set_bytes <= table[0].working_set_bytes:
         return _best(table[0])
@@ -128,9 +132,10 @@ def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:
 
 
 def highest_bandwidth(limits: Limits, working_set_bytes: float) -> float:
-    """The highest bandwidth measured with this working set or more, and with the next
-    smaller one: between two measured sizes the faster level of the memory still serves
-    a part."""
+    """The highest bandwidth measured with this working set or more, or the next smaller one.
+
+    Between two measured sizes the faster level of the memory still serves a part.
+    """
     smaller = [entry for entry in limits.bandwidth if entry.working_set_bytes <= working_set_bytes]
     return max(map(_best, limits.bandwidth[max(0, len(smaller) - 1) :]))
 

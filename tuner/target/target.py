@@ -1,5 +1,7 @@
-"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its
-measured limits. Plain data, no detection."""
+"""What a kernel is tuned for: TVM's target, the machine's fingerprint, its measured limits.
+
+Plain data, no detection.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Single-core memory bandwidth at one working-set size, counting bytes moved, in
-    bytes per second."""
+    """Single-core memory bandwidth at one working-set size, in bytes per second.
+
+    Bytes moved are counted.
+    """
 
     working_set_bytes: int
     read: float
@@ -30,17 +34,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
+    """A CPU or GPU that kernels are tuned for."""
+
     key: str  # SHA-256 of the fingerprint, hex; limits are not part of it
     kind: Literal["cpu", "cuda"]
     name: str  # for people, e.g. "AMD EPYC 9645 (znver5, 2 cores)"
-    tvm: Mapping[
-        str, str | int
-    ]  # options for tvm.target.Target, e.g. {"kind": "llvm", "mcpu": "znver5"}
-    isa: tuple[
-        str, ...
-        # instruction-set features the generated code may use, sorted, e.g. ("avx2",
-        # "avx512f", "fma")
-    ]
+    # Options for tvm.target.Target, e.g. {"kind": "llvm", "mcpu": "znver5"}.
+    tvm: Mapping[str, str | int]
+    # Instruction-set features that generated code may use, sorted, e.g. ("avx2", "fma").
+    isa: tuple[str, ...]
     vector_bytes: int  # width of a vector register
     vector_registers: int  # architectural vector registers
     cores: int
@@ -52,5 +54,5 @@ class Target:
 
     @property
     def on_device(self) -> bool:
-        """Whether kernels run on a device beside the processor, whose lanes are such devices."""
+        """Whether kernels run on a device beside the processor; its lanes are such devices."""
         return self.kind != "cpu"

@@ -18,7 +18,7 @@ from tests.support.gpu_requests import WORKLOAD, request
 from tuner.errors import UsageError
 from tuner.measure.gpu.check import Subject
 from tuner.measure.gpu.sanitizer import (
-    FOUND,
+    FINDINGS_STATUS,
     TOOLS,
     SanitizerError,
     find_sanitizer,
@@ -174,13 +174,13 @@ WRONG = """printf '{"failed": {"kind": "wrong_answer", "message": "element 3"}}'
         (
             MEMCHECK,
             WRONG,
-            FOUND,
+            FINDINGS_STATUS,
             r"memcheck found 2: Invalid __global__ write .* is misaligned.*; and 1 more$",
         ),
         (
             SYNCCHECK,
             RIGHT,
-            FOUND,
+            FINDINGS_STATUS,
             r"memcheck found 1: Barrier error detected. Divergent thread\(s\) in warp at "
             r".*block \(0,0,0\)$",
         ),

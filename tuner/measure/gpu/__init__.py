@@ -1,2 +1,1 @@
-"""Measuring on a GPU: the process that owns the device, its buffers and checks,
-NVIDIA's sanitizer."""
+"""Measuring on a GPU: the process that owns the device, buffers, checks, NVIDIA's sanitizer."""

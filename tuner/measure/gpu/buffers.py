@@ -1,5 +1,7 @@
-"""A workload's buffers in a GPU's memory: canary bytes before and behind each, outputs
-poisoned, inputs that must not change."""
+"""A workload's buffers in a GPU's memory.
+
+Canary bytes stand before and behind each. Outputs are poisoned, inputs must not change.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,14 @@ from tuner.measure.buffers import CANARY
 from tuner.measure.check import Case, WrongAnswer, raw
 from tuner.runtime.cuda_driver import Device
 
-GUARD_BYTES = (
-    4096  # before and behind; a multiple of every alignment, and wider than a warp's widest store
-)
+# Before and behind: a multiple of every alignment, and wider than a warp's widest store.
+GUARD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBuffer:
+    """A buffer in device memory."""
+
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,8 +42,11 @@ class DeviceCase:
     """One case's inputs and outputs on a device. Close it."""
 
     def __init__(self, device: Device, case: Case, *, guard_bytes: int = GUARD_BYTES) -> None:
-        """Without guards each allocation is a buffer's own size, as tools want it that
-        know where allocations end."""
+        """`guard_bytes`: canaries before and behind each buffer.
+
+        With 0 each allocation is a buffer's own size, which tools need that know where
+        allocations end.
+        """
         self._device, self.case, self._guard_bytes = device, case, guard_bytes
         self.inputs: list[DeviceBuffer] = []
         self.outputs: list[DeviceBuffer] = []

@@ -1,8 +1,8 @@
-"""One call of a kernel, checked, in a process that owns the device: what tools that
-watch a GPU's memory are put around.
+"""One checked call of a kernel, in a process that owns the device.
 
-Run as `python -m tuner.measure.gpu.check TASK ANSWER`, two files of JSON. Nothing is
-timed, nothing forked.
+Tools that watch a GPU's memory are put around it. Run as `python -m
+tuner.measure.gpu.check TASK ANSWER`, two files of JSON. Nothing is timed, nothing
+forked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.workload.spec import from_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is to be called."""
+    """The kernel to call."""
 
     workload: Document  # as `tuner.workload.spec.to_document` writes it
     seed: int  # of the inputs
@@ -38,8 +38,8 @@ def check(subject: Subject) -> Document:
     """{"checked": {"max_rel_error"}} or {"failed": {"kind", "message"}}."""
     problem = Problem(from_document(subject.workload), subject.seed)
     try:
-        # First of all: a tool waits for the first call of the driver, and the reference
-        # of a large workload takes its time.
+        # Comes first: a tool waits for the first call of the driver, and the reference of
+        # a large workload takes long.
         session = Session(subject.ordinal, problem)
     except (NoDriver, CudaError) as error:
         return failed(FailureKind.INFRASTRUCTURE, f"gpu:{subject.ordinal} cannot be used: {error}")

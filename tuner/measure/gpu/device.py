@@ -1,7 +1,8 @@
-"""The process that owns a device: forked from the one that holds the workload, replaced
-when a candidate breaks or hangs it.
+"""The process that owns a device.
 
-A context of CUDA does not survive a fork, so only this side ever calls the driver.
+It is forked from the process that holds the workload, and replaced when a candidate
+breaks or hangs the device. A CUDA context does not survive a fork, so only this side
+calls the driver.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from tuner.runtime.cuda_driver import CudaError, NoDriver, device_facts
 
 
 class Ended(WireError):
-    """The process has closed its end: it has gone, or is about to."""
+    """The process has closed its end: it is gone, or about to go."""
 
 
 class DeviceProcess:
-    """The owner's side of the process. Not thread-safe; end it."""
+    """The owner's handle of the process. Not thread-safe; end it."""
 
     def __init__(self, pid: int, commands: int, answers: int) -> None:
         self._pid, self._commands, self._answers = pid, commands, answers
-        self.stage = "starting"  # the last one it told of
+        self.stage = "starting"  # the last one that it reported
         self.measured = 0
 
     def receive(self, timeout_s: float) -> Document:
-        """The next answer, within the time; stages on the way are noted. Raises WireError."""
+        """The next answer, within the time. Stages on the way are noted.
+
+        Raises WireError.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             answer = receive(self._answers, timeout_s=max(0.0, deadline - time.monotonic()))
@@ -45,14 +49,20 @@ class DeviceProcess:
             self.stage = str(answer["stage"])
 
     def measure(self, request: Document, timeout_s: float) -> Document:
-        """Raises WireError where the process hangs or dies under the candidate."""
+        """The answer to a request.
+
+        Raises WireError where the process hangs or dies under the candidate.
+        """
         self.measured += 1
         send(self._commands, request)
         return self.receive(timeout_s)
 
     def end(self, *, grace_s: float = 0.0) -> int | None:
-        """Kills what still runs after `grace_s`; the status it had ended with, negative
-        for a signal, None where it had not."""
+        """Kill what still runs after `grace_s`.
+
+        Returns the status that it had ended with, negative for a signal; None where it
+        still ran.
+        """
         deadline = time.monotonic() + grace_s
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         while pid == 0 and time.monotonic() < deadline:
@@ -68,10 +78,10 @@ class DeviceProcess:
 
 
 def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> DeviceProcess:
-    """Forks it; without a problem it only says what the device is. `closed`:
-    descriptors that are not its business.
+    """Fork the process. Without a problem it only says what the device is.
 
-    Its first answer is {"facts"} or {"refused"}.
+    `closed` are descriptors that it must not hold. Its first answer is {"facts"} or
+    {"refused"}.
     """
     commands, command_end = os.pipe()
     answers, answer_end = os.pipe()
@@ -95,7 +105,7 @@ def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> Dev
 
 
 def _serve(ordinal: int, problem: Problem | None, commands: int, answers: int) -> int:
-    """Until the owner closes, or a candidate broke the device."""
+    """Serve requests until the owner closes, or until a candidate breaks the device."""
     try:
         session = None if problem is None else Session(ordinal, problem)
         facts = device_facts(ordinal)

@@ -1,9 +1,9 @@
-"""The process of a GPU's lane that holds a workload's inputs and truth, and supervises
-the one it forks to own the device.
+"""The process of a GPU's lane that holds a workload's inputs and reference.
 
-Run as `python -m tuner.measure.gpu.parent ORDINAL`; JSON messages on standard input and
-output. It never calls the driver, so a broken device, a hang or a race's fresh process
-costs a fork and a context, and no reference is computed again.
+It forks and supervises the process that owns the device. Run as `python -m
+tuner.measure.gpu.parent ORDINAL`; JSON messages on standard input and output. It never
+calls the driver. So a broken device, a hang, or a race's fresh process costs a fork and
+a context, and no reference is computed again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CANDIDATES = 200  # measured by one process: loaded libraries and modules stay u
 
 
 class DeviceSupervisor:
-    """Not thread-safe; close it."""
+    """The workload, and the process that owns the device. Not thread-safe; close it."""
 
     def __init__(self, ordinal: int, closed: tuple[int, ...]) -> None:
-        """`closed`: descriptors that the device's process must not hold."""
+        """`closed` are descriptors that the device's process must not hold."""
         self._ordinal, self._closed = ordinal, closed
         self._problem: Problem | None = None
-        self._cases: set[str] = set()  # that are made
+        self._cases: set[str] = set()  # names of those made
         self._process: DeviceProcess | None = None
 
     def answer(self, message: Document) -> Document:
@@ -79,7 +79,10 @@ class DeviceSupervisor:
         return {"ready": True}
 
     def _make(self, names: tuple[str, ...]) -> None:
-        """The cases of these names; a process that was forked before does not have new ones."""
+        """Make the cases of these names.
+
+        A process forked before lacks new cases, so it is ended.
+        """
         if self._problem is not None and not self._cases.issuperset(names):
             self._end()
             self._problem.cases(names)
@@ -127,7 +130,10 @@ class DeviceSupervisor:
         return answer
 
     def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
-        """The process hung or died under the candidate; the next request gets another one."""
+        """The failure of a candidate under which the process hung or died.
+
+        The next request gets another process.
+        """
         self._process, status = (
             None,
             process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0),

@@ -1,8 +1,8 @@
-"""A lane that is a GPU: one process that holds the workload and, through a child of its
-own, the device.
+"""The driver's side of a GPU lane.
 
-The job goes on whatever a candidate does: a sticky error of CUDA ends the process in
-which it happened and nothing else.
+One process holds the workload and, through a child of its own, the device. The job goes
+on whatever a candidate does: a sticky error of CUDA ends only the process in which it
+happened.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from tuner.workload.workload import Workload
 
 PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
 MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
-DEVICES = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-)  # of the environment: which devices this process may use
+# Variables of the environment that say which devices this process may use.
+DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 class GpuRunnerError(TunerError):
-    """The runner cannot work at all: no driver, no device, or it does not start."""
+    """The runner cannot work: no driver, no device, or it does not start."""
 
     code = "gpu_runner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLane:
+    """A GPU as a lane."""
+
     ordinal: int = 0  # of the device among those this process may use
     called: str = ""  # in a cluster, where each machine has a first GPU
 
@@ -69,7 +69,7 @@ class GpuRunner:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Starts the process where none runs. Raises GpuRunnerError with the reason."""
+        """Start the process where none runs. Raises GpuRunnerError with the reason."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -97,7 +97,7 @@ class GpuRunner:
         self.facts = answer["facts"]
 
     def prepare(self, workload: Workload, seed: int = 0) -> None:
-        """The workload of all following requests. Raises GpuRunnerError."""
+        """Set the workload of all following requests. Raises GpuRunnerError."""
         self._prepared = {"do": "prepare", "workload": to_document(workload), "seed": seed}
         self._prepare()
 
@@ -120,7 +120,7 @@ class GpuRunner:
             )
 
     def measure(self, request: Request, *, fresh: bool = False) -> Outcome:
-        """Checks and times one library, with `fresh` in a new process and context of the device.
+        """Check and time one library; with `fresh`, in a new process and device context.
 
         Failures are outcomes. Raises GpuRunnerError where no process can be had at all.
         """
@@ -162,7 +162,7 @@ class GpuRunner:
         )
 
     def close(self) -> None:
-        """Ends the process and with it all that is on the device; idempotent."""
+        """End the process, and with it all that is on the device. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -186,7 +186,7 @@ class GpuRunner:
 
 
 class FreshProcesses:
-    """A GPU's runner as a race wants it: every measurement in a new process and context."""
+    """A GPU's runner for a race: each measurement in a new process and context."""
 
     def __init__(self, runner: GpuRunner) -> None:
         self._runner = runner

@@ -61,14 +61,17 @@ class SanitizerError(TunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a tool wrote."""
+    """What a tool reported."""
 
     count: int | None  # of what it found; None where it never came to its summary, or lost track
     findings: tuple[str, ...]  # those that it printed, each in one line
 
 
 def parse_tools(text: str) -> tuple[str, ...]:
-    """Tools by a comma-separated text, in the order in which they are to run. Raises UsageError."""
+    """Tools by a comma-separated text, in the order in which they run.
+
+    Raises UsageError.
+    """
     asked = text.split(",") if text != ALL else list(TOOLS)
     unknown = [name for name in asked if name not in TOOLS]
     if unknown:
@@ -79,8 +82,11 @@ def parse_tools(text: str) -> tuple[str, ...]:
 
 
 def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
-    """The program of CUDA_HOME, of the path, of NVIDIA's package, or of a toolkit in
-    its usual place. Raises UsageError."""
+    """Find compute-sanitizer.
+
+    In CUDA_HOME, on the path, in NVIDIA's package, or in a toolkit in its usual place.
+    Raises UsageError where there is none.
+    """
     variables = os.environ if environment is None else environment
     homes = [Path(variables["CUDA_HOME"])] if variables.get("CUDA_HOME") else []
     package = importlib.util.find_spec("nvidia")
@@ -107,8 +113,10 @@ def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = LIMIT_S) -> None:
-    """Runs the check of the answer under a tool. Raises SanitizerError with what it
-    found, and where it could not be run."""
+    """Check a kernel under a tool.
+
+    Raises SanitizerError with what the tool found, or where it could not be run.
+    """
     with tempfile.TemporaryDirectory(prefix="tuner-sanitizer-") as scratch:
         folder = Path(scratch)
         task, answer, log = folder / "task.json", folder / "answer.json", folder / "log"
@@ -138,8 +146,10 @@ def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = L
 
 
 def read_report(text: str) -> Report:
-    """What the tool's text says. Reports are a line after the prefix, and what is
-    indented below it."""
+    """What the tool's text says.
+
+    A report is a line after the prefix, and what is indented below it.
+    """
     count: int | None = None
     blocks: list[list[str]] = []
     open_block = False
@@ -170,7 +180,7 @@ def _finding(tool: str, report: Report) -> str:
 
 
 def _run(command: Sequence[str], folder: Path, tool: str, limit_s: float) -> str:
-    """What the command said. It and all it started are gone afterwards."""
+    """What the command printed. It and all that it started are gone afterwards."""
     devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
     environment = parent_environment(os.environ) | devices
     with (folder / "said").open("w+") as said:

@@ -1,8 +1,8 @@
-"""A device and the cases of one workload on it: checks and times libraries of CUDA
-kernels, one after another.
+"""A device and the cases of one workload on it.
 
-Lives in the process that owns the device. After an error that breaks the device's
-context the process is of no use any more.
+It checks and times libraries of CUDA kernels, one after another, in the process that
+owns the device. After an error that breaks the device's context the process is of no
+more use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRIVER_STATUS, MEMORY_STATUS = 8, 6  # TUNER_CUDA_ERROR_DRIVER, TUNER_CUDA_ERROR
 
 
 class Session:
-    """A device with a context of its own, and the workload whose candidates it measures."""
+    """A device with its context, and the workload whose candidates it measures."""
 
     def __init__(self, ordinal: int, problem: Problem) -> None:
         """Raises NoDriver and CudaError."""
@@ -38,8 +38,10 @@ class Session:
         self._l2_bytes, self._pci = int(facts["l2_bytes"]), str(facts["pci"])
 
     def measure(self, request: Request, stage: Callable[[str], None]) -> Document:
-        """Checks on the cases asked for, times on the first of them, and checks what
-        the timed calls left."""
+        """Check a library on the cases asked for, and time it on the first.
+
+        What the timed calls left is checked too.
+        """
         if request.library is None:
             raise UsageError(
                 f"{request.name} is no library of CUDA kernels; a GPU's lane runs nothing else"
@@ -77,7 +79,7 @@ class Session:
         return {"timed": timed}
 
     def check(self, library: str, symbol: str, *, poisoned: bool) -> Document:
-        """One call on the inputs of screening, in buffers without guards; nothing is timed."""
+        """One call on the inputs of screening, in buffers without guards. Nothing is timed."""
         function = CudaLibrary(library).function(symbol)
         worst = 0.0
         for case in self._problem.cases(SCREENING_CASES):

@@ -1,5 +1,7 @@
-"""NumPy's routes to catalogue operators, outputs preallocated; those without a single
-good call are composed or left out."""
+"""NumPy's routes to catalogue operators, with preallocated outputs.
+
+Operators without a single good call are composed of several, or left out.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,11 @@ def routes(
 
 
 def limit_threads(threads: int) -> None:
-    """One thread is how a runner starts; more need threadpoolctl, which knows the BLAS
-    that NumPy brought."""
+    """Set the threads of NumPy's BLAS.
+
+    A runner starts with one. More need threadpoolctl, which knows the BLAS that NumPy
+    brought.
+    """
     if threads == 1:
         return
     from threadpoolctl import threadpool_limits  # noqa: PLC0415  # optional, of the extra "compare"
@@ -56,13 +61,15 @@ def _product(a: Array, b: Array, out: Array) -> Callable[[], object]:
 
 
 def _summed(x: Array) -> np.dtype[Any]:
-    """Products of 8-bit integers are summed in 32 bits."""
+    """The dtype of sums: products of 8-bit integers are summed in 32 bits."""
     return np.dtype(np.int32) if x.dtype.itemsize == 1 else x.dtype
 
 
 def _finish(params: Params, bias: Array | None, out: Array) -> Callable[[], None] | None:
-    """Adds the bias and applies the activation in place; None for activations NumPy has
-    no function for."""
+    """Adds the bias and applies the activation in place.
+
+    None for activations that NumPy has no function for.
+    """
     act = params.get("act") or "none"
     if act not in ("none", "relu", "tanh"):
         return None

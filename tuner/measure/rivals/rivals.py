@@ -1,8 +1,8 @@
-"""Libraries a user would pick instead, by name: a library's fastest route to the
-workload, raced and checked like a kernel.
+"""Libraries that a user would pick instead, by name.
 
-A library gets its best case: outputs given where the call takes them, the thread count
-of the kernel, memory that malloc keeps.
+Each is raced by its fastest route to the workload, and checked like a kernel. It gets
+its best case: outputs given where the call takes them, the thread count of the kernel,
+memory that malloc keeps.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from tuner.measure.rivals import numpy_routes, torch_routes
 from tuner.workload.workload import Workload
 
 RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
-_MODULES: Mapping[str, str] = {
-    "onednn": "torch"
-}  # where a rival comes with a module of another name
-# libraries choose other algorithms (Winograd, other summation); this asks only for the
-# same function
+# Of rivals that come with a module of another name.
+_MODULES: Mapping[str, str] = {"onednn": "torch"}
+# Libraries choose other algorithms (Winograd, other summation). This bound asks only for the
+# same function.
 RIVAL_BOUND_FACTOR = 64.0
 
 _TRY_S = 0.03  # spent on each route to find the fastest
@@ -33,15 +32,14 @@ _TRIES = 3
 
 
 class RivalError(UsageError):
-    """A rival that cannot race: unknown, not installed, or without a route to this workload."""
+    """A rival that cannot race: unknown, not installed, or without a route."""
 
     code = "rival"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One way of a library to compute the workload, on inputs it has already laid out
-    as it likes them."""
+    """One way of a library to compute the workload, on inputs in a layout that it prefers."""
 
     name: str  # e.g. "nhwc"
     call: Callable[[], object]
@@ -50,11 +48,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
+    """A library with its fastest route."""
+
     name: str
     route: Route
 
     def invoke(self, arrays: Sequence[Array]) -> None:
-        """Computes once and writes the result to the last of `arrays`."""
+        """Compute once, and write the result to the last of `arrays`."""
         self.route.call()
         arrays[-1][...] = self.route.result()
 
@@ -63,7 +63,10 @@ class Rival:
 
 
 def check_rival(name: str) -> None:
-    """Raises RivalError for a library unknown or not installed; imports nothing."""
+    """Raises RivalError for a library that is unknown or not installed.
+
+    Imports nothing.
+    """
     if name not in RIVALS:
         raise RivalError(f"unknown rival {name!r}; use default or one of {', '.join(RIVALS)}")
     if importlib.util.find_spec(_MODULES.get(name, name)) is None:
@@ -73,9 +76,10 @@ def check_rival(name: str) -> None:
 
 
 def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: int) -> Rival:
-    """Loads the library in this process, which should be a fresh one, and picks its fastest route.
+    """Load the library in this process, and pick its fastest route.
 
-    `inputs` in the workload's order; they are copied. Raises RivalError.
+    The process should be a fresh one. `inputs` are in the workload's order, and are
+    copied. Raises RivalError.
     """
     check_rival(name)
     if name == "numpy" and threads > 1 and importlib.util.find_spec("threadpoolctl") is None:
@@ -141,8 +145,10 @@ def _try(call: Callable[[], object]) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """glibc's malloc otherwise gives large blocks back after each call, and the next
-    call pays for page faults."""
+    """Keep malloc from giving large blocks back.
+
+    glibc otherwise does after each call, and the next call pays for page faults.
+    """
     libc = ctypes.CDLL(None)
     libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
     libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -1,8 +1,7 @@
-"""PyTorch's routes to catalogue operators, several layouts where they matter. PyTorch
-is an extra, loaded late.
+"""PyTorch's routes to catalogue operators, in several layouts where they matter.
 
-Weights come in the workload's layout (HWIO for NHWC, OIHW for NCHW) and are laid out as
-each route likes them before any call.
+PyTorch is an extra and is loaded late. Weights come in the workload's layout (HWIO for
+NHWC, OIHW for NCHW), and are laid out for each route before any call.
 """
 
 from __future__ import annotations
@@ -20,15 +19,17 @@ Way = tuple[str, Callable[[], object], Callable[[], Array]]
 def routes(
     op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
 ) -> list[Way]:
-    """(name, call, result) of each way PyTorch has to the operator; none for operators it lacks."""
+    """Each way of PyTorch to the operator: (name, call, result). None for other operators."""
     return _ways(_FAMILIES, op, params, inputs, shape, threads)
 
 
 def prepacked_routes(
     op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
 ) -> list[Way]:
-    """The same with oneDNN, weights (the second input) packed ahead into its own
-    layout; none for operators without weights."""
+    """The same with oneDNN, with weights (the second input) packed into its own layout.
+
+    None for operators without weights.
+    """
     return _ways(_PREPACKED, op, params, inputs, shape, threads)
 
 
@@ -50,9 +51,8 @@ def _ways(
     return [_way(torch, name, call, back) for name, call, back in calls]
 
 
-Call = tuple[
-    str, Callable[[], Any], Callable[[Any], Any]
-]  # name, function giving a tensor, that tensor in the workload's layout
+# Name, function giving a tensor, that tensor in the workload's layout.
+Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 Family = Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]
 
 
@@ -83,7 +83,7 @@ def _same(tensor: Any) -> Any:
 
 
 def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
-    """In place where PyTorch can: what a user who cares would write."""
+    """The activation, in place where PyTorch can: what a careful user would write."""
     table: Mapping[str, Callable[[Any], Any]] = {
         "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6,
         "leaky_relu": torch.nn.functional.leaky_relu_, "gelu": torch.nn.functional.gelu,
@@ -99,9 +99,8 @@ def _matmul(
     a = given[0].transpose(-1, -2) if params.get("transpose_a") else given[0]
     b = given[1].transpose(-1, -2) if params.get("transpose_b") else given[1]
     if given[0].dtype == torch.int8:
-        return (
-            [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []
-        )  # it has no other name
+        # It has no public name.
+        return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []
     out = torch.empty(shape, dtype=given[0].dtype)
     return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
 
@@ -142,10 +141,8 @@ def _transposed(
     torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     last = _channels_last(params, 2)
-    x, weights = (
-        _to_first(given[0], last),
-        _weights_to_oi(given[1], last).transpose(0, 1),
-    )  # input channels first
+    x = _to_first(given[0], last)
+    weights = _weights_to_oi(given[1], last).transpose(0, 1)  # input channels first
     act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
     stride, pad = params.get("stride", 1), params.get("pad", 0)
 
@@ -311,8 +308,10 @@ def _packed(
     x: Any,
     back: Callable[[Any], Any],
 ) -> list[Call]:
-    """The layer as oneDNN's own; input and output stay in its layout, as they would
-    between its layers."""
+    """The layer as oneDNN's own.
+
+    Input and output stay in its layout, as they would between its layers.
+    """
     if x.dtype != torch.float32 or (params.get("act") or "none") not in (
         "none",
         "relu",

@@ -1,5 +1,4 @@
-"""The runner's own part of isolation: what is set up once, in the process that forks
-the children, and inherited by each.
+"""The runner's own part of isolation, set up once and inherited by each child.
 
 Also what the children may read: the C library, Python's own folders, facts about the
 processor; never a home folder as such.
@@ -31,7 +30,7 @@ _OWN = "/proc/self"  # resolved in the child, so that it is the child's
 
 
 class Confinement:
-    """What this runner has entered so far; it never goes back but at its end."""
+    """What this runner has entered so far. It leaves it only at its end."""
 
     def __init__(self) -> None:
         self._group: ControlGroup | None = None
@@ -40,11 +39,10 @@ class Confinement:
         self._apart = False
 
     def apply(self, isolation: Isolation, threads: int) -> int:
-        """Enters what the level asks for; the limit of tasks in force. Needs a single
-        thread. Raises OSError.
+        """Enter what the level asks for; the limit of tasks in force.
 
         The control group is joined at any level where it can be had: it bounds what
-        must be killed after a bad candidate.
+        must be killed after a bad candidate. Needs a single thread. Raises OSError.
         """
         tasks = ROOM + 4 * threads + (os.cpu_count() or 1)
         if self._group is None:
@@ -62,8 +60,7 @@ class Confinement:
         return tasks
 
     def strays(self) -> list[int]:
-        """Processes under this runner's limit but itself: all that a candidate started,
-        wherever they hid."""
+        """All processes under this runner's limit but itself: what a candidate started."""
         return (
             []
             if self._group is None
@@ -72,8 +69,10 @@ class Confinement:
 
     @contextmanager
     def sealed(self) -> Iterator[None]:
-        """Nothing under this runner's limit starts a process or thread meanwhile; what
-        is refused for that is no hit of it."""
+        """Nothing under this runner's limit can start a process or thread meanwhile.
+
+        What is refused for that does not count as a hit of the limit.
+        """
         if self._group is None:
             yield
             return
@@ -85,8 +84,7 @@ class Confinement:
             self._group.hit()
 
     def limit_hit(self) -> bool:
-        """Whether a process or thread was refused for the limit since the last time
-        this was asked."""
+        """Whether a process or thread was refused for the limit since this was last asked."""
         return self._group is not None and self._group.hit()
 
     def close(self) -> None:
@@ -100,8 +98,10 @@ def readable_for_kernels(library: str, environment: Mapping[str, str]) -> tuple[
 
 
 def readable_for_libraries(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What a child that runs a library of known origin may read: also wherever Python
-    looks for packages."""
+    """What a child that runs a library of known origin may read.
+
+    Also wherever Python looks for packages.
+    """
     return (
         *_SYSTEM,
         _OWN,

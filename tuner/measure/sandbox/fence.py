@@ -1,8 +1,7 @@
-"""What a forked child does to itself before it loads generated code; nothing of it
-falls into the timed region.
+"""What a forked child does to itself before it loads generated code.
 
-The steps stand in the order the kernel asks for: what needs privileges first, the
-filter of system calls last.
+The steps are in the order that the kernel asks for: what needs privileges first, the
+filter of system calls last. Nothing of it falls into the timed region.
 """
 
 from __future__ import annotations
@@ -38,11 +37,9 @@ class Fence:
     cores: tuple[int, ...]
     scratch: str  # folder the child works in, the only one it may write to
     readable: tuple[str, ...]  # files and folders, where files are fenced
-    memory_bytes: (
-        int | None
-        # address space on top of what the child inherits; None for programs that map more
-        # than they use
-    )
+    # Address space beyond what the child inherits; None for programs that map more than
+    # they use.
+    memory_bytes: int | None
     cpu_s: int  # CPU seconds of all its threads, a second line of defence behind the timeout
     tasks: int  # processes and threads of runner and child together
     environment: Mapping[str, str]  # all the child sees
@@ -50,19 +47,19 @@ class Fence:
 
 
 def adopt_orphans() -> None:
-    """Makes grandchildren that outlive their parent ours, so that they can be found and killed."""
+    """Become the parent of grandchildren that outlive theirs, to find and kill them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
-    """Fences the calling process, which was just forked by `parent`, and gives the
-    number `pipe` has from now on.
+    """Fence the calling process, which `parent` has just forked.
 
-    Standard input, output, error and `pipe` are all the descriptors that stay open.
-    Over `channel`, a Unix socket, the listener of a filter that has one goes to the
-    supervisor.
+    Returns the number that `pipe` has from now on. Standard input, output, error and
+    `pipe` are all descriptors that stay open. If the filter has a listener, it goes to
+    the supervisor over `channel`, a Unix socket.
 
-    Raises OSError where the kernel refuses a step: a child that is not fenced must not run.
+    Raises OSError where the kernel refuses a step: a child that is not fenced must not
+    run.
     """
     os.setsid()
     die_with(parent)
@@ -78,7 +75,7 @@ def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
     _limit(fence)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _confine(fence)
-    die_with(parent)  # again: a change of user forgets it
+    die_with(parent)  # again, since a change of user resets it
     if fence.calls is not None:
         listener = seccomp.install(fence.calls, fence.isolation.machine)
         if listener is not None and to_supervisor is not None:
@@ -138,8 +135,10 @@ def _address_space_bytes() -> int:
 
 
 def _redirect(path: str) -> None:
-    """Standard input from nothing, standard output and error into a file that the
-    parent may quote."""
+    """Standard input from nothing; standard output and error into a file.
+
+    The parent may quote the file.
+    """
     null = os.open(os.devnull, os.O_RDONLY)
     output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(null, 0)
@@ -148,7 +147,7 @@ def _redirect(path: str) -> None:
 
 
 def _move(pipe: int, channel: int | None) -> socket.socket | None:
-    """The pipe right behind the standard descriptors, the channel behind it, and nothing more."""
+    """Move the pipe behind the standard descriptors, the channel behind it; close all others."""
     kept = None if channel is None else os.dup(channel)  # out of the way of what is moved next
     if pipe != _PIPE:
         os.dup2(pipe, _PIPE)
@@ -164,7 +163,7 @@ def _move(pipe: int, channel: int | None) -> socket.socket | None:
 
 
 def die_with(parent: int) -> None:
-    """The calling process, just forked by `parent`, is killed when that ends."""
+    """Kill the calling process, just forked by `parent`, when the parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above took effect
         os._exit(1)
@@ -172,9 +171,8 @@ def die_with(parent: int) -> None:
 
 def _keep_capabilities(kept: int) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
-    data = struct.pack(
-        "=6I", kept, kept, 0, 0, 0, 0
-    )  # effective, permitted, inheritable; then their upper halves
+    # Effective, permitted, inheritable; then their upper halves.
+    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
     if ctypes.CDLL(None, use_errno=True).capset(header, data) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")

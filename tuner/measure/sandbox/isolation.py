@@ -1,9 +1,9 @@
-"""How far a candidate's child is fenced off from the machine: levels by name, each
-holding all of the one before.
+"""Isolation levels: how far a candidate's child is fenced off from the machine.
 
-process: what needs nothing from the kernel but age. confined: what the child may call,
-with which privileges, in how many processes. sealed: what it can reach, files and
-network. The level is recorded with each trial.
+Each level has all of the one before. process: what works on any kernel. confined: the
+system calls that the child may make, its privileges, the number of its processes.
+sealed: the files and the network that it can reach. The level is recorded with each
+trial.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class Isolation:
 
     name: str  # as recorded: "sealed", or "sealed without network, files"
     machine: str = ""
-    findings: Mapping[Mechanism, Finding] = field(
-        default_factory=dict
-    )  # of the mechanisms in force
+    # Of the mechanisms in force.
+    findings: Mapping[Mechanism, Finding] = field(default_factory=dict)
 
     def way(self, mechanism: Mechanism) -> str:
         """How the mechanism is in force; empty where it is not."""
@@ -55,17 +54,19 @@ class IsolationRow:
 
 
 def check_level(text: str) -> None:
-    """Raises UsageError for what is no level: "required", a level's name, or "LEVEL
-    without MECHANISM, …"."""
+    """Raises UsageError for what is no level.
+
+    A level is "required", a level's name, or "LEVEL without MECHANISM, …".
+    """
     _parse(text)
 
 
 def resolve(text: str, support: Support) -> Isolation:
-    """The level on this machine. Raises UsageError where a mechanism it needs cannot be
-    had, naming it and the way out.
+    """The level on this machine.
 
-    "required" leaves out what the kernel does not have; what it has and refuses to this
-    process must be given up by name.
+    "required" leaves out what the kernel does not have. What it has and refuses to this
+    process must be given up by name. Raises UsageError where a mechanism that the level
+    needs cannot be had, naming it and the way out.
     """
     level, without = _parse(text)
     required = [mechanism for mechanism in _ADDED[level] if mechanism not in without]
@@ -101,11 +102,10 @@ def resolve(text: str, support: Support) -> Isolation:
 def isolation_report(
     text: str = DEFAULT_LEVEL, support: Support | None = None
 ) -> list[IsolationRow]:
-    """What `tuner doctor` shows: each mechanism with its state, then the level a runner
-    would have, or why it would not start.
+    """What `tuner doctor` shows: each mechanism, then the level that a runner would have.
 
-    Tries the kernel in a process of its own unless `support` is given. Raises OSError
-    when that cannot be started.
+    Or why it would not start. Tries the kernel in a process of its own unless `support`
+    is given. Raises OSError when that cannot be started.
     """
     findings_here = support if support is not None else probe_apart()
     rows = [
@@ -128,15 +128,16 @@ def isolation_report(
 
 
 def _lacks(mechanism: Mechanism, required: list[Mechanism], support: Support) -> bool:
+    """Whether a mechanism cannot be had together with the others."""
     finding = support.findings[mechanism]
     if finding.state is not State.AVAILABLE:
         return True
-    return (
-        finding.way == "seccomp" and Mechanism.SECCOMP not in required
-    )  # only as long as the filter is there
+    # The filter may be a mechanism's way only as long as there is a filter.
+    return finding.way == "seccomp" and Mechanism.SECCOMP not in required
 
 
 def _parse(text: str) -> tuple[str, list[Mechanism]]:
+    """A level's name and the mechanisms that it does without."""
     level, _, names = (LEVELS[-1] if text == REQUIRED else text).partition(_WITHOUT)
     if level not in _ADDED:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The filesystem's fence: with Landlock, a process gives up all paths but those it
-names. Linux 5.13 and later.
+"""The fence around files: with Landlock, a process gives up all paths but those it names.
 
-Numbers from linux/landlock.h; the three system calls have the same ones on every machine.
+Linux 5.13 and later. Numbers are from linux/landlock.h; the three system calls have the
+same ones on every machine.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ from collections.abc import Sequence
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
-_RIGHTS = {
-    1: (1 << 13) - 1,
-    2: (1 << 14) - 1,
-    3: (1 << 15) - 1,
-    5: (1 << 16) - 1,
-}  # handled from each version of the ABI on
-_EXECUTE_AND_SPECIAL = (
-    1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
-)  # execute, character device, socket, FIFO, block device
+# Rights that are handled from each version of the ABI on.
+_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+# Execute, character device, socket, FIFO, block device.
+_EXECUTE_AND_SPECIAL = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP = 3  # bind and connect, from version 4
 _SCOPES = 3  # abstract sockets and signals, from version 6
 
 
 def abi() -> int:
-    """The interface's version. Raises OSError: ENOSYS or EOPNOTSUPP without Landlock,
-    EPERM where it is forbidden."""
+    """The interface's version.
+
+    Raises OSError: ENOSYS or EOPNOTSUPP without Landlock, EPERM where it is forbidden.
+    """
     return _call(_CREATE, None, 0, _VERSION)
 
 
 def restrict(version: int, *, readable: Sequence[str], writable: Sequence[str]) -> None:
-    """Fences the calling thread for good: reads beneath `readable` (paths that are
-    missing are skipped), all but execution and special files beneath `writable`,
-    nothing else; from version 4 on no TCP, from 6 on no signals or abstract sockets to
-    others.
+    """Fence the calling thread for good.
 
-    Needs no_new_privs and a single thread. Raises OSError.
+    It may read beneath `readable` (missing paths are skipped). Beneath `writable` it
+    may do all but execute and make special files. From version 4 on TCP is closed, from
+    version 6 on signals and abstract sockets to other processes too. Needs no_new_privs
+    and a single thread. Raises OSError.
     """
     handled = max(rights for since, rights in _RIGHTS.items() if since <= version)
     attributes = struct.pack("=QQQ", handled, _TCP, _SCOPES)[

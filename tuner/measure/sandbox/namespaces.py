@@ -1,7 +1,7 @@
-"""A runner without a network: its process moves to namespaces of its own once, and all
-children are born there.
+"""A runner without a network: its process moves to namespaces of its own once.
 
-Making a network namespace takes some 20 ms, which is why it is the runner's and not each child's.
+All its children are born there. Making a network namespace takes some 20 ms, too long
+to do it for each child.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ _NEWUSER, _NEWIPC, _NEWNET = 0x10000000, 0x08000000, 0x40000000  # CLONE_* of li
 
 
 def leave(*, as_root: bool) -> None:
-    """Network and System V IPC become this process's own; without root, users too, with
-    the same numbers as before.
+    """Move to a network and System V IPC of this process's own.
 
-    Needs a single thread. Raises OSError, after which a process that is not root must not go on.
+    Without root to users of its own too, with the same numbers as before. Needs a
+    single thread. Raises OSError, after which a process that is not root must not go
+    on.
     """
     user, group = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)

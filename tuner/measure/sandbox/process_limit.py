@@ -1,9 +1,8 @@
-"""How many processes and threads a runner and its candidates may have together: a limit
-that binds root as well.
+"""The limit of processes and threads of a runner and its candidates together.
 
-The runner moves into a control group of its own once, so that each child is born under
-the limit. Where no group can be had, a user namespace (without root) or a user number
-of the child's own (as root) gives RLIMIT_NPROC something to count.
+It binds root as well. The runner moves into a control group of its own once, so that
+each child is born under the limit. Where no group can be had, RLIMIT_NPROC counts a
+user namespace (without root) or a user number of the child's own (as root).
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# tasks beyond what the lane's threads need: libraries start pools before they are told
-# not to
+# Tasks beyond what the lane's threads need: libraries start pools before they can be kept
+# from it.
 ROOM = 64
 FIRST_USER = 0x7C000000  # user numbers that no distribution or service manager hands out begin here
 SEALED = 1  # tasks of a group whose members are to end: none may start another
-END_TIMEOUT_S = 5.0  # for what was killed to be gone; a storm of processes takes turns at dying
+END_TIMEOUT_S = 5.0  # until what was killed is gone; a storm of processes dies slowly
 _NAME = "tuner-runner-"
 
 
@@ -41,12 +40,12 @@ class ControlGroup:
             return []
 
     def hit(self) -> bool:
-        """Whether something was refused for the limit since the last time this was asked."""
+        """Whether something was refused for the limit since this was last asked."""
         before, self._seen = self._seen, self._count()
         return self._seen > before
 
     def leave(self) -> None:
-        """Back to where the process came from; the group goes. Idempotent."""
+        """Return to the group that the process came from, and remove this one. Idempotent."""
         with suppress(OSError):
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
         with suppress(OSError):
@@ -61,8 +60,10 @@ class ControlGroup:
 
 
 def join_control_group() -> ControlGroup:
-    """Makes a group and moves this process into it. Raises OSError with the reason
-    where that cannot be."""
+    """Make a group and move this process into it.
+
+    Raises OSError with the reason where that cannot be.
+    """
     reason = OSError("no control group with the pids controller is mounted")
     for parent, home in _places():
         folder = parent / f"{_NAME}{os.getpid()}"
@@ -81,8 +82,10 @@ def join_control_group() -> ControlGroup:
 
 
 def end_group(runner: int) -> None:
-    """Ends what a runner left behind that was killed itself, for instance while it
-    ended a storm of processes."""
+    """End what a killed runner left behind.
+
+    A runner may for instance be killed while it ends a storm of processes.
+    """
     for parent, home in _places():
         folder = parent / f"{_NAME}{runner}"
         if not folder.is_dir():
@@ -101,13 +104,15 @@ def end_group(runner: int) -> None:
 
 
 def own_user(runner: int) -> int:
-    """The user number of the candidates of the runner with this process number."""
+    """The user number for the candidates of the runner with this process number."""
     return FIRST_USER + runner
 
 
 def _places() -> list[tuple[Path, Path]]:
-    """(group to make ours in, group we are in): version 1's pids hierarchy, then
-    version 2 beneath and beside our own."""
+    """Where a group can be made: the group to make ours in, and the group we are in.
+
+    Version 1's pids hierarchy, then version 2 beneath and beside our own group.
+    """
     places: list[tuple[Path, Path]] = []
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -121,9 +126,8 @@ def _places() -> list[tuple[Path, Path]]:
                 else kind == "cgroup" and "pids" in controllers and "pids" in options
             ):
                 continue
-            inside = os.path.relpath(
-                path, words[3]
-            )  # a container mounts its own part of the hierarchy
+            # A container mounts its own part of the hierarchy.
+            inside = os.path.relpath(path, words[3])
             home = Path(words[4], *(() if inside.startswith("..") else (inside,)))
             places.append((home, home))
             if number == "0" and home != Path(words[4]):
@@ -132,8 +136,10 @@ def _places() -> list[tuple[Path, Path]]:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes groups of runners that were killed: an empty group cannot be in use but
-    by a process that is just joining."""
+    """Remove groups of runners that were killed.
+
+    An empty group can only be in use by a process that is just joining.
+    """
     for folder in parent.glob(f"{_NAME}*"):
         if not Path("/proc", folder.name.removeprefix(_NAME)).exists():
             with suppress(OSError):

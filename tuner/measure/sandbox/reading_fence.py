@@ -1,5 +1,7 @@
-"""The fence around processes in which a compiler reads what strangers wrote; its parts
-are those of a runner's children."""
+"""The fence around processes in which a compiler reads what strangers wrote.
+
+Its parts are those of a runner's children.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
 def fence(*, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
-    """For good: files besides programs are read and written where the arguments say,
-    nothing is executed, no socket is opened, no process is started or signalled.
-    Threads may be started, and have the same fence. What the kernel lacks is left out.
+    """Fence the calling process for good.
+
+    Besides programs, it reads and writes files where the arguments say. It executes
+    nothing, opens no socket, starts and signals no process. Its threads have the same
+    fence. What the kernel lacks is left out.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     with _where_there_is_one():
@@ -37,8 +41,10 @@ def fence(*, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None
 
 @contextmanager
 def _where_there_is_one() -> Iterator[None]:
-    """Passes over a kernel without the feature, or that lets nobody use it; other
-    errors would leave a hole unseen."""
+    """Pass over a kernel that lacks the feature or denies it to everybody.
+
+    Any other error would leave a hole unseen, and is raised.
+    """
     try:
         yield
     except OSError as error:

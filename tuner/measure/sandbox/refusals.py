@@ -1,8 +1,8 @@
-"""The supervisor's ear at a child's filter: it answers calls that need a decision, and
-names the one that ends a trial.
+"""The supervisor's side of a child's filter of system calls.
 
-The kernel enforces (filter, Landlock, limits); what is read here from the child's
-memory serves the message alone, since a hostile child could change it meanwhile.
+It answers calls that need a decision, and names the one that ends a trial. The kernel
+enforces (filter, Landlock, limits). What is read here from the child's memory serves
+the message alone, since a hostile child could change it meanwhile.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from tuner.measure.sandbox import seccomp
 from tuner.measure.sandbox.seccomp import Notification
 from tuner.measure.sandbox.system_calls import CLONING, MAPPING, OPENING, SIGNALLING, call_names
 
-# mappings of more than this part of the memory limit are heard of; filling one costs
-# far more than that
+# Mappings of more than this part of the memory limit are reported. Filling one costs far
+# more than the report.
 REPORTED_FRACTION = 4
-# opened for writing by one candidate: with the limit of one file's size, a limit of
-# them all
+# Opened for writing by one candidate. With the limit of a file's size it limits them all.
 MAX_WRITTEN_FILES = 16
 _PATH_BYTES = 4096
 _AT_FDCWD = -100
 
 
 class Refusals:
-    """What one child was refused. `descriptor` is to be polled for reading and given to
-    `attend`; close it."""
+    """What one child was refused.
+
+    Poll `descriptor` for reading, and call `attend` when it is ready. Close it.
+    """
 
     def __init__(
         self, channel: socket.socket, machine: str, *, readable: Sequence[str], scratch: str
     ) -> None:
-        """`channel`: over which the child sends its listener."""
+        """`channel` is the socket over which the child sends its listener."""
         self._channel = channel
         self._listener: int | None = None
         self._names = call_names(machine)
-        # "self" would be the supervisor here; the child's own are recognised by name.
+        # "self" would be the supervisor here. The child's own paths are recognised by name.
         self._readable = tuple(
             os.path.realpath(path) for path in readable if not path.startswith("/proc/self")
         )
@@ -52,7 +53,7 @@ class Refusals:
         return self._channel.fileno() if self._listener is None else self._listener
 
     def attend(self) -> str | None:
-        """Deals with what is pending; in words what the child must be ended for."""
+        """Deal with what is pending. In words, what the child must be ended for."""
         if self._listener is None:
             _, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
             self._listener = descriptors[0] if descriptors else None
@@ -83,13 +84,14 @@ class Refusals:
     ) -> str | None:
         if reason is None and self._listener is not None:
             seccomp.answer(self._listener, notification, refusal)
-        # a call that ends the trial stays unanswered: it waits until the child is
-        # killed
+        # A call that ends the trial is not answered: it waits until the child is killed.
         return reason
 
     def _opening(self, notification: Notification, name: str) -> str | None:
-        """Why the child must not go on; None where the file is its own business, or is
-        not there."""
+        """Why the child must not go on.
+
+        None where the file is its own business, or does not exist.
+        """
         directory, address, flags = (
             notification.arguments[:3] if name == "openat" else (0, *notification.arguments[:2])
         )
@@ -125,7 +127,7 @@ def _described(name: str, notification: Notification) -> str:
 
 
 def _fits(thread: int, length: int) -> bool:
-    """Whether the address space has room for so many bytes more; the kernel has the last word."""
+    """Whether the address space has room for so many bytes more. The kernel decides in the end."""
     try:
         used = int(Path(f"/proc/{thread}/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
         limits = Path(f"/proc/{thread}/limits").read_text()  # prlimit would ask for the same user

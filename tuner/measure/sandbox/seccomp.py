@@ -1,9 +1,8 @@
-"""The filter of system calls a candidate's child runs under: assembled here, installed
-last, and heard of by its supervisor.
+"""The filter of system calls that a candidate's child runs under.
 
-Classic BPF as linux/filter.h and linux/seccomp.h define it. Calls that no kernel makes
-are handed to the supervisor (SECCOMP_RET_USER_NOTIF), so that it can name them; where
-it cannot listen they kill.
+Classic BPF as linux/filter.h and linux/seccomp.h define it, installed as the last step.
+Calls that no kernel makes go to the supervisor (SECCOMP_RET_USER_NOTIF), which can name
+them. Where it cannot listen they kill.
 """
 
 from __future__ import annotations
@@ -31,33 +30,18 @@ from tuner.measure.sandbox.system_calls import (
 
 LISTENER_CHANNEL = 4  # the descriptor over which the child hands its listener to the supervisor
 
-_LD, _JEQ, _JGT, _JGE, _JSET, _RET = (
-    0x20,
-    0x15,
-    0x25,
-    0x35,
-    0x45,
-    0x06,
-)  # BPF_LD|W|ABS, BPF_JMP|…|K, BPF_RET|K
-_NR, _ARCH, _ARGS = (
-    0,
-    4,
-    16,
-)  # offsets in struct seccomp_data; arguments are 64 bits, little-endian on all of MACHINES
+_LD, _RET = 0x20, 0x06  # BPF_LD|W|ABS, BPF_RET|K
+_JEQ, _JGT, _JGE, _JSET = 0x15, 0x25, 0x35, 0x45  # BPF_JMP|…|K
+# Offsets in struct seccomp_data. Arguments are 64 bits, little-endian on all of MACHINES.
+_NR, _ARCH, _ARGS = 0, 4, 16
 _KILL, _NOTIFY, _ALLOW = 0x80000000, 0x7FC00000, 0x7FFF0000  # SECCOMP_RET_*
 _ERRNO = 0x00050000
-_SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = (
-    1,
-    8,
-    4,
-)  # without the last, older kernels slow the child's loads and stores
+# Without the last, older kernels slow the child's loads and stores.
+_SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = 1, 8, 4
 _CALL: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}  # of seccomp itself
 _CLONE_THREAD = 0x00010000
-_PRCTLS = (
-    15,
-    16,
-    0x53564D41,
-)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all that a C library's threads and malloc ask for
+# PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all that a C library's threads and malloc ask for.
+_PRCTLS = (15, 16, 0x53564D41)
 _FCNTLS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others by way of a file
 _IOCTLS = (0x8901, 0x8902, 0x5412)  # FIOSETOWN, SIOCSPGRP, TIOCSTI
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, _SEND
@@ -65,13 +49,15 @@ _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp
 _CONTINUE = 1
 
-_PID = 0xFFFFFFFF  # stands for the child's own number until it is known
+_PID = 0xFFFFFFFF  # in the place of the child's own number until that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A program for one machine; the child's own process number is filled in when it is
-    installed."""
+    """A filter for one machine.
+
+    The child's own process number is filled in when it is installed.
+    """
 
     code: bytes  # of 8-byte instructions
     own: tuple[int, ...]  # offsets of the 32-bit fields that stand for the process number
@@ -80,6 +66,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
+    """A system call that waits for the supervisor's answer."""
+
     id: int
     pid: int  # of the calling thread
     number: int
@@ -87,8 +75,10 @@ class Notification:
 
 
 def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) -> Filter:
-    """What generated code may call: memory, time, threads, its own descriptors. Larger
-    mappings than that are reported."""
+    """What generated code may call: memory, time, threads, its own descriptors.
+
+    Mappings larger than `reported_bytes` are reported to the supervisor.
+    """
     offence = _NOTIFY if listening else _KILL
     program = _Program(machine)
     if listening and reported_bytes is not None:
@@ -96,9 +86,8 @@ def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) 
     else:
         program.each(MAPPING, _ALLOW)
     program.each(HARMLESS, _ALLOW)
-    program.each(
-        OPENING, _NOTIFY if listening else _ALLOW
-    )  # where nobody listens, the filesystem's fence alone decides
+    # Where nobody listens, the fence around files alone decides.
+    program.each(OPENING, _NOTIFY if listening else _ALLOW)
     program.cloning(offence)
     program.signalling(offence)
     program.controlling()
@@ -108,8 +97,10 @@ def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) 
 
 
 def library_filter(machine: str) -> Filter:
-    """The same for libraries of known origin: they are refused, not ended, since they
-    try and do without."""
+    """The same for libraries of known origin.
+
+    What they must not do is refused instead of ending them: they try, and do without.
+    """
     program = _Program(machine)
     for table in (MAPPING, HARMLESS, OPENING, CHANGING):
         program.each(table, _ALLOW)
@@ -121,10 +112,10 @@ def library_filter(machine: str) -> Filter:
 
 
 def install(made: Filter, machine: str) -> int | None:
-    """Puts the calling thread under the filter for good; the listener's descriptor
-    where there is one.
+    """Put the calling thread under the filter for good.
 
-    Needs no_new_privs. Raises OSError.
+    Returns the listener's descriptor where there is one. Needs no_new_privs. Raises
+    OSError.
     """
     code = bytearray(made.code)
     for offset in made.own:
@@ -159,8 +150,10 @@ def receive(listener: int) -> Notification | None:
 
 
 def answer(listener: int, notification: Notification, refusal: int | None) -> None:
-    """Lets the call go on, or makes it fail with the error number `refusal`; nothing
-    when its thread is gone."""
+    """Let the call go on, or make it fail with the error number `refusal`.
+
+    Does nothing when its thread is gone.
+    """
     data = _ANSWER.pack(
         notification.id, 0, 0 if refusal is None else -refusal, _CONTINUE if refusal is None else 0
     )
@@ -172,8 +165,7 @@ def answer(listener: int, notification: Notification, refusal: int | None) -> No
 
 
 class _Program:
-    """Instructions one behind the other. Each block begins and ends with the call's
-    number loaded."""
+    """Assembles a filter. Each block begins and ends with the call's number loaded."""
 
     def __init__(self, machine: str) -> None:
         audit, _, beyond = MACHINES[machine]
@@ -188,13 +180,13 @@ class _Program:
             self._emit(_RET, _ERRNO | errno.ENOSYS)
 
     def each(self, table: Mapping[str, tuple[int | None, int | None]], action: int) -> None:
+        """Do `action` for every call of a table."""
         for number in numbers(table, self._machine).values():
             self._emit(_JEQ, number, 0, 1)
             self._emit(_RET, action)
 
     def mapping(self, limit: int) -> None:
-        """mmap: whether a large piece of memory is to be had is for the supervisor to
-        say, so that it knows."""
+        """mmap: the supervisor decides about a large piece of memory, so that it learns of it."""
         for number in numbers(MAPPING, self._machine).values():
             self._block(number, [
                 (_LD, 0, 0, _ARGS + 8 + 4), (_JGT, 3, 0, limit >> 32), (_JEQ, 0, 3, limit >> 32),
@@ -203,8 +195,11 @@ class _Program:
             ])  # fmt: skip
 
     def cloning(self, action: int) -> None:
-        """Threads, no processes. clone3 hides its flags behind a pointer: unlisted, so
-        libraries fall back on clone."""
+        """Threads, no processes.
+
+        clone3 hides its flags behind a pointer. It is not listed, so libraries fall
+        back on clone.
+        """
         for number in numbers(CLONING, self._machine).values():
             self._block(
                 number,
@@ -217,6 +212,7 @@ class _Program:
             )
 
     def signalling(self, action: int) -> None:
+        """Signals to the process itself; `action` for others."""
         for number in numbers(SIGNALLING, self._machine).values():
             self._block(
                 number,
@@ -229,21 +225,21 @@ class _Program:
             )
 
     def controlling(self) -> None:
-        """Calls of many functions, by the function: no signals to others, no change of
-        others' limits."""
+        """Calls of many functions, by the function.
+
+        No signals to other processes, and no change of their limits.
+        """
         calls, refuse = numbers(CONTROLLING, self._machine), _ERRNO | errno.EPERM
         self._choice(calls["fcntl"], _ARGS + 8, _FCNTLS, refuse, _ALLOW)
         self._choice(calls["ioctl"], _ARGS + 8, _IOCTLS, refuse, _ALLOW)
         self._choice(calls["prctl"], _ARGS, _PRCTLS, _ALLOW, refuse)
         self._choice(calls["prlimit64"], _ARGS, (0, _PID), _ALLOW, refuse)
-        self._choice(
-            calls["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse
-        )  # until it is closed
+        # Until the channel is closed.
+        self._choice(calls["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse)
 
     def done(self, listening: bool) -> Filter:
-        self._emit(
-            _RET, _ERRNO | errno.ENOSYS
-        )  # libraries do without calls that a kernel does not know
+        # Libraries do without calls that a kernel does not know.
+        self._emit(_RET, _ERRNO | errno.ENOSYS)
         own = tuple(
             index * 8 + 4
             for index, (code, _, _, k) in enumerate(self._code)
@@ -264,8 +260,10 @@ class _Program:
         )
 
     def _block(self, number: int, body: list[tuple[int, int, int, int]]) -> None:
-        """`body` decides the call `number` and ends in returns, so that nothing behind
-        it sees another value loaded."""
+        """Decide the call `number` by `body`, which ends in returns.
+
+        So nothing behind it sees another value loaded.
+        """
         self._emit(_JEQ, number, 0, len(body))
         self._code += body
 

@@ -1,7 +1,7 @@
-"""What the running kernel offers to fence candidates off, mechanism by mechanism, each
-tried and not guessed.
+"""What the running kernel offers to fence candidates off, mechanism by mechanism.
 
-Trying happens in forked children, so that nothing of it stays with the caller.
+Each is tried, not guessed. Trying happens in forked children, so that the caller stays
+as it is.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ class Mechanism(StrEnum):
 
 class State(StrEnum):
     AVAILABLE = "available"
-    MISSING = "missing"  # the kernel has it not
+    MISSING = "missing"  # the kernel does not have it
     DENIED = "denied"  # the kernel has it, this process may not use it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """What trying a mechanism showed."""
+
     state: State
     # how it is done where available: "listener", "kill", "cgroup", "user namespace",
     # "user", "seccomp", "namespace", …
@@ -51,12 +53,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
+    """What trying all mechanisms showed."""
+
     machine: str
     findings: Mapping[Mechanism, Finding]
 
 
 def probe() -> Support:
-    """Of the running kernel for this process, which must have one thread. Takes some 50 ms."""
+    """What the running kernel offers to this process, which must have one thread.
+
+    Takes some 50 ms.
+    """
     calls = _seccomp()
     filtering = calls.state is State.AVAILABLE
     return Support(
@@ -74,8 +81,10 @@ def probe() -> Support:
 
 
 def probe_apart() -> Support:
-    """The same from any process, threads or not: a fresh interpreter tries. Raises
-    OSError when it cannot be started."""
+    """The same from any process, threads or not: a fresh interpreter tries.
+
+    Raises OSError when it cannot be started.
+    """
     command = [sys.executable, "-P", "-m", "tuner.measure.sandbox.support"]
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
     done = subprocess.run(
@@ -183,7 +192,7 @@ def _refused(what: str, error: OSError) -> Finding:
 
 
 def _attempt(step: Callable[[], None]) -> OSError | None:
-    """What the step raised in a forked child; None when it worked."""
+    """The error that the step raised in a forked child; None when it worked."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,8 +1,7 @@
-"""System calls by name and number on the machines whose filters we can write, grouped
-by what a candidate may do with them.
+"""System calls by name and number, grouped by what a candidate may do with them.
 
-Numbers: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and
-include/uapi/asm-generic/unistd.h (which aarch64 uses).
+For the machines whose filters can be written. Numbers are from the kernel's
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64).
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# For each name: number on x86_64, on aarch64; None where the machine has no such call.
-# The most frequent first.
+# For each name the number on x86_64 and on aarch64; None where the machine lacks the call.
+# The most frequent come first.
 HARMLESS: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
     "futex": (202, 98), "clock_gettime": (228, 113), "munmap": (11, 215), "madvise": (28, 233),
     "mprotect": (10, 226), "brk": (12, 214), "sched_yield": (24, 124), "write": (1, 64),
@@ -60,7 +59,7 @@ OPENING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
     {"openat": (257, 56), "open": (2, None)}
 )
 
-# Refused to kernels; libraries may, within what the filesystem's fence lets them.
+# Refused to kernels. Allowed to libraries, as far as the fence around files lets them.
 CHANGING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
     "mkdir": (83, None), "mkdirat": (258, 34), "unlink": (87, None), "unlinkat": (263, 35),
     "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "link": (86, None),
@@ -99,15 +98,15 @@ OFFENCES: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
     "fanotify_init": (300, 262),
 })  # fmt: skip
 
-# AUDIT_ARCH_* of linux/audit.h, the column above, and the first number of a second
-# table that must not be reached (x32).
+# AUDIT_ARCH_* of linux/audit.h, the column above, and the first number of a second table
+# that must not be used (x32).
 MACHINES: Mapping[str, tuple[int, int, int | None]] = MappingProxyType({
     "x86_64": (0xC000003E, 0, 0x40000000), "aarch64": (0xC00000B7, 1, None),
 })  # fmt: skip
 
 
 def numbers(table: Mapping[str, tuple[int | None, int | None]], machine: str) -> dict[str, int]:
-    """Name to number on `machine`, one of MACHINES; calls it lacks are left out."""
+    """Name to number on `machine`, one of MACHINES. Calls that it lacks are left out."""
     column = MACHINES[machine][1]
     return {name: number for name, row in table.items() if (number := row[column]) is not None}
 
