@@ -121,8 +121,8 @@ def shortened(text: str) -> str:
     """The beginning of a text. A last line says where it was cut."""
     if len(text) <= LONGEST_SOURCE:
         return text
-    kept = text[:LONGEST_SOURCE].rpartition("\n")[0]
-    return f"{kept}\n[cut after {len(kept)} of {len(text)} characters]\n"
+    beginning = text[:LONGEST_SOURCE].rpartition("\n")[0]
+    return f"{beginning}\n[cut after {len(beginning)} of {len(text)} characters]\n"
 
 
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:

@@ -60,10 +60,10 @@ def _commit(store: meta_schedule.database.Database, record: Record) -> None:
     # MetaSchedule needs the number of cores.
     target = tvm.target.Target({**record.target, "num-cores": record.threads})
     workload = store.commit_workload(mod)
-    made = meta_schedule.database.TuningRecord(
+    tuning_record = meta_schedule.database.TuningRecord(
         scheduled.trace, workload, [record.median_s], target, arguments
     )
-    store.commit_tuning_record(made)
+    store.commit_tuning_record(tuning_record)
 
 
 def _called(mod: tvm.IRModule, symbol: str) -> tvm.tirx.PrimFunc:

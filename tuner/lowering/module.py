@@ -204,9 +204,9 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
 def _prefetch(line: Prefetch, scope: Scope) -> tirx.Stmt:
     """The prefetch of an element's line: for reading (0), into all caches (3), as data (1)."""
     element = tirx.BufferLoad(scope.buffers[line.read.tensor], scope.place(line.read.indices))
-    how = [tirx.const(value, "int32") for value in (0, 3, 1)]
+    options = [tirx.const(value, "int32") for value in (0, 3, 1)]
     statement = tirx.Evaluate(
-        tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how)
+        tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *options)
     )
     for condition in reversed(line.when):
         statement = tirx.IfThenElse(lower(condition, scope, "libm"), statement, None)
@@ -266,5 +266,5 @@ def _block(
         store = tirx.AttrStmt(0, NON_TEMPORAL, 0, store)
     # A prefetch is no access, so the block does not depend on what it reads.
     statement = _sequence([*(_prefetch(line, inside) for line in block.prefetches), store])
-    made = SBlock(iterators, read, write, block.name, statement, init=init)
-    return SBlockRealize(loops, tirx.const(True, "bool"), made)
+    realized = SBlock(iterators, read, write, block.name, statement, init=init)
+    return SBlockRealize(loops, tirx.const(True, "bool"), realized)

@@ -193,8 +193,8 @@ def _library(assignment: Assignment, request: Request, arrays: Sequence[Array]) 
     library.set_num_threads(assignment.threads)
     timed = [_plain(array) for array in arrays]
 
-    def invoke(given: Sequence[Array]) -> None:
-        library.call(request.symbol, [_plain(array) for array in given])
+    def invoke(arguments: Sequence[Array]) -> None:
+        library.call(request.symbol, [_plain(array) for array in arguments])
 
     def clock(number: int, repeat: int) -> Sequence[float]:
         return library.time(request.symbol, timed, number, repeat)

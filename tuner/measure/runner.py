@@ -325,7 +325,7 @@ def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     One thread for each library that NumPy may use, this package importable, no secrets.
     """
-    kept = {name: environment[name] for name in _PASSED_ON if name in environment}
+    passed_on = {name: environment[name] for name in _PASSED_ON if name in environment}
     threads = (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
@@ -335,7 +335,7 @@ def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
     )
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {
-        **kept,
+        **passed_on,
         **dict.fromkeys(threads, "1"),
         "PYTHONPATH": path,
         "PYTHONDONTWRITEBYTECODE": "1",

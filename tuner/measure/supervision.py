@@ -216,14 +216,14 @@ def _classify(end: End, output: Path, timeout_s: float, expected: str) -> Failed
     return Failed(kind=kind, message=message)
 
 
-def _memory(end: End, said: str) -> str | None:
+def _memory(end: End, output_text: str) -> str | None:
     """What points to exhausted memory, in words that may be empty; None where nothing does."""
     if end.memory_bytes:
         return f", after asking for {end.memory_bytes} bytes of memory, more than its limit"
-    return "" if any(text in said for text in _OUT_OF_MEMORY_TEXTS) else None
+    return "" if any(text in output_text for text in _OUT_OF_MEMORY_TEXTS) else None
 
 
-def _by_signal(number: int, end: End, said: str) -> Failed:
+def _by_signal(number: int, end: End, output_text: str) -> Failed:
     stage = end.stage
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number == signal.SIGKILL and end.oom_killed:  # not by us, who know when we kill
@@ -237,10 +237,10 @@ def _by_signal(number: int, end: End, said: str) -> Failed:
             f"want of memory meanwhile"
         )
         return Failed(kind=FailureKind.INFRASTRUCTURE, message=message)
-    if (memory := _memory(end, said)) is not None:
+    if (memory := _memory(end, output_text)) is not None:
         return Failed(
             kind=FailureKind.OUT_OF_MEMORY,
-            message=f"ended by {name} while {stage}{memory}{_quote(said)}",
+            message=f"ended by {name} while {stage}{memory}{_quote(output_text)}",
         )
     if number == signal.SIGSYS:
         message = f"ended by {name} while {stage}: it made a system call that isolation refuses"
@@ -251,7 +251,8 @@ def _by_signal(number: int, end: End, said: str) -> Failed:
         )
     why = f": a file grew past {OUTPUT_LIMIT_BYTES} bytes" if number == signal.SIGXFSZ else ""
     return Failed(
-        kind=FailureKind.RUN_CRASH, message=f"ended by {name}{why} while {stage}{_quote(said)}"
+        kind=FailureKind.RUN_CRASH,
+        message=f"ended by {name}{why} while {stage}{_quote(output_text)}",
     )
 
 
@@ -342,5 +343,5 @@ def _tail(output: Path) -> str:
         return ""
 
 
-def _quote(said: str) -> str:
-    return f"; it said: {said}" if said else ""
+def _quote(output_text: str) -> str:
+    return f"; it said: {output_text}" if output_text else ""

@@ -80,8 +80,8 @@ class CudaError(TunerError):
 
     code = "cuda"
 
-    def __init__(self, what: str, number: int, name: str, text: str) -> None:
-        super().__init__(f"{what}: {name} ({text})")
+    def __init__(self, function: str, number: int, name: str, text: str) -> None:
+        super().__init__(f"{function}: {name} ({text})")
         self.number = number
 
     @property
@@ -156,10 +156,10 @@ def device_facts(ordinal: int) -> dict[str, int | str]:
     }
     # NVML identifies devices by it, as its numbers are in another order.
     facts["pci"] = bus.value.decode()
-    for what, number in ATTRIBUTES.items():
+    for attribute, number in ATTRIBUTES.items():
         value = c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        facts[what] = value.value
+        facts[attribute] = value.value
     return facts
 
 
@@ -202,13 +202,13 @@ class Device:
         cuMemcpyHtoD would return before bytes of ordinary memory are on the device, in
         the order of another stream.
         """
-        held = np.ascontiguousarray(array)
-        if held.nbytes:
+        dense = np.ascontiguousarray(array)
+        if dense.nbytes:
             call(
                 "cuMemcpyHtoDAsync_v2",
                 address,
-                held.ctypes.data_as(c_void_p),
-                held.nbytes,
+                dense.ctypes.data_as(c_void_p),
+                dense.nbytes,
                 self.stream,
             )
         self.wait()

@@ -176,16 +176,16 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
     codes: dict[str, set[bytes]] = {}
     for function in functions:
         codes.setdefault(function.tvm_symbol, set()).add(function.object_code)
-    made: dict[tuple[bytes, str], Function] = {}
+    renamed_kernels: dict[tuple[bytes, str], Function] = {}
     result = []
     for function in functions:
         if len(codes[function.tvm_symbol]) == 1:
             result.append(function)
             continue
         key = (function.object_code, function.tvm_symbol)
-        if key not in made:
-            made[key] = _renamed(function, f"tuner_entry_{len(made)}", tools)
-        renamed = made[key]
+        if key not in renamed_kernels:
+            renamed_kernels[key] = _renamed(function, f"tuner_entry_{len(renamed_kernels)}", tools)
+        renamed = renamed_kernels[key]
         result.append(
             replace(
                 function,

@@ -296,11 +296,12 @@ class Library:
 
     def _packed(self, prepack: Prepack, constants: Sequence[Array]) -> list[Array]:
         key = (prepack.symbol, *(id(array) for array in constants))
-        kept = self._kept.get(key)
-        if kept is not None and all(
-            reference() is array for reference, array in zip(kept.constants, constants, strict=True)
+        entry = self._kept.get(key)
+        if entry is not None and all(
+            reference() is array
+            for reference, array in zip(entry.constants, constants, strict=True)
         ):
-            return kept.packed
+            return entry.packed
         packed = [
             aligned_empty(argument.shape, argument.numpy_dtype) for argument in prepack.packed
         ]
@@ -313,8 +314,10 @@ class Library:
         )
         # No lock: a dictionary's single operations are atomic, and of two threads that
         # pack at once each uses its own buffers.
-        gone = [weakref.ref(array, lambda _: self._kept.pop(key, None)) for array in constants]
-        self._kept[key] = _Kept(gone, packed)
+        references = [
+            weakref.ref(array, lambda _: self._kept.pop(key, None)) for array in constants
+        ]
+        self._kept[key] = _Kept(references, packed)
         return packed
 
     def signature(self, symbol: str) -> Signature:
@@ -367,7 +370,7 @@ class TunedFunction:
             )
         signature = self.signature.of(inputs)
         parameters, outputs = signature.inputs, signature.outputs
-        given = [
+        arrays = [
             _as_array(self.__name__, argument, value)
             for argument, value in zip(parameters, inputs, strict=True)
         ]
@@ -390,7 +393,7 @@ class TunedFunction:
                 _usable(array) and not any(np.may_share_memory(array, target) for target in targets)
             )
             else _copied(array)
-            for place, array in enumerate(given)
+            for place, array in enumerate(arrays)
         ]
         self.library.call(self.__name__, [*passed, *targets])
         for result, target in zip(results, targets, strict=True):
@@ -403,16 +406,16 @@ class TunedFunction:
     ) -> list[Array]:
         if out is None:
             return [aligned_empty(argument.shape, argument.numpy_dtype) for argument in outputs]
-        given = [out] if isinstance(out, np.ndarray) else list(out)
-        if len(given) != len(outputs):
+        results = [out] if isinstance(out, np.ndarray) else list(out)
+        if len(results) != len(outputs):
             raise ShapeError(
-                f"{self.__name__} has {len(outputs)} outputs, got {len(given)} in out="
+                f"{self.__name__} has {len(outputs)} outputs, got {len(results)} in out="
             )
-        for argument, array in zip(outputs, given, strict=True):
+        for argument, array in zip(outputs, results, strict=True):
             _check_one(self.__name__, argument, array)
             if not array.flags.writeable:
                 raise ShapeError(f"{self.__name__}: output {argument.name} is read-only")
-        return given
+        return results
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:

@@ -24,9 +24,9 @@ def serves(machine: Target, target: Target) -> bool:
         return True
     if machine.kind != "cuda" or target.kind != "cuda" or not is_declared(target):
         return False
-    here, declared = machine.fingerprint, target.fingerprint
-    return here.get("arch") == declared.get("arch") and all(
-        int(here.get(name, 0)) >= int(declared[name]) for name in AT_LEAST if name in declared
+    detected, declared = machine.fingerprint, target.fingerprint
+    return detected.get("arch") == declared.get("arch") and all(
+        int(detected.get(name, 0)) >= int(declared[name]) for name in AT_LEAST if name in declared
     )
 
 

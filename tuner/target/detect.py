@@ -103,9 +103,9 @@ def detect_gpu(ordinal: int = 0) -> Target:
     Raises NoDriver where there is none.
     """
     facts = gpu_facts(ordinal)
-    said = management(str(facts["pci"]))
-    fingerprint = gpu_fingerprint(facts, said.driver)
-    return gpu_target(facts, said.driver, key=target_key(fingerprint), fingerprint=fingerprint)
+    nvml = management(str(facts["pci"]))
+    fingerprint = gpu_fingerprint(facts, nvml.driver)
+    return gpu_target(facts, nvml.driver, key=target_key(fingerprint), fingerprint=fingerprint)
 
 
 def target_key(fingerprint: Mapping[str, str | int]) -> str:

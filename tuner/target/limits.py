@@ -71,16 +71,16 @@ def _compiler(requested: str | None) -> str:
 def _compile(compiler: str, folder: Path) -> Path:
     source, program = folder / "limits.c", folder / "limits"
     source.write_text((files("tuner.target") / "limits.c").read_text())
-    said = ""
+    log = ""
     for machine in MACHINE_FLAGS:
         command = [compiler, *FLAGS, *machine, str(source), "-o", str(program)]
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
         )
-        if done.returncode == 0:
+        if process.returncode == 0:
             return program
-        said = done.stderr.strip()
-    raise LimitsError(f"{compiler} does not compile the measuring program: {said}")
+        log = process.stderr.strip()
+    raise LimitsError(f"{compiler} does not compile the measuring program: {log}")
 
 
 def _largest_set_bytes() -> int:

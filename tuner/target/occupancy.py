@@ -34,15 +34,17 @@ def resident_warps(target: Target, *, threads: int, registers: int, shared_bytes
     """
     most_warps, most_blocks = _RESIDENT.get(str(target.tvm["arch"]), _OTHERS)
     warps = -(-threads // WARP)
-    given = -(-max(registers, 1) // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE * WARP * warps
-    room = (
+    block_registers = (
+        -(-max(registers, 1) // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE * WARP * warps
+    )
+    shared_room = (
         int(target.fingerprint.get("max_dynamic_shared_memory_per_block", STATIC_SHARED_BYTES))
         + _RESERVED_BYTES
     )
     blocks = min(
         most_warps // warps,
         most_blocks,
-        REGISTERS_PER_BLOCK // given,
-        room // (shared_bytes + _RESERVED_BYTES),
+        REGISTERS_PER_BLOCK // block_registers,
+        shared_room // (shared_bytes + _RESERVED_BYTES),
     )
     return max(blocks, 1) * warps

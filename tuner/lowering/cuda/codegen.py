@@ -197,10 +197,10 @@ def _source_only() -> Iterator[None]:
 def _override_tvm_compilation() -> None:
     """Replace TVM's compilation callback by one that heeds `_SOURCE_ONLY`."""
     name = "tvm_callback_cuda_compile"  # TVM's, of its tvm/support/nvcc.py
-    theirs = tvm_ffi.get_global_func(name)
+    tvm_compile = tvm_ffi.get_global_func(name)
 
     def compiled(code: str) -> Any:
-        return b"" if _SOURCE_ONLY.get() else theirs(code)
+        return b"" if _SOURCE_ONLY.get() else tvm_compile(code)
 
     tvm_ffi.register_global_func(name, compiled, override=True)
 
@@ -216,10 +216,10 @@ def _register_infinity_reducers() -> None:
     """
     register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
     for combine, start in ((tirx.Max, -float("inf")), (tirx.Min, float("inf"))):
-        held = [tvm_ffi.convert(_combiner(combine)), tvm_ffi.convert(_starter(start))]
-        for function in held:
+        callbacks = [tvm_ffi.convert(_combiner(combine)), tvm_ffi.convert(_starter(start))]
+        for function in callbacks:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(function))
-        register(1, *held)
+        register(1, *callbacks)
 
 
 def _combiner(combine: Callable[[Any, Any], Any]) -> _Getter:

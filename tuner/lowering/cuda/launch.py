@@ -69,8 +69,8 @@ def _launch(call: Any) -> Launch:
             )
         values[tag] = int(number.value)
 
-    def dimensions(what: str) -> tuple[int, int, int]:
-        return values.get(f"{what}.x", 1), values.get(f"{what}.y", 1), values.get(f"{what}.z", 1)
+    def dimensions(tag: str) -> tuple[int, int, int]:
+        return values.get(f"{tag}.x", 1), values.get(f"{tag}.y", 1), values.get(f"{tag}.z", 1)
 
     return Launch(
         kernel=str(name.value),

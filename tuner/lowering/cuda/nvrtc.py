@@ -149,14 +149,14 @@ def _opened(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _bytes(library: ctypes.CDLL, program: c_void_p, what: str) -> bytes:
+def _bytes(library: ctypes.CDLL, program: c_void_p, kind: str) -> bytes:
     size = c_size_t()
-    if getattr(library, f"nvrtcGet{what}Size")(program, byref(size)) != 0:
+    if getattr(library, f"nvrtcGet{kind}Size")(program, byref(size)) != 0:
         return b""
     buffer = ctypes.create_string_buffer(size.value)
-    getattr(library, f"nvrtcGet{what}")(program, buffer)
+    getattr(library, f"nvrtcGet{kind}")(program, buffer)
     return buffer.raw
 
 
-def _text(library: ctypes.CDLL, program: c_void_p, what: str) -> str:
-    return _bytes(library, program, what).rstrip(b"\0").decode(errors="replace")
+def _text(library: ctypes.CDLL, program: c_void_p, kind: str) -> str:
+    return _bytes(library, program, kind).rstrip(b"\0").decode(errors="replace")

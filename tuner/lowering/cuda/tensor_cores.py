@@ -44,11 +44,11 @@ def register_for_trace(trace: str) -> None:
     `trace` is JSON of `Trace.as_json()`: a list of instructions, each of the form [kind,
     inputs, attributes, outputs], and a list of decisions.
     """
-    ours = instructions_by_name()
+    by_name = instructions_by_name()
     instructions, _ = json.loads(trace)
     for kind, _, attributes, _ in instructions:
-        if kind == "Tensorize" and attributes[0] in ours:
-            registered(ours[attributes[0]])
+        if kind == "Tensorize" and attributes[0] in by_name:
+            registered(by_name[attributes[0]])
 
 
 def _intrinsic(instruction: TensorInstruction) -> tuple[Any, Any]:

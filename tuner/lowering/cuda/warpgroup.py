@@ -118,25 +118,26 @@ def multiply_panels(instruction: WarpgroupMultiply) -> tuple[tirx.PrimFunc, tirx
     symbol = warpgroup_symbol(instruction)
     dtype, transposed = instruction.dtype, instruction.transposed
     fragments, panels = instruction.fragments, instruction.panels
-    left, right, accumulators = (
+    left_shape, right_shape, accumulator_shape = (
         (fragments, 8, 8, 8, 8),
         (panels, 2, 4, 8, 8, 8) if transposed else (panels, 8, 8, 8, 8),
         (fragments, panels, 2, 8, 8, 4, 8),
     )
-    deep, across, whole = [
-        tuple(slice(0, extent) for extent in shape) for shape in (left, right, accumulators)
+    all_left, all_right, all_accumulators = [
+        tuple(slice(0, extent) for extent in shape)
+        for shape in (left_shape, right_shape, accumulator_shape)
     ]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def implementation(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, left, dtype, align=64, offset_factor=512, scope="shared.dyn")
-        B = T.match_buffer(b, right, dtype, align=64, offset_factor=512, scope="shared.dyn")
+        A = T.match_buffer(a, left_shape, dtype, align=64, offset_factor=512, scope="shared.dyn")
+        B = T.match_buffer(b, right_shape, dtype, align=64, offset_factor=512, scope="shared.dyn")
         C = T.match_buffer(
-            c, accumulators, "float32", align=64, offset_factor=32, scope="wmma.accumulator"
+            c, accumulator_shape, "float32", align=64, offset_factor=32, scope="wmma.accumulator"
         )
         with T.sblock("root"):
-            T.reads(C[whole], A[deep], B[across])
-            T.writes(C[whole])
+            T.reads(C[all_accumulators], A[all_left], B[all_right])
+            T.writes(C[all_accumulators])
             T.evaluate(
                 T.call_extern(
                     "void", symbol, C.data, C.elem_offset // 2048, A.access_ptr("r",
@@ -207,11 +208,11 @@ def _product_loops(
     for loop, variable in zip(reversed(loops), reversed(variables), strict=True):
         extent = tirx.const(loop.extent, "int32")
         body = tirx.For(variable, zero, extent, tirx.ForKind.SERIAL, body)
-    whole = [
+    regions = [
         tirx.BufferRegion(buffer, [tvm.ir.Range(0, extent) for extent in buffer.shape])
         for buffer in (c, a, b)
     ]
-    root = SBlock([], whole, whole[:1], "root", body)
+    root = SBlock([], regions, regions[:1], "root", body)
     return tirx.PrimFunc([a, b, c], SBlockRealize([], always, root)).with_attr({"s_tir": True})
 
 

@@ -77,13 +77,13 @@ def replayed(request: dict[str, Any]) -> dict[str, Any]:
 
 def _check_order(function: tirx.PrimFunc, inputs: list[str], outputs: int) -> None:
     """Refuse a function that is not called with its inputs, then its outputs."""
-    given = [parameter.name for parameter in function.params]
+    names = [parameter.name for parameter in function.params]
     if (
-        len(given) != len(inputs) + outputs
-        or [name.removesuffix("_handle") for name in given[: len(inputs)]] != inputs
+        len(names) != len(inputs) + outputs
+        or [name.removesuffix("_handle") for name in names[: len(inputs)]] != inputs
     ):
         raise TunerError(
-            f"its parameters {', '.join(given)} are not its inputs followed by its outputs"
+            f"its parameters {', '.join(names)} are not its inputs followed by its outputs"
         )
 
 

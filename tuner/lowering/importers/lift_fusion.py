@@ -219,12 +219,12 @@ def fused(expression: Expression) -> Expression:
 
 def _alive(expression: Expression) -> Expression:
     """The program without stages that no output depends on."""
-    needed, kept = set(expression.outputs), list[Stage]()
+    needed, alive = set(expression.outputs), list[Stage]()
     for stage in reversed(expression.stages):
         if stage.name in needed:
             needed |= {read.tensor for read in reads(stage.body)}
-            kept.append(stage)
-    return replace(expression, stages=tuple(reversed(kept)))
+            alive.append(stage)
+    return replace(expression, stages=tuple(reversed(alive)))
 
 
 def _copies_padded(stage: Stage) -> bool:

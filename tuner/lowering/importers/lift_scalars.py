@@ -160,13 +160,13 @@ class ScalarLifter:
         return _as_dtype(typed, "int64").node
 
     def _cast(self, expr: tvm.ir.Expr) -> Typed:
-        there = expr.value
-        if type(there).__name__ == "Cast" and (
+        operand = expr.value
+        if type(operand).__name__ == "Cast" and (
             str(expr.ty),
-            str(there.ty),
-            str(there.value.ty),
+            str(operand.ty),
+            str(operand.value.ty),
         ) == ("int32", "int64", "int32"):
-            return self.scalar(there.value)  # widened and narrowed again
+            return self.scalar(operand.value)  # widened and narrowed again
         source, narrow = self.scalar(expr.value), self.dtype(str(expr.ty))
         dtype = COMPUTED_IN.get(narrow, narrow)
         if narrow == str(expr.value.ty):

@@ -167,15 +167,15 @@ class _Plain(_Rewriting):
         if name == "relax.take" and call.attrs.mode == "fast":
             return relax.op.take(*call.args, axis=call.attrs.axis, mode="clip")
         if name == "relax.call_tir":
-            callee, given = call.args[0], list(call.args[1].fields)
+            callee, operands = call.args[0], list(call.args[1].fields)
             base = callee.name_hint.rstrip("0123456789")
             if (
                 base in _BOUNDS
-                and len(given) == 2
-                and isinstance(given[1], tvm.ir.GenericConst)
-                and not given[1].value.shape
+                and len(operands) == 2
+                and isinstance(operands[1], tvm.ir.GenericConst)
+                and not operands[1].value.shape
             ):
-                return getattr(relax.op, base)(given[0], given[1])
+                return getattr(relax.op, base)(operands[0], operands[1])
         return call
 
 

@@ -88,18 +88,18 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def from_zeros(statements: tirx.SeqStmt) -> tirx.Stmt:
         """A sum that begins with zeros in memory begins with zeros in registers."""
-        made: list[tirx.Stmt] = []
+        replacements: list[tirx.Stmt] = []
         for statement in statements.seq:
             if (
-                made
+                replacements
                 and isinstance(statement, tirx.For)
                 and _sum(statement) is not None
-                and _sets(made[-1])
+                and _sets(replacements[-1])
             ):
-                made[-1] = replaced(statement, from_zero=True)
+                replacements[-1] = replaced(statement, from_zero=True)
             else:
-                made.append(statement)
-        return _sequence(made)
+                replacements.append(statement)
+        return _sequence(replacements)
 
     body = structural_map(
         structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced)
@@ -206,43 +206,47 @@ class _Sum:
         The other factor's registers are not loaded again. `which` is the loop over the
         products.
         """
-        held: dict[int, tuple[int, bool]] = {}
+        contents: dict[int, tuple[int, bool]] = {}
         of_nearest = next(product for product in range(PRODUCTS) if product not in self.residuals)
         for product in (self.residuals[0], of_nearest, self.residuals[1]):
-            for statement in self._step(held, product):
+            for statement in self._step(contents, product):
                 yield _with(statement, which, product)
 
-    def _step(self, held: dict[int, tuple[int, bool]], product: int = 0) -> Iterator[tirx.Stmt]:
+    def _step(self, contents: dict[int, tuple[int, bool]], product: int = 0) -> Iterator[tirx.Stmt]:
         """The loads and multiplications of one step.
 
         The side of fewer registers is loaded first, the other as far as registers are
-        left. `held` says what each register contains: a position along its side, and
+        left. `contents` says what each register contains: a position along its side, and
         whether it is the residual or the nearest part of the factor.
         """
         down, across = self.tiles
-        kept, streamed = (
+        kept_registers, streamed_registers = (
             (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
         )
-        for number, register in enumerate(kept):
-            yield from self._loaded(register, number, held, product)
+        for number, register in enumerate(kept_registers):
+            yield from self._loaded(register, number, contents, product)
         count = max(down, across)
-        for first in range(0, count, len(streamed)):
-            part = list(zip(streamed, range(first, count), strict=False))
+        for first in range(0, count, len(streamed_registers)):
+            part = list(zip(streamed_registers, range(first, count), strict=False))
             for register, number in part:
-                yield from self._loaded(register, number, held, product)
+                yield from self._loaded(register, number, contents, product)
             for register, number in part:
-                for beside, other in zip(kept, range(len(kept)), strict=True):
+                for kept_register, other in zip(
+                    kept_registers, range(len(kept_registers)), strict=True
+                ):
                     row, column = (other, number) if down <= across else (number, other)
-                    factors = (beside, register) if down <= across else (register, beside)
+                    factors = (
+                        (kept_register, register) if down <= across else (register, kept_register)
+                    )
                     yield _call(self.instruction, row * across + column, *factors)
 
     def _loaded(
-        self, register: int, number: int, held: dict[int, tuple[int, bool]], product: int
+        self, register: int, number: int, contents: dict[int, tuple[int, bool]], product: int
     ) -> Iterator[tirx.Stmt]:
         """The load, unless the register holds this already."""
-        contents = (number, product == self.residuals[0 if register in self._narrow else 1])
-        if held.get(register) != contents:
-            held[register] = contents
+        needed = (number, product == self.residuals[0 if register in self._narrow else 1])
+        if contents.get(register) != needed:
+            contents[register] = needed
             yield self._load(register, number)
 
     def _load(self, register: int, number: int) -> tirx.Stmt:
@@ -265,10 +269,10 @@ class _Sum:
         first = [tile[0] * self.rows, tile[1], 0, 0, 0]
         index = self._index(load, first)
         first[along] += 1
-        apart = tvm.sym.Analyzer().simplify(self._index(load, first) - index)
-        if not isinstance(apart, tirx.IntImm):
-            raise ValueError(f"rows of a register are apart by {apart}, which is not constant")
-        row_bytes = int(apart) * tvm.DataType(str(load.ty)).bits // 8
+        distance = tvm.sym.Analyzer().simplify(self._index(load, first) - index)
+        if not isinstance(distance, tirx.IntImm):
+            raise ValueError(f"rows of a register are apart by {distance}, which is not constant")
+        row_bytes = int(distance) * tvm.DataType(str(load.ty)).bits // 8
         return tirx.address_of(tirx.BufferLoad(load.source, [index])), tirx.const(
             row_bytes, "int64"
         )

@@ -82,10 +82,10 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
     """
     store, lane, part = _innermost(loop)
     lanes, parts = int(loop.extent), int(loop.body.extent)
-    target, given, condition = store.buffer, store.value, None
-    if isinstance(given, tvm.ir.Call) and given.op.name == "prim.if_then_else":
-        condition, given, _ = given.args
-    load = given if isinstance(given, tvm.ir.TensorLoad) else given.args[0]
+    target, value_read, condition = store.buffer, store.value, None
+    if isinstance(value_read, tvm.ir.Call) and value_read.op.name == "prim.if_then_else":
+        condition, value_read, _ = value_read.args
+    load = value_read if isinstance(value_read, tvm.ir.TensorLoad) else value_read.args[0]
     if not isinstance(load, tvm.ir.TensorLoad):
         return loop  # not only a copy: what is read is rounded first
     # TVM has no shuffles of bfloat16.
@@ -102,10 +102,10 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         value = tirx.BufferLoad(load.source, _vector(load.indices, point, lanes))
         value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
         if condition is not None:
-            here = substituted(
+            inside = substituted(
                 condition, {name: tirx.const(place, str(name.ty)) for name, place in point.items()}
             )
-            value = tirx.if_then_else(here, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
+            value = tirx.if_then_else(inside, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
         return bound(value)
 
     def merged(first: tirx.Var, second: tirx.Var, width: int) -> tvm.ir.PrimExpr:

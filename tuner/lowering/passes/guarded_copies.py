@@ -60,7 +60,7 @@ def _replaced(loop: tirx.For) -> tirx.Stmt:
     call = tirx.call_extern(
         "void", SYMBOL, to.buffer.access_ptr("w"), from_.buffer.access_ptr("r"), condition
     )
-    made = SBlock(
+    copy_block = SBlock(
         block.iter_vars,
         [from_.source],
         [to.source],
@@ -70,7 +70,7 @@ def _replaced(loop: tirx.For) -> tirx.Stmt:
     )
     start = {loop.loop_var: tirx.const(0, str(loop.loop_var.ty))}
     values = [substituted(value, start) for value in realize.iter_values]
-    return SBlockRealize(values, realize.predicate, made)
+    return SBlockRealize(values, realize.predicate, copy_block)
 
 
 def _piece(buffer: tirx.Buffer, indices: Any, size: int) -> MatchBufferRegion:

@@ -152,30 +152,30 @@ class DeviceSupervisor:
             process.end()
 
 
-def main(ordinal: int, given: int, answers: int) -> int:
-    keeper = DeviceSupervisor(ordinal, (given, answers))
+def main(ordinal: int, commands: int, answers: int) -> int:
+    supervisor = DeviceSupervisor(ordinal, (commands, answers))
     try:
-        while (message := receive(given)) is not None:
+        while (message := receive(commands)) is not None:
             try:
-                answer = keeper.answer(message)
+                answer = supervisor.answer(message)
             except (TunerError, OSError, KeyError, TypeError) as error:
                 answer = failed(FailureKind.INFRASTRUCTURE, f"{type(error).__name__}: {error}")
             send(answers, answer)
     except WireError:
         return 1  # whoever started this has gone
     finally:
-        keeper.close()
+        supervisor.close()
     return 0
 
 
 def _own_output() -> tuple[int, int]:
     """The messages' ends; what a library prints goes to standard error instead."""
-    given, answers = os.dup(0), os.dup(1)
+    commands, answers = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    return given, answers
+    return commands, answers
 
 
 if __name__ == "__main__":

@@ -72,13 +72,13 @@ def parse_tools(text: str) -> tuple[str, ...]:
 
     Raises UsageError.
     """
-    asked = text.split(",") if text != ALL else list(TOOLS)
-    unknown = [name for name in asked if name not in TOOLS]
+    requested = text.split(",") if text != ALL else list(TOOLS)
+    unknown = [name for name in requested if name not in TOOLS]
     if unknown:
         raise UsageError(
             f"{unknown[0]!r} is no tool of {NAME}; give {ALL}, or some of {','.join(TOOLS)}"
         )
-    return tuple(name for name in TOOLS if name in asked)
+    return tuple(name for name in TOOLS if name in requested)
 
 
 def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
@@ -128,7 +128,7 @@ def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = L
             "--show-backtrace", "no", *_OPTIONS.get(tool, ()),
             sys.executable, "-P", "-m", "tuner.measure.gpu.check", str(task), str(answer),
         ]  # fmt: skip
-        said = _run(command, folder, tool, limit_s)
+        printed = _run(command, folder, tool, limit_s)
         text = log.read_text(errors="replace") if log.is_file() else ""
         report = read_report(text)
         if report.count:
@@ -139,7 +139,7 @@ def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = L
                 f"under {NAME}'s {tool} the check failed: {failed['kind']}: {failed['message']}"
             )
         if report.count is None or not answer.is_file():
-            words = "\n".join(filter(None, (text.strip(), said.strip())))[-LAST_WORDS:]
+            words = "\n".join(filter(None, (text.strip(), printed.strip())))[-LAST_WORDS:]
             raise SanitizerError(
                 f"{NAME}'s {tool} did not come to an end: {words or 'it said nothing'}"
             )
@@ -183,12 +183,12 @@ def _run(command: Sequence[str], folder: Path, tool: str, limit_s: float) -> str
     """What the command printed. It and all that it started are gone afterwards."""
     devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
     environment = parent_environment(os.environ) | devices
-    with (folder / "said").open("w+") as said:
+    with (folder / "said").open("w+") as printed:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=printed,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=environment,
@@ -206,5 +206,5 @@ def _run(command: Sequence[str], folder: Path, tool: str, limit_s: float) -> str
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said.seek(0)
-        return said.read()[-LAST_WORDS:]
+        printed.seek(0)
+        return printed.read()[-LAST_WORDS:]

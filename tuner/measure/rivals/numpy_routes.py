@@ -22,9 +22,9 @@ def routes(
     if op not in _OPERATORS:
         return []
     limit_threads(threads)
-    given = tuple(inputs.values())
-    out = np.empty(shape, _summed(given[0]) if op in _PRODUCTS else given[0].dtype)
-    call = _OPERATORS[op](params, given, out)
+    operands = tuple(inputs.values())
+    out = np.empty(shape, _summed(operands[0]) if op in _PRODUCTS else operands[0].dtype)
+    call = _OPERATORS[op](params, operands, out)
     return [] if call is None else [("numpy", call, lambda: out)]
 
 
@@ -41,15 +41,15 @@ def limit_threads(threads: int) -> None:
     threadpool_limits(threads)
 
 
-def _matmul(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-    a = given[0].swapaxes(-1, -2) if params.get("transpose_a") else given[0]
-    b = given[1].swapaxes(-1, -2) if params.get("transpose_b") else given[1]
+def _matmul(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    a = operands[0].swapaxes(-1, -2) if params.get("transpose_a") else operands[0]
+    b = operands[1].swapaxes(-1, -2) if params.get("transpose_b") else operands[1]
     return _product(a, b, out)
 
 
-def _dense(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
-    x, weights = given[0], given[1].T
-    finish = _finish(params, given[2] if len(given) > 2 else None, out)
+def _dense(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
+    x, weights = operands[0], operands[1].T
+    finish = _finish(params, operands[2] if len(operands) > 2 else None, out)
     multiply = _product(x, weights, out)
     return None if finish is None else (lambda: (multiply(), finish()))
 
@@ -86,20 +86,20 @@ def _finish(params: Params, bias: Array | None, out: Array) -> Callable[[], None
 
 
 def _reduction(function: Any) -> Callable[[Params, tuple[Array, ...], Array], Callable[[], object]]:
-    def build(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-        x, axis = given[0], params.get("axis", -1)
+    def build(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object]:
+        x, axis = operands[0], params.get("axis", -1)
         return lambda: function(x, axis=axis, out=out)
 
     return build
 
 
-def _transpose(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-    transposed = given[0].T
+def _transpose(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    transposed = operands[0].T
     return lambda: np.copyto(out, transposed)
 
 
-def _softmax(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-    x, axis = given[0], params.get("axis", -1)
+def _softmax(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    x, axis = operands[0], params.get("axis", -1)
 
     def softmax() -> None:
         np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
@@ -109,8 +109,8 @@ def _softmax(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[
     return softmax
 
 
-def _layer_norm(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
-    x, gamma, beta = given
+def _layer_norm(params: Params, operands: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    x, gamma, beta = operands
     eps = params.get("eps", 1e-5)
 
     def layer_norm() -> None:
@@ -123,16 +123,18 @@ def _layer_norm(params: Params, given: tuple[Array, ...], out: Array) -> Callabl
     return layer_norm
 
 
-def _bias_act(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
-    x, bias = given
+def _bias_act(
+    params: Params, operands: tuple[Array, ...], out: Array
+) -> Callable[[], object] | None:
+    x, bias = operands
     finish = _finish(params, None, out)
     return None if finish is None else (lambda: (np.add(x, bias, out=out), finish()))
 
 
 def _elementwise(
-    params: Params, given: tuple[Array, ...], out: Array
+    params: Params, operands: tuple[Array, ...], out: Array
 ) -> Callable[[], object] | None:
-    x = given[0]
+    x = operands[0]
     functions: Mapping[str, Callable[[], object]] = {
         "relu": lambda: np.maximum(x, 0, out=out),
         "tanh": lambda: np.tanh(x, out=out),

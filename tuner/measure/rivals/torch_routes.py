@@ -45,9 +45,9 @@ def _ways(
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    given = tuple(_tensor(torch, array) for array in inputs.values())
+    operands = tuple(_tensor(torch, array) for array in inputs.values())
     family = table.get(op)
-    calls = [] if family is None else family(torch, op, params, given, shape)
+    calls = [] if family is None else family(torch, op, params, operands, shape)
     return [_way(torch, name, call, back) for name, call, back in calls]
 
 
@@ -94,36 +94,38 @@ def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
 
 
 def _matmul(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    a = given[0].transpose(-1, -2) if params.get("transpose_a") else given[0]
-    b = given[1].transpose(-1, -2) if params.get("transpose_b") else given[1]
-    if given[0].dtype == torch.int8:
+    a = operands[0].transpose(-1, -2) if params.get("transpose_a") else operands[0]
+    b = operands[1].transpose(-1, -2) if params.get("transpose_b") else operands[1]
+    if operands[0].dtype == torch.int8:
         # It has no public name.
         return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []
-    out = torch.empty(shape, dtype=given[0].dtype)
+    out = torch.empty(shape, dtype=operands[0].dtype)
     return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
 
 
 def _dense(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
-    return [("linear", lambda: act(torch.nn.functional.linear(given[0], given[1], bias)), _same)]
+    act, bias = _activation(torch, params), operands[2] if len(operands) > 2 else None
+    return [
+        ("linear", lambda: act(torch.nn.functional.linear(operands[0], operands[1], bias)), _same)
+    ]
 
 
 def _convolution(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    rank = given[0].dim() - 2
+    rank = operands[0].dim() - 2
     function = getattr(torch.nn.functional, f"conv{rank}d")
     last = _channels_last(params, rank)
-    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last)
+    x, weights = _to_first(operands[0], last), _weights_to_oi(operands[1], last)
     groups = params.get("groups", 1)
     if op == "depthwise_conv2d":
         groups = x.shape[1]
         weights = weights.reshape(groups, 1, *weights.shape[-rank:])
-    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
+    act, bias = _activation(torch, params), operands[2] if len(operands) > 2 else None
     stride, pad, dilation = params.get("stride", 1), params.get("pad", 0), params.get("dilation", 1)
 
     def route(name: str, layout: Any) -> Call:
@@ -138,12 +140,12 @@ def _convolution(
 
 
 def _transposed(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     last = _channels_last(params, 2)
-    x = _to_first(given[0], last)
-    weights = _weights_to_oi(given[1], last).transpose(0, 1)  # input channels first
-    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
+    x = _to_first(operands[0], last)
+    weights = _weights_to_oi(operands[1], last).transpose(0, 1)  # input channels first
+    act, bias = _activation(torch, params), operands[2] if len(operands) > 2 else None
     stride, pad = params.get("stride", 1), params.get("pad", 0)
 
     def route(name: str, layout: Any) -> Call:
@@ -158,10 +160,10 @@ def _transposed(
 
 
 def _pooling(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     last = _channels_last(params, 2)
-    x, functional = _to_first(given[0], last), torch.nn.functional
+    x, functional = _to_first(operands[0], last), torch.nn.functional
     function = functional.max_pool2d if op == "max_pool2d" else functional.avg_pool2d
     stride, pad = params.get("stride", 1), params.get("pad", 0)
 
@@ -179,23 +181,23 @@ def _pooling(
 
 
 def _normalised(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    x, functional = given[0], torch.nn.functional
-    eps, axis, size = params.get("eps", 1e-5), params.get("axis", -1), (given[0].shape[-1],)
+    x, functional = operands[0], torch.nn.functional
+    eps, axis, size = params.get("eps", 1e-5), params.get("axis", -1), (operands[0].shape[-1],)
     table: Mapping[str, Callable[[], Any]] = {
         "softmax": lambda: torch.softmax(x, axis),
         "log_softmax": lambda: torch.log_softmax(x, axis),
-        "layer_norm": lambda: functional.layer_norm(x, size, given[1], given[2], eps),
-        "rms_norm": lambda: functional.rms_norm(x, size, given[1], eps),
+        "layer_norm": lambda: functional.layer_norm(x, size, operands[1], operands[2], eps),
+        "rms_norm": lambda: functional.rms_norm(x, size, operands[1], eps),
     }
     return [(op, table[op], _same)]
 
 
 def _reduction(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    x, axis, out = given[0], params.get("axis", -1), torch.empty(shape, dtype=given[0].dtype)
+    x, axis, out = operands[0], params.get("axis", -1), torch.empty(shape, dtype=operands[0].dtype)
     table: Mapping[str, Callable[[], Any]] = {
         "reduce_sum": lambda: torch.sum(x, axis, out=out),
         "reduce_mean": lambda: torch.mean(x, axis, out=out),
@@ -205,18 +207,18 @@ def _reduction(
 
 
 def _transpose(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    out = torch.empty(shape, dtype=given[0].dtype)
-    return [("copy", lambda: out.copy_(given[0].T), _same)]
+    out = torch.empty(shape, dtype=operands[0].dtype)
+    return [("copy", lambda: out.copy_(operands[0].T), _same)]
 
 
 def _elementwise(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    x, act = given[0], _activation(torch, params)
+    x, act = operands[0], _activation(torch, params)
     if op == "bias_act":
-        return [("add", lambda: act(torch.add(x, given[1])), _same)]
+        return [("add", lambda: act(torch.add(x, operands[1])), _same)]
     if params.get("act") in ("relu", "tanh", "sigmoid"):
         out, function = torch.empty_like(x), getattr(torch, params["act"])
         if params["act"] == "relu":
@@ -226,9 +228,9 @@ def _elementwise(
 
 
 def _attention(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    q, k, v = given[:3]
+    q, k, v = operands[:3]
     causal = bool(params.get("causal"))
     return [
         (
@@ -240,9 +242,9 @@ def _attention(
 
 
 def _embedding(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    table, indices = sorted(given, key=lambda tensor: not tensor.is_floating_point())
+    table, indices = sorted(operands, key=lambda tensor: not tensor.is_floating_point())
     return [
         (
             "embedding",
@@ -276,11 +278,11 @@ def _weights_to_oi(weights: Any, last: bool) -> Any:
 
 
 def _packed_convolution(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     last = _channels_last(params, 2)
-    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last)
-    groups, bias = params.get("groups", 1), given[2] if len(given) > 2 else None
+    x, weights = _to_first(operands[0], last), _weights_to_oi(operands[1], last)
+    groups, bias = params.get("groups", 1), operands[2] if len(operands) > 2 else None
     stride, pad, dilation = params.get("stride", 1), params.get("pad", 0), params.get("dilation", 1)
     size = tuple(weights.shape[-2:])
     layer = torch.nn.Conv2d(
@@ -292,11 +294,11 @@ def _packed_convolution(
 
 
 def _packed_dense(
-    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
-    bias = given[2] if len(given) > 2 else None
-    layer = torch.nn.Linear(given[1].shape[1], given[1].shape[0], bias is not None)
-    return _packed(torch, params, layer, given[1], bias, given[0], _same)
+    bias = operands[2] if len(operands) > 2 else None
+    layer = torch.nn.Linear(operands[1].shape[1], operands[1].shape[0], bias is not None)
+    return _packed(torch, params, layer, operands[1], bias, operands[0], _same)
 
 
 def _packed(
@@ -325,8 +327,12 @@ def _packed(
         layer.bias.data = bias
     from torch.utils import mkldnn  # noqa: PLC0415  # as above
 
-    packed, given, act = mkldnn.to_mkldnn(layer.eval()), x.to_mkldnn(), _activation(torch, params)
-    return [("prepacked", lambda: act(packed(given)), lambda y: back(y.to_dense()))]
+    packed, operands, act = (
+        mkldnn.to_mkldnn(layer.eval()),
+        x.to_mkldnn(),
+        _activation(torch, params),
+    )
+    return [("prepacked", lambda: act(packed(operands)), lambda y: back(y.to_dense()))]
 
 
 _PREPACKED: Mapping[str, Family] = {"conv2d": _packed_convolution, "dense": _packed_dense}

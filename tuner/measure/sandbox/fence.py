@@ -148,16 +148,18 @@ def _redirect(path: str) -> None:
 
 def _move(pipe: int, channel: int | None) -> socket.socket | None:
     """Move the pipe behind the standard descriptors, the channel behind it; close all others."""
-    kept = None if channel is None else os.dup(channel)  # out of the way of what is moved next
+    channel_copy = (
+        None if channel is None else os.dup(channel)
+    )  # out of the way of what is moved next
     if pipe != _PIPE:
         os.dup2(pipe, _PIPE)
-    if kept is not None:
-        os.dup2(kept, LISTENER_CHANNEL)
-    first = _PIPE + 1 if kept is None else LISTENER_CHANNEL + 1
+    if channel_copy is not None:
+        os.dup2(channel_copy, LISTENER_CHANNEL)
+    first = _PIPE + 1 if channel_copy is None else LISTENER_CHANNEL + 1
     os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     return (
         None
-        if kept is None
+        if channel_copy is None
         else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=LISTENER_CHANNEL)
     )
 
@@ -169,10 +171,10 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _keep_capabilities(kept: int) -> None:
+def _keep_capabilities(capabilities: int) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     # Effective, permitted, inheritable; then their upper halves.
-    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    data = struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0)
     if ctypes.CDLL(None, use_errno=True).capset(header, data) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")

@@ -111,18 +111,18 @@ def library_filter(machine: str) -> Filter:
     return program.done(listening=False)
 
 
-def install(made: Filter, machine: str) -> int | None:
+def install(calls: Filter, machine: str) -> int | None:
     """Put the calling thread under the filter for good.
 
     Returns the listener's descriptor where there is one. Needs no_new_privs. Raises
     OSError.
     """
-    code = bytearray(made.code)
-    for offset in made.own:
+    code = bytearray(calls.code)
+    for offset in calls.own:
         struct.pack_into("=I", code, offset, os.getpid())
     buffer = (ctypes.c_char * len(code)).from_buffer(code)
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-    flags = _SPEC_ALLOW | (_NEW_LISTENER if made.listening else 0)
+    flags = _SPEC_ALLOW | (_NEW_LISTENER if calls.listening else 0)
     libc = ctypes.CDLL(None, use_errno=True)
     status: int = libc.syscall(
         ctypes.c_long(_CALL[machine]),
@@ -133,7 +133,7 @@ def install(made: Filter, machine: str) -> int | None:
     if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {os.strerror(number)}")
-    return status if made.listening else None
+    return status if calls.listening else None
 
 
 def receive(listener: int) -> Notification | None:

@@ -185,10 +185,12 @@ def _network(filtering: bool) -> Finding:
     return _refused("network namespaces", failure)
 
 
-def _refused(what: str, error: OSError) -> Finding:
+def _refused(feature: str, error: OSError) -> Finding:
     if error.errno in _ABSENT:
-        return Finding(state=State.MISSING, way="", detail=f"this kernel has no {what} ({error})")
-    return Finding(state=State.DENIED, way="", detail=f"{what}: {error}")
+        return Finding(
+            state=State.MISSING, way="", detail=f"this kernel has no {feature} ({error})"
+        )
+    return Finding(state=State.DENIED, way="", detail=f"{feature}: {error}")
 
 
 def _attempt(step: Callable[[], None]) -> OSError | None:
@@ -206,11 +208,11 @@ def _attempt(step: Callable[[], None]) -> OSError | None:
             os._exit(status)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
+        report = pipe.read().decode()
     _, status = os.waitpid(pid, 0)
     if status == 0:
         return None
-    number, _, text = said.partition("\t")
+    number, _, text = report.partition("\t")
     return OSError(int(number or 0), text or "the attempt ended without a word")
 
 
@@ -222,8 +224,8 @@ def _try_filter(machine: str, *, listening: bool) -> None:
         ctypes.c_ulong(0),
         ctypes.c_ulong(0),
     )
-    made = seccomp.library_filter(machine)
-    seccomp.install(seccomp.Filter(code=made.code, own=made.own, listening=listening), machine)
+    calls = seccomp.library_filter(machine)
+    seccomp.install(seccomp.Filter(code=calls.code, own=calls.own, listening=listening), machine)
 
 
 def _try_group() -> None:
