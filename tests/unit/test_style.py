@@ -28,18 +28,8 @@ STILL_RENAMED = frozenset(
         "tuner/cli",
         "tuner/cli/backend",
         "tuner/export",
-        "tuner/lowering",
-        "tuner/lowering/cuda",
-        "tuner/lowering/importers",
-        "tuner/lowering/passes",
-        "tuner/measure",
-        "tuner/measure/gpu",
-        "tuner/measure/rivals",
-        "tuner/measure/sandbox",
         "tuner/models",
-        "tuner/runtime",
         "tuner/search",
-        "tuner/target",
     }
 )
 # Files that may compare a target's kind with a text: where kinds are declared and read.
