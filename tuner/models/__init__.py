@@ -1,2 +1,1 @@
-"""Whole models: an ONNX file as a graph of expressions, fused, scheduled, and exported
-as one library."""
+"""Whole models: import, fusion, tuning order, memory plan, and one library of a model."""

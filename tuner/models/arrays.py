@@ -1,4 +1,4 @@
-"""A list of arrays as bytes and back, for the way between processes; never a pickle."""
+"""Arrays as bytes and back, for messages between processes. Pickles are never used."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tuner.models.errors import ModelRefused
+from tuner.runtime.loader import aligned_empty
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def arrays_to(arrays: Sequence[Array]) -> bytes:
+    """The arrays in their order as the bytes of an uncompressed `.npz`."""
     stream = io.BytesIO()
     np.savez(stream, *arrays)
     return stream.getvalue()
 
 
 def arrays_from(content: bytes) -> list[Array]:
-    """Raises ModelRefused for anything else."""
+    """The arrays that `arrays_to` packed. Raises ModelRefused for any other bytes."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return [archive[f"arr_{number}"] for number in range(len(archive.files))]
     except (ValueError, KeyError, OSError, EOFError, BadZipFile) as error:
         raise ModelRefused(f"no arrays came back: {error}") from error
+
+
+def aligned_copy(array: Array) -> Array:
+    """The array in a buffer aligned as compiled kernels need it."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

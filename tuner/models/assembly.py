@@ -1,5 +1,8 @@
-"""A graph of what was imported: calls as nodes with the graph's names, constants
-computed ahead, reshapes as aliases."""
+"""The graph of a model from the calls that an importer gives.
+
+A call becomes a node whose tensors have the graph's names. A call on constants alone is
+evaluated and becomes a constant. A call that only reshapes becomes an alias.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,12 @@ from tuner.workload.expression import (
 from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
 
-_MOST_POINTS = 1 << 24  # of a tensor whose copy is compared index by index with a reshape
+# Elements of the largest tensor whose copy is compared with a reshape, index by index.
+_MOST_POINTS = 1 << 24
 
 
 class Call(Protocol):
-    """One function applied, as an importer gives it."""
+    """A call of a function on tensors of the model, as an importer gives it."""
 
     @property
     def expression(self) -> Expression: ...
@@ -47,6 +51,8 @@ class Call(Protocol):
 
 @dataclass(kw_only=True)
 class _Parts:
+    """The graph's parts, collected call by call."""
+
     constants: dict[str, Array]
     nodes: list[Expression]
     aliases: dict[str, str]
@@ -61,7 +67,7 @@ def assemble(
     outputs: Sequence[str],
     labels: Sequence[str],
 ) -> Graph:
-    """The graph of the calls, in their order; nothing is fused yet."""
+    """The graph of the calls, in their order. Nothing is fused yet."""
     parts = _Parts(constants=dict(constants), nodes=[], aliases={}, shapes={})
     for call in calls:
         for node in _separated(_named(call)):
@@ -80,14 +86,15 @@ def assemble(
 
 
 def _add(node: Expression, parts: _Parts) -> None:
+    """Enters the node as constants, as an alias, or as a node."""
     source = _reshaped(node)
     if all(tensor.name in parts.constants for tensor in node.inputs):
-        found = evaluate(
+        values = evaluate(
             node, {tensor.name: parts.constants[tensor.name] for tensor in node.inputs}
         )
         for name in node.outputs:
             parts.constants[name] = np.ascontiguousarray(
-                found[name].astype(numpy_dtype(node.tensor(name).dtype))
+                values[name].astype(numpy_dtype(node.tensor(name).dtype))
             )
     elif source is not None:
         (name,) = node.outputs
@@ -98,8 +105,10 @@ def _add(node: Expression, parts: _Parts) -> None:
 
 
 def _named(call: Call) -> Expression:
-    """The call's expression with the graph's names; stages inside are named after its
-    first output."""
+    """The call's expression with the graph's names.
+
+    Inner stages are named after its first output.
+    """
     expression = call.expression
     names = {
         tensor.name: given for tensor, given in zip(expression.inputs, call.inputs, strict=True)
@@ -122,8 +131,11 @@ def _named(call: Call) -> Expression:
 
 
 def without_units(stage: Stage) -> Stage:
-    """The stage without reduction axes of one point, of which a 1x1 convolution has two
-    and a depthwise one has one."""
+    """The stage without reduction axes of extent 1.
+
+    A 1x1 convolution has two of them, a depthwise convolution has one. A stage keeps at
+    least one reduction axis.
+    """
     units = [axis for axis in stage.reduce_axes if axis.extent == 1]
     units = units[1:] if len(units) == len(stage.reduce_axes) else units
     if not units:
@@ -140,7 +152,7 @@ def without_units(stage: Stage) -> Stage:
 
 
 def renamed(body: Scalar, names: Mapping[str, str]) -> Scalar:
-    """The body reading other tensors."""
+    """The body with the tensors it reads renamed; others keep their names."""
 
     def change(node: Scalar) -> Scalar | None:
         if not isinstance(node, Read):
@@ -155,33 +167,34 @@ def renamed(body: Scalar, names: Mapping[str, str]) -> Scalar:
 
 
 def _separated(node: Expression) -> tuple[Expression, ...]:
-    """Elementwise stages with an output each as nodes of their own: parts of a split
-    are wanted apart."""
+    """Elementwise stages with an output each become nodes of their own.
+
+    So the parts of a split can be fused into different readers.
+    """
     if len(node.outputs) == 1 or not all(
         is_elementwise(stage) and stage.name in node.outputs for stage in node.stages
     ):
         return (node,)
-    return tuple(_alone(stage, node) for stage in node.stages)
+    return tuple(_only(stage, node) for stage in node.stages)
 
 
-def _alone(stage: Stage, node: Expression) -> Expression:
-    wanted = {read.tensor for read in reads(stage.body)}
-    every = (*node.inputs, *(other.tensor for other in node.stages))
+def _only(stage: Stage, node: Expression) -> Expression:
+    """The one stage of the node, as an expression."""
+    names_read = {read.tensor for read in reads(stage.body)}
+    tensors = (*node.inputs, *(other.tensor for other in node.stages))
     return replace(
         node,
-        inputs=tuple(tensor for tensor in every if tensor.name in wanted),
+        inputs=tuple(tensor for tensor in tensors if tensor.name in names_read),
         stages=(stage,),
         outputs=(stage.name,),
     )
 
 
-# --- reshapes
-# ------------------------------------------------------------------------------
-
-
 def _reshaped(node: Expression) -> str | None:
-    """The tensor that the node only gives another shape: each element is read where,
-    counted in order, it is written."""
+    """The tensor that the node only reshapes; None for any other node.
+
+    A reshape reads each element at the row-major position where it writes it.
+    """
     if len(node.stages) != 1 or len(node.inputs) != 1:
         return None
     (stage,), (source,) = node.stages, node.inputs
@@ -209,12 +222,15 @@ def _reshaped(node: Expression) -> str | None:
 
 
 def reads_below(read: Read) -> tuple[Read, ...]:
-    """Tensors read to find the index."""
+    """The reads inside the read's own indices, as a gather has them."""
     return tuple(inner for index in read.indices for inner in reads(index))
 
 
 def _index(node: Scalar, point: Mapping[str, Array]) -> Any:
-    """Values of an integer index at all points; None where it is made of anything unusual."""
+    """The values of an integer index at all points, in the shape of the points' grid.
+
+    None where the index has a node other than integer arithmetic.
+    """
     match node:
         case Var(name=name):
             return point[name]
@@ -241,24 +257,23 @@ _INTEGER: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# --- what is left
-# ------------------------------------------------------------------------------
-
-
 def without_unused(graph: Graph) -> Graph:
-    """The graph without nodes, aliases and constants that no output comes from. Its inputs stay."""
-    wanted = set(graph.outputs)
+    """The graph without nodes, aliases and constants that no output depends on.
+
+    Its inputs stay.
+    """
+    live = set(graph.outputs)
     nodes: list[Expression] = []
     for node in reversed(graph.nodes):
-        wanted |= {graph.aliases[name] for name in wanted if name in graph.aliases}
-        if wanted & set(node.outputs):
+        live |= {graph.aliases[name] for name in live if name in graph.aliases}
+        if live & set(node.outputs):
             nodes.append(node)
-            wanted |= {tensor.name for tensor in node.inputs}
-    wanted |= {graph.aliases[name] for name in wanted if name in graph.aliases}
+            live |= {tensor.name for tensor in node.inputs}
+    live |= {graph.aliases[name] for name in live if name in graph.aliases}
     return replace(
         graph,
         nodes=tuple(reversed(nodes)),
-        constants={name: array for name, array in graph.constants.items() if name in wanted},
-        aliases={name: other for name, other in graph.aliases.items() if name in wanted},
-        shapes={name: tensor for name, tensor in graph.shapes.items() if name in wanted},
+        constants={name: array for name, array in graph.constants.items() if name in live},
+        aliases={name: other for name, other in graph.aliases.items() if name in live},
+        shapes={name: tensor for name, tensor in graph.shapes.items() if name in live},
     )

@@ -1,4 +1,4 @@
-"""What is wrong with a model, said once and with the way out."""
+"""The error of a model that cannot be imported, checked or run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from tuner.errors import UsageError
 
 
 class ModelRefused(UsageError):
-    """A file that is no model, or a model that cannot be taken: exit code 2, HTTP 422;
-    nothing was written."""
+    """A file that is no model, or a model that is not supported.
+
+    Exit code 2, HTTP 422. Nothing was written.
+    """
 
     code = "invalid_model"

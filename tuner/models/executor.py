@@ -1,7 +1,7 @@
-"""The C of a model: its kernels called in order on the caller's buffers, the library's
-constants and one arena.
+"""The C source of a model's executor, which calls the kernels in order.
 
-It has the calling convention of a compiled kernel, so that a model is linked, checked,
+The kernels work on the caller's buffers, the library's constants and one arena. The
+executor has the calling convention of a compiled kernel, so a model is linked, checked,
 timed and exported as a kernel is.
 """
 
@@ -21,12 +21,10 @@ _CLOCK = (
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One kernel called."""
+    """The call of one kernel."""
 
     kernel: int  # position among the kernels
-    buffers: tuple[
-        Place, ...
-    ]  # in the kernel's order; of a constant `at` is the offset of its bytes
+    buffers: tuple[Place, ...]  # its arguments in order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +37,10 @@ class Copy:
 
 
 def constants_symbol(entry: str) -> str:
-    """Where the constants of the model with this entry begin; several models may stand
-    in one library."""
+    """The symbol at which the constants of the model with this entry begin.
+
+    It has the entry's name in it because one library may hold several models.
+    """
     return f"{entry}_constants"
 
 
@@ -56,21 +56,21 @@ def executor(
     machine: str,
     profiled: bool = False,
 ) -> str:
-    """C text with one function, the packed entry `entry`. It takes no lock; its memory
-    is its thread's workspace.
+    """C source with one function, the packed entry `entry`.
 
-    A profiled one writes the nanoseconds that each step took into its last output, 64-bit integers.
+    It takes no lock. Its memory is the workspace of the calling thread. With `profiled`
+    it writes the nanoseconds of each step, as int64, into its last output.
     """
     tables = "".join(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
     calls = "".join(
-        _call(step, inputs, constants) + (_noted(number) if profiled else "")
+        _call(step, inputs, constants) + (_clocked(number) if profiled else "")
         for number, step in enumerate(steps)
     )
     sources = [_address(copy.source, inputs, constants) for copy in copies]
-    moved = "".join(
+    copied = "".join(
         f"    memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
         for copy, source in zip(copies, sources, strict=True)
     )
@@ -88,7 +88,7 @@ def executor(
         "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
         "  int status = TUNER_OK;\n"
         f"{_CLOCK.format(last=inputs + outputs - 1) if profiled else ''}"
-        f"  do {{\n{calls}{moved}  }} while (0);\n"
+        f"  do {{\n{calls}{copied}  }} while (0);\n"
         "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
     )
 
@@ -101,8 +101,8 @@ def _call(step: Step, inputs: int, constants: str) -> str:
     )
 
 
-def _noted(number: int) -> str:
-    """What a step took, from the end of the one before."""
+def _clocked(number: int) -> str:
+    """Notes the nanoseconds of a step, counted from the end of the step before."""
     return (
         "    clock_gettime(CLOCK_MONOTONIC, &now);\n"
         f"    spent[{number}] = (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
@@ -113,18 +113,20 @@ def _noted(number: int) -> str:
 def _address(place: Place, inputs: int, constants: str) -> str:
     match place.kind:
         case "input":
-            return f"at[{place.at}]"
+            return f"at[{place.position}]"
         case "output":
-            return f"at[{inputs + place.at}]"
+            return f"at[{inputs + place.position}]"
         case "constant":
-            return f"(void *)({constants} + {place.at}u)"
+            return f"(void *)({constants} + {place.position}u)"
         case _:
-            return f"arena + {place.at}u"
+            return f"arena + {place.position}u"
 
 
 def constants_source(entry: str) -> str:
-    """Assembly that puts the file `constants.bin` into the library, read-only and
-    aligned as buffers are."""
+    """Assembly that puts the file `constants.bin` into the library.
+
+    The constants are read-only and aligned as buffers are.
+    """
     symbol = constants_symbol(entry)
     return (
         f'  .section .rodata.{symbol},"a"\n  .globl {symbol}\n  .hidden {symbol}\n  .balign 64\n'

@@ -1,5 +1,8 @@
-"""A program that `torch.export` made, as a graph. It is its owner's own object, so it
-is read in this process; files are not."""
+"""The graph of a program that `torch.export` made.
+
+The program is an object of the caller, so it is read in this process. Files are read in
+a confined one.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,20 @@ from tuner.models.graph import Graph
 
 
 def is_exported_program(source: object) -> bool:
-    """By its type's name: torch is not loaded for what does not come from it."""
+    """Whether this is a `torch.export.ExportedProgram`.
+
+    Decided by the name of its type, because torch is not loaded for anything else.
+    """
     kind = type(source)
     return kind.__name__ == "ExportedProgram" and kind.__module__.partition(".")[0] == "torch"
 
 
 def read_exported(program: Any) -> Graph:
-    """The fused graph. Raises ModelRefused for one that writes its state, and
-    NotImported for what has no expression."""
+    """The fused graph of the program.
+
+    Raises ModelRefused for a program that writes its state or takes something besides
+    tensors, and NotImported for an operator that has no expression.
+    """
     from tuner.lowering.importers.relax import import_exported  # noqa: PLC0415  # loads TVM and, through it, torch
 
     signature = program.graph_signature
@@ -27,21 +36,21 @@ def read_exported(program: Any) -> Graph:
         raise ModelRefused(
             "the program writes its own state or inputs; export it in inference mode (model.eval())"
         )
-    found = import_exported(program)
+    imported = import_exported(program)
     labels = [
         *map(str, signature.user_inputs),
-        *(f"out{number}" for number in range(len(found.outputs))),
+        *(f"out{number}" for number in range(len(imported.outputs))),
     ]
-    if len(labels) != len(found.inputs) + len(found.outputs):
+    if len(labels) != len(imported.inputs) + len(imported.outputs):
         raise ModelRefused(
             "the program takes something besides tensors; export it with tensors alone"
         )
     return fuse(
         assemble(
-            inputs=found.inputs,
-            constants=found.constants,
-            calls=found.calls,
-            outputs=found.outputs,
+            inputs=imported.inputs,
+            constants=imported.constants,
+            calls=imported.calls,
+            outputs=imported.outputs,
             labels=labels,
         )
     )

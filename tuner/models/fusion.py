@@ -1,8 +1,8 @@
-"""Fusion over a graph: movements into their readers, elementwise nodes into what they
-follow; what remains is one kernel a node.
+"""Fusion of a graph's nodes, after which each node is one kernel.
 
-A kernel ends up as a reduction (or rows of them) with all that is done to its result
-point by point, which the spaces compute before the result leaves the registers.
+Movements go into the nodes that read them, elementwise nodes into the node before them.
+A kernel is then a reduction (or several along the same rows) with the elementwise
+epilogue, which its schedule computes before the result leaves the registers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, read
 
 def fuse(graph: Graph) -> Graph:
     """The same outputs from fewer nodes."""
-    graph, count = _moved(graph), len(graph.nodes) + 1
-    while (
-        len(graph.nodes) < count
-    ):  # a chain that is joined may become the end of what it begins from
+    graph, count = _without_movements(graph), len(graph.nodes) + 1
+    # Repeated, because a joined chain may become the epilogue of the node it reads.
+    while len(graph.nodes) < count:
         count = len(graph.nodes)
-        graph = _joined(_attached(graph))
+        graph = _maps_joined(_epilogues_attached(graph))
     return without_unused(graph)
 
 
 def is_map(node: Expression) -> bool:
+    """Whether the node has one output and only elementwise stages."""
     return len(node.outputs) == 1 and all(is_elementwise(stage) for stage in node.stages)
 
 
@@ -39,39 +39,38 @@ def readers(graph: Graph, name: str) -> list[Expression]:
 
 
 def _private(graph: Graph, name: str) -> Expression | None:
-    """The one node that reads a tensor, where nothing else knows it: no output, no alias."""
-    found = readers(graph, name)
-    known = name in graph.outputs or name in graph.aliases.values()
-    return found[0] if len(found) == 1 and not known else None
+    """The only node that reads a tensor; None where an output or an alias shows it too."""
+    reading = readers(graph, name)
+    visible = name in graph.outputs or name in graph.aliases.values()
+    return reading[0] if len(reading) == 1 and not visible else None
 
 
 def _stage_of(node: Expression, name: str) -> Stage:
     return node.stage(name)
 
 
-# --- movements
-# ------------------------------------------------------------------------------
+def _without_movements(graph: Graph) -> Graph:
+    """Movements inlined into the nodes that read them, where these all reduce.
 
-
-def _moved(graph: Graph) -> Graph:
-    """Transpositions read where they are wanted, by nodes that reduce: these copy their
-    operands into their own order anyway."""
+    A reduction packs its operands into its own order anyway.
+    """
     for node in graph.nodes:
         if not _is_movement(node):
             continue
         (name,) = node.outputs
-        found = readers(graph, name)
-        if not found or name in graph.outputs or name in graph.aliases.values():
+        reading = readers(graph, name)
+        if not reading or name in graph.outputs or name in graph.aliases.values():
             continue
-        if all(not is_map(reader) and _unpadded(reader, name) for reader in found):
+        if all(not is_map(reader) and _unpadded(reader, name) for reader in reading):
             graph = _replaced(
                 graph,
-                {id(reader): (_inlined_read(reader, node),) for reader in found} | {id(node): ()},
+                {id(reader): (_inlined_read(reader, node),) for reader in reading} | {id(node): ()},
             )
     return graph
 
 
 def _is_movement(node: Expression) -> bool:
+    """Whether the node only copies elements to other places, as a transposition does."""
     body = node.stages[0].body
     return (
         is_map(node)
@@ -83,6 +82,7 @@ def _is_movement(node: Expression) -> bool:
 
 
 def _unpadded(reader: Expression, name: str) -> bool:
+    """Whether the node reads the tensor only within its bounds."""
     return all(
         read.pad is None
         for stage in reader.stages
@@ -92,31 +92,31 @@ def _unpadded(reader: Expression, name: str) -> bool:
 
 
 def _inlined_read(reader: Expression, node: Expression) -> Expression:
+    """The reader with the movement `node` inlined."""
     stage = node.stages[0]
-    stages = tuple(inline_into(one, stage) for one in reader.stages)
+    stages = tuple(inline_into(consumer, stage) for consumer in reader.stages)
     return replace(reader, inputs=_inputs_of(stages, (*reader.inputs, *node.inputs)), stages=stages)
 
 
 def _inputs_of(stages: tuple[Stage, ...], tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Of the tensors those that the stages read, each once, in order."""
+    """The tensors that the stages read and do not compute, each once, in order."""
     own = {stage.name for stage in stages}
-    wanted = {read.tensor for stage in stages for read in reads(stage.body)} - own
-    return tuple({tensor.name: tensor for tensor in tensors if tensor.name in wanted}.values())
+    names_read = {read.tensor for stage in stages for read in reads(stage.body)} - own
+    return tuple({tensor.name: tensor for tensor in tensors if tensor.name in names_read}.values())
 
 
 def _replaced(graph: Graph, changes: dict[int, tuple[Expression, ...]]) -> Graph:
+    """The graph with some nodes, given by `id`, replaced by any number of others."""
     return replace(
         graph, nodes=tuple(new for node in graph.nodes for new in changes.get(id(node), (node,)))
     )
 
 
-# --- elementwise nodes
-# ------------------------------------------------------------------------------
+def _epilogues_attached(graph: Graph) -> Graph:
+    """Each elementwise node, in order, becomes the epilogue of the reduction it reads.
 
-
-def _attached(graph: Graph) -> Graph:
-    """Each elementwise node, in order, becomes the end of the reduction it follows, if
-    it is all that reads its result."""
+    This needs a reduction whose result nothing else reads.
+    """
     position = 0
     while position < len(graph.nodes):
         node = graph.nodes[position]
@@ -130,16 +130,21 @@ def _attached(graph: Graph) -> Graph:
 
 
 def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expression]]:
-    """Reductions the node may end, the most expensive first, each with what the two become."""
+    """The reductions that the node can be the epilogue of, each with the fused node.
+
+    The most expensive reduction comes first.
+    """
     if not is_map(node):
         return
-    wanted = {tensor.name for tensor in node.inputs}
-    found = [
-        one
-        for one in graph.nodes
-        if len(one.outputs) == 1 and one.outputs[0] in wanted and not is_map(one)
+    names_read = {tensor.name for tensor in node.inputs}
+    producers = [
+        candidate
+        for candidate in graph.nodes
+        if len(candidate.outputs) == 1
+        and candidate.outputs[0] in names_read
+        and not is_map(candidate)
     ]
-    for producer in sorted(found, key=lambda one: -one.flops):
+    for producer in sorted(producers, key=lambda candidate: -candidate.flops):
         name = producer.outputs[0]
         if _private(graph, name) is not node or not _in_place(node, name):
             continue
@@ -149,8 +154,10 @@ def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expres
 
 
 def _in_place(node: Expression, name: str) -> bool:
-    """Whether the node reads each point of a tensor once, with its axes in any order,
-    at one place for all its stages."""
+    """Whether each stage that reads the tensor reads every point of it exactly once.
+
+    The axes may be in any order. The output has as many points as the tensor.
+    """
     shape = next(tensor.shape for tensor in node.inputs if tensor.name == name)
     output = _stage_of(node, node.outputs[0])
     if prod(shape) != prod(axis.extent for axis in output.axes):
@@ -162,14 +169,14 @@ def _in_place(node: Expression, name: str) -> bool:
             if (
                 read.pad is not None
                 or sorted(names) != sorted(extents)
-                or [extents[one] for one in names] != list(shape)
+                or [extents[name] for name in names] != list(shape)
             ):
                 return False
     return True
 
 
 def _joint(first: Expression, second: Expression) -> Expression | None:
-    """Both as one expression; None where it has more tensors than one may have."""
+    """Both nodes as one expression; None above the limit of tensors in an expression."""
     stages = (*first.stages, *second.stages)
     joint = Expression(
         name=first.name,
@@ -183,8 +190,8 @@ def _joint(first: Expression, second: Expression) -> Expression | None:
     return joint if len(joint.inputs) + len(joint.stages) <= BUDGETS.tensors else None
 
 
-def _joined(graph: Graph) -> Graph:
-    """Elementwise nodes into the one elementwise node that reads them."""
+def _maps_joined(graph: Graph) -> Graph:
+    """Elementwise nodes fused into the only node that reads them, if that is one too."""
     position = 0
     while position < len(graph.nodes):
         node = graph.nodes[position]

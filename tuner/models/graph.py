@@ -1,5 +1,4 @@
-"""A model as a graph of expressions over tensors named across all of it, with its
-constants; and its form between processes."""
+"""A model as a graph of expressions, with its constants; its form between processes."""
 
 from __future__ import annotations
 
@@ -27,26 +26,26 @@ _HEADER = "graph"  # member of the archive with everything but the constants
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Nodes stand in an order in which each reads only inputs, constants and what
-    earlier ones wrote.
+    """A model. Each node is an expression whose inputs and outputs are graph tensors.
 
-    A node is an expression whose inputs and outputs have their names in the graph. An
-    alias is a tensor that is another one with another shape: the same bytes in the same
-    order.
+    A node reads only inputs, constants, aliases, and the outputs of earlier nodes. An
+    alias is another tensor under another shape: the same bytes in the same order.
     """
 
     inputs: tuple[Tensor, ...]
     constants: Mapping[str, Array]
     nodes: tuple[Expression, ...]
     outputs: tuple[str, ...]
-    aliases: Mapping[str, str] = field(
-        default_factory=dict
-    )  # name -> name of a tensor that is none
+    # name of an alias -> name of the tensor it stands for, which is no alias itself
+    aliases: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Tensor] = field(default_factory=dict)  # of the aliases
     labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
 
     def tensor(self, name: str) -> Tensor:
-        """Shape and dtype of any tensor of the graph but a constant's own array."""
+        """Shape and dtype of a tensor of the graph, constants included.
+
+        Raises StopIteration for a name that the graph does not have.
+        """
         for tensor in self.inputs:
             if tensor.name == name:
                 return tensor
@@ -58,17 +57,17 @@ class Graph:
         return next(node.tensor(name) for node in self.nodes if name in node.outputs)
 
     def root(self, name: str) -> str:
-        """The tensor whose bytes these are."""
+        """The name of the tensor that holds the bytes: an alias resolved."""
         return self.aliases.get(name, name)
 
     @property
     def nbytes(self) -> int:
-        """Of all constants."""
+        """Bytes of all constants."""
         return sum(array.nbytes for array in self.constants.values())
 
 
 def packed(graph: Graph) -> bytes:
-    """The graph as one archive of arrays, JSON among them."""
+    """The graph as an `.npz`: the constants' arrays and one of JSON text."""
     header = {
         "schema": SCHEMA,
         "inputs": [_tensor_document(tensor) for tensor in graph.inputs],
@@ -86,8 +85,10 @@ def packed(graph: Graph) -> bytes:
 
 
 def unpacked(content: bytes) -> Graph:
-    """The inverse of `packed`, with every node checked as a tree from elsewhere is.
-    Raises ModelRefused."""
+    """The inverse of `packed`. The graph is checked as `check_graph` does.
+
+    Raises ModelRefused, also for bytes that are no such archive.
+    """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             header = json.loads(archive[_HEADER].tobytes())
@@ -95,12 +96,12 @@ def unpacked(content: bytes) -> Graph:
                 name.partition(":")[2]: archive[name] for name in archive.files if name != _HEADER
             }
         graph = Graph(
-            inputs=tuple(_tensor(found) for found in header["inputs"]),
+            inputs=tuple(_tensor(document) for document in header["inputs"]),
             constants=constants,
-            nodes=tuple(expression_from(found) for found in header["nodes"]),
+            nodes=tuple(expression_from(document) for document in header["nodes"]),
             outputs=tuple(str(name) for name in header["outputs"]),
             aliases={str(name): str(other) for name, other in header["aliases"].items()},
-            shapes={str(name): _tensor(found) for name, found in header["shapes"].items()},
+            shapes={str(name): _tensor(document) for name, document in header["shapes"].items()},
             labels=tuple(str(name) for name in header["labels"]),
         )
     except (
@@ -120,28 +121,30 @@ def unpacked(content: bytes) -> Graph:
 
 
 def check_graph(graph: Graph) -> None:
-    """Raises ModelRefused, or WorkloadError of a node, unless every tensor is what its
-    readers take it for."""
-    known: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
-    known |= {name: graph.tensor(name) for name in graph.constants}
+    """Checks that each tensor exists before it is read and has the shape readers expect.
+
+    Raises ModelRefused, or WorkloadError for a node that is no valid expression.
+    """
+    tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
+    tensors |= {name: graph.tensor(name) for name in graph.constants}
     waiting = {name: other for name, other in graph.aliases.items()}
-    _note_aliases(graph, known, waiting)
+    _note_aliases(graph, tensors, waiting)
     for node in graph.nodes:
         check_structure(node)
         check_bounds(node)
         check_budgets(node)
         for tensor in node.inputs:
-            if known.get(tensor.name) != tensor:
+            if tensors.get(tensor.name) != tensor:
                 raise ModelRefused(
                     f"a part of the model reads {tensor.name!r}, which does not exist by then "
                     f"or is another"
                 )
         for name in node.outputs:
-            if name in known:
+            if name in tensors:
                 raise ModelRefused(f"{name!r} is written twice")
-            known[name] = node.tensor(name)
-        _note_aliases(graph, known, waiting)
-    missing = [name for name in graph.outputs if name not in known]
+            tensors[name] = node.tensor(name)
+        _note_aliases(graph, tensors, waiting)
+    missing = [name for name in graph.outputs if name not in tensors]
     if missing or waiting or not graph.outputs:
         raise ModelRefused(f"the model has no {', '.join(missing or waiting or ['outputs'])}")
     if len(graph.labels) != len(graph.inputs) + len(graph.outputs):
@@ -151,19 +154,20 @@ def check_graph(graph: Graph) -> None:
         )
 
 
-def _note_aliases(graph: Graph, known: dict[str, Tensor], waiting: dict[str, str]) -> None:
+def _note_aliases(graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, str]) -> None:
+    """Moves aliases whose tensor exists by now from `waiting` to `tensors`."""
     for name, other in list(waiting.items()):
-        if other not in known or other in graph.aliases:
+        if other not in tensors or other in graph.aliases:
             continue
         tensor = graph.shapes.get(name)
         if (
             tensor is None
-            or name in known
-            or tensor.nbytes != known[other].nbytes
-            or tensor.dtype != known[other].dtype
+            or name in tensors
+            or tensor.nbytes != tensors[other].nbytes
+            or tensor.dtype != tensors[other].dtype
         ):
             raise ModelRefused(f"{name!r} is not {other!r} with another shape")
-        known[name] = tensor
+        tensors[name] = tensor
         del waiting[name]
 
 
@@ -171,8 +175,8 @@ def _tensor_document(tensor: Tensor) -> list[Any]:
     return [tensor.name, tensor.dtype, list(tensor.shape)]
 
 
-def _tensor(found: Any) -> Tensor:
-    name, dtype, shape = found
+def _tensor(document: Any) -> Tensor:
+    name, dtype, shape = document
     if (
         dtype not in DTYPE_BYTES
         or not all(isinstance(extent, int) and extent > 0 for extent in shape)

@@ -1,4 +1,4 @@
-"""An ONNX file as a graph: read by a confined process of its own, and checked again here."""
+"""The graph of an ONNX file, read in a confined process and checked again here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def available() -> bool:
 
 
 def import_file(path: Path, shapes: Mapping[str, int] | None = None) -> Graph:
-    """The fused graph of an .onnx file. Raises as `import_model` does."""
+    """The fused graph of an .onnx file.
+
+    Raises as `import_model` does, with the path in the message.
+    """
     content = read_file(path)
     try:
         return import_model(content, shapes)
@@ -36,7 +39,10 @@ def import_file(path: Path, shapes: Mapping[str, int] | None = None) -> Graph:
 
 
 def read_file(path: Path) -> bytes:
-    """Its bytes, as far as a reader takes them. Raises ModelRefused."""
+    """The bytes of a model file.
+
+    Raises ModelRefused for a path that is no readable file, or one above LARGEST_FILE.
+    """
     try:
         if not path.is_file():
             raise ModelRefused(f"{path} is no file; give an .onnx file")
@@ -50,24 +56,26 @@ def read_file(path: Path) -> bytes:
 
 
 def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Graph:
-    """The fused graph of an ONNX file's bytes; `shapes` are extents its inputs name.
+    """The fused graph of an ONNX file's bytes.
 
-    Raises ModelRefused for whatever the file is that is no model, ReaderMissing where
-    the extra is not installed.
+    `shapes` gives the extents that its inputs only name. Raises ModelRefused for bytes
+    that are no supported model, ReaderMissing where the package `onnx` is missing.
     """
-    return unpacked(_asked(content, shapes or {}, b""))
+    return unpacked(_answer(content, shapes or {}, b""))
 
 
 def reference_outputs(
     content: bytes, inputs: Sequence[Array], shapes: Mapping[str, int] | None = None
 ) -> list[Array]:
-    """What ONNX's reference evaluator makes of the model's inputs, in order. Raises as
-    `import_model` does."""
-    return arrays_from(_asked(content, shapes or {}, arrays_to(inputs)))
+    """The outputs of ONNX's reference evaluator on these inputs, in the model's order.
+
+    Raises as `import_model` does.
+    """
+    return arrays_from(_answer(content, shapes or {}, arrays_to(inputs)))
 
 
-def _asked(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
-    """The answer of a reader of its own."""
+def _answer(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
+    """The answer of a confined reader, started for this one request."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")
     return answer_of(

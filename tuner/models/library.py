@@ -1,8 +1,7 @@
-"""A model as one function: kernels, executor and constants in one object, which is
-exported as a kernel's object is.
+"""A model as one function: kernels, executor and constants in one relocatable object.
 
-Constants are packed here, once, by the kernels' own pack functions; what a library
-carries is what its kernels read.
+The object is exported as a kernel's object is. Constants are packed here, once, by the
+kernels' own pack functions, so a library holds them in the layout its kernels read.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,11 +34,11 @@ _PACKER = "pack"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelNumbers:
-    """What was seen of the model as a whole."""
+    """Measurements of the model as a whole; zeros for a model that was not measured."""
 
     median_s: float = 0.0
     ci95_s: tuple[float, float] = (0.0, 0.0)
-    max_rel_error: float = 0.0  # of its outputs against ONNX's reference evaluator
+    max_rel_error: float = 0.0  # of its outputs, against ONNX's reference evaluator
     verified: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,12 +53,12 @@ def model_kernel(
     *,
     profiled: bool = False,
 ) -> ExportKernel:
-    """The model as one kernel of its inputs and outputs; `kernels` are those of its
-    workloads, by key.
+    """The model as one kernel on its inputs and outputs.
 
-    A profiled one has one output more, int64: the nanoseconds each of the graph's nodes
-    took in this call. Raises LinkError where the compiler refuses, KeyError for a
-    workload without a kernel.
+    `kernels` has the kernel of each of its workloads, by the workload's key. With
+    `profiled` there is one more output, int64: the nanoseconds that each node took in
+    the call. Raises LinkError where the compiler fails, KeyError for a workload without
+    a kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = _arguments(graph)
@@ -85,23 +84,19 @@ def model_kernel(
 
 
 def _arguments(graph: Graph) -> tuple[Argument, ...]:
+    """Inputs and outputs under the file's names, made distinct identifiers."""
     tensors = [*graph.inputs, *(graph.tensor(name) for name in graph.outputs)]
     arguments: list[Argument] = []
     for number, (label, tensor) in enumerate(zip(graph.labels, tensors, strict=True)):
         plain = re.sub(r"\W", "_", label, flags=re.ASCII)[:64].strip("_") or "x"
         name = plain if all(plain != other.name for other in arguments) else f"{plain}_{number}"
-        role = Argument(
-            name=name,
-            dtype=tensor.dtype,
-            shape=tensor.shape,
-            role="in" if number < len(graph.inputs) else "out",
-        )
-        arguments.append(role)
+        role: Literal["in", "out"] = "in" if number < len(graph.inputs) else "out"
+        arguments.append(Argument(name=name, dtype=tensor.dtype, shape=tensor.shape, role=role))
     return tuple(arguments)
 
 
 class _Object:
-    """One relocatable object on its way: kernels, each once; constants, each once; the calls."""
+    """Builds the relocatable object: each kernel once, each constant once, the executor."""
 
     def __init__(self, graph: Graph, kernels: Mapping[str, ExportKernel]) -> None:
         self.graph, self.kernels = graph, kernels
@@ -115,7 +110,7 @@ class _Object:
         self.packed: dict[tuple[str, ...], list[Array]] = {}
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
-        """Raises LinkError."""
+        """The object's bytes. Raises LinkError."""
         if len(self.graph.labels) > MAX_ARGUMENTS:
             raise LinkError(
                 f"the model has {len(self.graph.labels)} inputs and outputs; at most "
@@ -150,46 +145,46 @@ class _Object:
         outputs = tuple(self._place(self.graph.root(name)) for name in node.outputs)
         if kernel.prepack is None:
             return Step(kernel=position, buffers=(*(self._place(name) for name in names), *outputs))
-        made = self._packed(
+        packed_arrays = self._packed(
             key, kernel, kernel.prepack, [names[place] for place in kernel.prepack.constants]
         )
-        taken: list[Place] = []
+        passed: list[Place] = []
         for place in kernel.prepack.passed:
-            taken.append(
+            passed.append(
                 self._place(names[place])
                 if place < len(names)
-                else self._embedded(made[place - len(names)])
+                else self._embedded(packed_arrays[place - len(names)])
             )
-        return Step(kernel=position, buffers=(*taken, *outputs))
+        return Step(kernel=position, buffers=(*passed, *outputs))
 
     def _place(self, name: str) -> Place:
         place = self.plan.places[name]
         return self._embedded(self.graph.constants[name]) if place.kind == "constant" else place
 
     def _embedded(self, array: Array) -> Place:
-        """Where the library will have these bytes."""
+        """The place of an array among the library's constants; equal bytes share one."""
         digest = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
         if digest not in self.offsets:
             self.offsets[digest] = self.size
             self.blobs.append(array)
             self.size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        return Place(kind="constant", at=self.offsets[digest])
+        return Place(kind="constant", position=self.offsets[digest])
 
     def _packed(
         self, key: str, kernel: ExportKernel, prepack: Prepack, names: Sequence[str]
     ) -> list[Array]:
-        """The constants as the kernel's pack function lays them out."""
-        known = (key, *names)
-        if known not in self.packed:
+        """The constants in the layout that the kernel's pack function gives them."""
+        cache_key = (key, *names)
+        if cache_key not in self.packed:
             if key not in self.packers:
                 self.packers[key] = _packer(kernel, prepack)
             given = [
                 self.graph.constants[name].reshape(kernel.inputs[place].shape)
                 for name, place in zip(names, prepack.constants, strict=True)
             ]
-            found = self.packers[key].function(_PACKER)(*given)
-            self.packed[known] = list(found) if isinstance(found, tuple) else [found]
-        return self.packed[known]
+            result = self.packers[key].function(_PACKER)(*given)
+            self.packed[cache_key] = list(result) if isinstance(result, tuple) else [result]
+        return self.packed[cache_key]
 
     def _renamed(self, kernel: ExportKernel, entry: str, number: int) -> Function:
         inputs = tuple(argument.tensor for argument in kernel.inputs)
@@ -238,7 +233,7 @@ def _entry(function: Function) -> Entry:
 
 
 def _packer(kernel: ExportKernel, prepack: Prepack) -> Library:
-    """A library of the pack function alone."""
+    """A library with the kernel's pack function only."""
     function = Function(
         symbol=_PACKER,
         inputs=tuple(argument.tensor for argument in kernel.constants_packed),

@@ -1,8 +1,7 @@
-"""An ONNX file, hostile until proven otherwise: parsed, checked, its shapes fixed,
-before anything larger looks at it.
+"""Parses an untrusted ONNX file, checks it, and fixes its shapes.
 
-Nothing is followed out of the file: external data, functions, subgraphs and foreign
-operators are refused.
+Nothing else reads the file before. No reference out of the file is followed: external
+data, functions, subgraphs and operators of other domains are refused.
 """
 
 from __future__ import annotations
@@ -22,16 +21,18 @@ from tuner.models.errors import ModelRefused
 _DOMAINS = ("", "ai.onnx")
 _LEAST_OPSET, _GREATEST_OPSET = 7, 23
 _SUBGRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-_ELEMENT_BYTES = 8  # the most an element of a type taken has
+_ELEMENT_BYTES = 8  # of the widest supported element type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
+    """The largest file that is read."""
+
     nbytes: int = 1 << 29  # of the file
     nodes: int = 10_000
     tensor_bytes: int = 1 << 31  # of one tensor, intermediates included
-    arguments: int = 48  # inputs and outputs
-    dimensions: int = 8
+    arguments: int = 48  # inputs and outputs together
+    dimensions: int = 8  # of a tensor
     name: int = 256  # characters
 
 
@@ -39,10 +40,10 @@ LIMITS = ModelLimits()
 
 
 def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = LIMITS) -> Any:
-    """The checked `ModelProto` with every extent of its inputs a number; `shapes` gives
-    those it names.
+    """The checked `ModelProto`. Every extent of its inputs is a number.
 
-    Raises ModelRefused naming what is wrong, the limit, and the way out.
+    `shapes` gives the extents that the inputs only name. Raises ModelRefused with what is
+    wrong, the limit, and the way out.
     """
     if not content:
         raise ModelRefused("the file is empty; give an .onnx file")
@@ -62,6 +63,7 @@ def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = 
 
 
 def _check_header(model: Any) -> None:
+    """Checks that there is a graph, no functions, and a supported opset."""
     if not model.HasField("graph") or not model.graph.node:
         raise ModelRefused("the file holds no graph of operators; is it an .onnx file?")
     if len(model.functions):
@@ -71,16 +73,12 @@ def _check_header(model: Any) -> None:
             f"try again"
         )
     opsets = {opset.domain: opset.version for opset in model.opset_import}
-    foreign = sorted(set(opsets) - set(_DOMAINS))
-    used = {node.domain for node in model.graph.node}
-    if used - set(_DOMAINS):
+    foreign = {node.domain for node in model.graph.node} - set(_DOMAINS)
+    if foreign:
         raise ModelRefused(
-            f"operators of domain {sorted(used - set(_DOMAINS))[0][:60]!r} are not taken; "
-            f"export with plain ONNX"
+            f"operators of domain {sorted(foreign)[0][:60]!r} are not taken; export with plain ONNX"
         )
-    for domain in foreign:
-        del opsets[domain]
-    version = max(opsets.values(), default=0)
+    version = max((opsets[domain] for domain in _DOMAINS if domain in opsets), default=0)
     if not _LEAST_OPSET <= version <= _GREATEST_OPSET:
         raise ModelRefused(
             f"the model is of opset {version}; opsets {_LEAST_OPSET} to {_GREATEST_OPSET} are taken"
@@ -88,6 +86,7 @@ def _check_header(model: Any) -> None:
 
 
 def _check_nodes(graph: Any, limits: ModelLimits) -> None:
+    """Checks the number of nodes and arguments, the names, and that no node has a graph."""
     if len(graph.node) > limits.nodes:
         raise ModelRefused(
             f"the model has {len(graph.node)} operators, the limit is {limits.nodes}"
@@ -118,7 +117,7 @@ def _check_nodes(graph: Any, limits: ModelLimits) -> None:
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """Constants, wherever they stand."""
+    """All constants: initializers and attributes of nodes."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -132,6 +131,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 
 def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
+    """Checks a constant: its data is in the file, its size within the limits, and sound."""
     name = tensor.name[:60]
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise ModelRefused(
@@ -154,7 +154,7 @@ def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
 
 
 def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> None:
-    """Named extents of inputs get their numbers."""
+    """Gives the named extents of inputs their numbers, in place."""
     initial = {tensor.name for tensor in graph.initializer}
     used: set[str] = set()
     for value in graph.input:
@@ -183,10 +183,11 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
                 f"input {value.name!r} has {len(dimensions)} dimensions and {count} elements, "
                 f"more than is taken"
             )
-    del graph.value_info[:]  # what the file says of tensors between is inferred anew
-    for dimension in (one for value in graph.output for one in value.type.tensor_type.shape.dim):
-        if dimension.dim_param in shapes:
-            dimension.dim_value = shapes[dimension.dim_param]
+    del graph.value_info[:]  # shapes of intermediates are inferred anew
+    for value in graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param in shapes:
+                dimension.dim_value = shapes[dimension.dim_param]
     unknown = sorted(set(shapes) - used)
     if unknown:
         raise ModelRefused(
@@ -195,8 +196,11 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
 
 
 def _inferred(model: Any, limits: ModelLimits) -> Any:
-    """The model with the shapes of everything; raises where it contradicts itself, has
-    cycles, or grows beyond the limit."""
+    """The model with inferred shapes of all tensors.
+
+    Raises ModelRefused where it contradicts itself, has cycles, or has a tensor above the
+    limit.
+    """
     try:
         onnx.checker.check_model(model)
         model = onnx.shape_inference.infer_shapes(
@@ -213,20 +217,20 @@ def _inferred(model: Any, limits: ModelLimits) -> Any:
         text = " ".join(str(error).split())
         raise ModelRefused(f"the model is not valid ONNX: {text[:400]}") from error
     for value in (*model.graph.value_info, *model.graph.output):
-        found = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+        extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
         if (
-            any(extent < 0 for extent in found)
-            or prod(max(extent, 1) for extent in found) * _ELEMENT_BYTES > limits.tensor_bytes
+            any(extent < 0 for extent in extents)
+            or prod(max(extent, 1) for extent in extents) * _ELEMENT_BYTES > limits.tensor_bytes
         ):
             raise ModelRefused(
-                f"tensor {value.name[:60]!r} would have shape {found[:16]}, which is more "
+                f"tensor {value.name[:60]!r} would have shape {extents[:16]}, which is more "
                 f"than is taken"
             )
     return model
 
 
 def argument_names(model: Any) -> list[str]:
-    """Of the inputs that are no constants, then of the outputs."""
+    """The names of the inputs that are no constants, then of the outputs."""
     initial = {tensor.name for tensor in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in initial]
     return [*inputs, *(value.name for value in model.graph.output)]
@@ -235,11 +239,13 @@ def argument_names(model: Any) -> list[str]:
 def evaluate(
     model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]
 ) -> list[np.ndarray[Any, np.dtype[Any]]]:
-    """What ONNX's reference evaluator makes of inputs in the model's order. Raises
-    ModelRefused where it gives up."""
+    """The outputs of ONNX's reference evaluator for inputs in the model's order.
+
+    Raises ModelRefused where the evaluator fails.
+    """
     names = argument_names(model)
     try:
-        found = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=False)))
+        outputs = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=False)))
     except (
         ValueError,
         TypeError,
@@ -251,4 +257,4 @@ def evaluate(
     ) as error:
         text = f"{type(error).__name__}: {error}"[:400]
         raise ModelRefused(f"ONNX's reference evaluator does not run the model: {text}") from error
-    return [np.asarray(one) for one in found]
+    return [np.asarray(array) for array in outputs]

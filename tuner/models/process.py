@@ -1,8 +1,9 @@
-"""A process of its own for what is not trusted: one question on its input, one answer
-on its output, little it can do besides.
+"""A confined process for one request on untrusted data.
 
-It has bounds of memory and time, may write no file, and reads none but programs and
-what it is told of. A refusal is one JSON object after the word `refused`.
+The request is a JSON object on the command line and a payload on standard input. The
+answer comes on standard output; a refusal is the word `refused` and one JSON object.
+The process has limits of memory and time. It cannot write files, and it can read only
+programs and the files that the request names.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ CPU_S = 600
 TIMEOUT_S = 600.0
 LARGEST_ANSWER = 4 << 30  # bytes
 _REFUSED = b"refused"
-_TAIL = 400  # characters of what a process said before it died
+_TAIL = 400  # characters that are shown of a dead process's standard error
 
-Asked = Mapping[str, Any]
-Answer = Callable[[Asked, bytes], bytes]
+Request = Mapping[str, Any]  # a JSON object
+Answer = Callable[[Request, bytes], bytes]  # (request, payload): the answer's bytes
 
 
-def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
-    """What the module, run as a program, answers to a JSON object and the bytes on its
-    input. Raises ModelRefused."""
+def answer_of(module: str, request: Request, payload: bytes) -> bytes:
+    """The answer of the module, run as a confined program.
+
+    Raises ModelRefused where it refuses, dies, or takes more than TIMEOUT_S.
+    """
     own = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(
         entry for entry in (own, *os.environ.get("PYTHONPATH", "").split(os.pathsep)) if entry
@@ -44,8 +47,8 @@ def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", module, json.dumps(dict(asked))],
-                input=given,
+                [sys.executable, "-m", module, json.dumps(dict(request))],
+                input=payload,
                 capture_output=True,
                 check=False,
                 cwd=folder,
@@ -64,36 +67,34 @@ def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
     return done.stdout
 
 
-def serve(answer: Answer, readable: Callable[[Asked], Sequence[str]] = lambda asked: ()) -> None:
-    """The process's side: confined before it looks at what was given. `readable` names
-    files besides programs.
+def serve(
+    answer: Answer, readable: Callable[[Request], Sequence[str]] = lambda request: ()
+) -> None:
+    """The main function of the confined process: answers one request.
 
-    With `cores` in what is asked it stays on these.
+    The process confines itself before it looks at the payload. `readable` gives the files
+    that may be read besides programs. With `cores` in the request it runs on these.
     """
-    asked = json.loads(sys.argv[1])
-    if "cores" in asked:
-        os.sched_setaffinity(0, asked["cores"])
-    given = sys.stdin.buffer.read()
+    request = json.loads(sys.argv[1])
+    if "cores" in request:
+        os.sched_setaffinity(0, request["cores"])
+    payload = sys.stdin.buffer.read()
     out = os.dup(1)
     os.dup2(2, 1)  # libraries may print
-    _confine(readable(asked))
+    _confine(readable(request))
     try:
-        found = answer(asked, given)
+        reply = answer(request, payload)
     except TunerError as error:
-        found = _REFUSED + json.dumps({"message": str(error)}).encode()
+        reply = _REFUSED + json.dumps({"message": str(error)}).encode()
     except MemoryError:
-        found = (
-            _REFUSED
-            + json.dumps(
-                {"message": "the model needs more memory than it may take; use a smaller one"}
-            ).encode()
-        )
+        message = "the model needs more memory than it may take; use a smaller one"
+        reply = _REFUSED + json.dumps({"message": message}).encode()
     with os.fdopen(out, "wb") as stream:
-        stream.write(found)
+        stream.write(reply)
 
 
 def _confine(readable: Sequence[str]) -> None:
-    """Where the kernel has no Landlock, files may still be read, but not written."""
+    """Limits this process. Without Landlock in the kernel it can still read all files."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -1,8 +1,7 @@
-"""What reads a model: `python -m tuner.models.reading`, the file on its input, the
-packed graph as its answer.
+"""Reads an ONNX file in a confined process: `python -m tuner.models.reading`.
 
-With inputs behind the file, an archive of arrays, the answer is what ONNX's reference
-evaluator makes of them.
+The payload is the file, and the answer is the packed graph. Where arrays follow the
+file, the answer is the outputs of ONNX's reference evaluator for these inputs.
 """
 
 from __future__ import annotations
@@ -10,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner.models.process import Asked, serve
+from tuner.models.process import Request, serve
 
 if TYPE_CHECKING:
     from tuner.models.graph import Graph
 
 
-def _answer(asked: Asked, given: bytes) -> bytes:
-    """`shapes` of named extents, and how many `bytes` of what was given are the model."""
-    shapes = {str(name): int(extent) for name, extent in asked["shapes"].items()}
-    content, inputs = given[: asked["bytes"]], given[asked["bytes"] :]
+def _answer(request: Request, payload: bytes) -> bytes:
+    """The request has `shapes`, the named extents, and `bytes`, the size of the file."""
+    shapes = {str(name): int(extent) for name, extent in request["shapes"].items()}
+    content, inputs = payload[: request["bytes"]], payload[request["bytes"] :]
     if inputs:
         return _evaluated(content, shapes, inputs)
-    from tuner.models.graph import packed  # noqa: PLC0415  # nothing large is loaded before the process is confined
+    # Nothing large is loaded before the process is confined.
+    from tuner.models.graph import packed  # noqa: PLC0415
 
     return packed(read_graph(content, shapes))
 
@@ -35,23 +35,25 @@ def _evaluated(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> byte
 
 
 def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:
-    """The fused graph of an ONNX file, read in this process. Raises ModelRefused and
-    WorkloadError."""
+    """The fused graph of an ONNX file, read in this process.
+
+    Raises ModelRefused and WorkloadError.
+    """
     from tuner.lowering.importers.relax import import_onnx  # noqa: PLC0415  # loads TVM
     from tuner.models.assembly import assemble  # noqa: PLC0415
+    from tuner.models.batch_norms import fold_batch_norms  # noqa: PLC0415  # loads onnx
     from tuner.models.fusion import fuse  # noqa: PLC0415
-    from tuner.models.normal_form import fold_batch_norms  # noqa: PLC0415  # loads onnx
     from tuner.models.onnx_file import argument_names, read_model  # noqa: PLC0415
 
     model = read_model(content, shapes)
     fold_batch_norms(model)
-    found = import_onnx(model)
+    imported = import_onnx(model)
     return fuse(
         assemble(
-            inputs=found.inputs,
-            constants=found.constants,
-            calls=found.calls,
-            outputs=found.outputs,
+            inputs=imported.inputs,
+            constants=imported.constants,
+            calls=imported.calls,
+            outputs=imported.outputs,
             labels=argument_names(model),
         )
     )

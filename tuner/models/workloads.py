@@ -1,4 +1,4 @@
-"""The workloads of a graph: one for each kernel that differs, however often the model calls it."""
+"""The workloads of a graph: one for each distinct kernel, with the number of its calls."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tuner.workload.workload import Numerics, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWorkload:
+    """A workload and how often the model calls its kernel."""
+
     workload: Workload
     calls: int  # in one call of the model
 
 
 def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -> Workload:
-    """The node's workload; its inputs that are constants of the model are declared, so
-    that they may be packed ahead.
+    """The node's workload. Inputs that are constants of the model are declared constant.
 
-    Names say only places, so that kernels alike have knobs of the same names and can
-    begin from each other's configs.
+    So their packing can be done before the first call. Tensors are named by position:
+    similar kernels then have knobs of the same names and can start from each other's
+    configs.
     """
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(node.inputs)}
     constants = [
@@ -46,11 +48,13 @@ def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -
 
 
 def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:
-    """In the order in which the model calls them first."""
-    found: dict[str, Workload] = {}
+    """The distinct workloads, in the order in which the model first calls them."""
+    distinct: dict[str, Workload] = {}
     calls: dict[str, int] = {}
     for node in graph.nodes:
         workload = workload_of(node, graph)
-        found.setdefault(workload.key, workload)
+        distinct.setdefault(workload.key, workload)
         calls[workload.key] = calls.get(workload.key, 0) + 1
-    return [ModelWorkload(workload=workload, calls=calls[key]) for key, workload in found.items()]
+    return [
+        ModelWorkload(workload=workload, calls=calls[key]) for key, workload in distinct.items()
+    ]

@@ -16,7 +16,7 @@ from tuner.db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
-from tuner.models.schedule import kind_of
+from tuner.models.task_scheduler import kind_of
 from tuner.search.searcher import Searcher
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config

@@ -17,7 +17,13 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.importer import import_model
-from tuner.models.schedule import FIRST, Subject, kind_of, next_turn, turn_of
+from tuner.models.task_scheduler import (
+    FIRST_ROUND,
+    KernelProgress,
+    kind_of,
+    next_kernel,
+    round_trials,
+)
 from tuner.models.workloads import ModelWorkload, workloads_of
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
@@ -137,17 +143,17 @@ def tune_by_turns(
     subjects = [_subject(database, task, calls) for task in left]
     started, total = time.monotonic(), job.trials * len(left)
     while True:
-        position = next_turn(subjects)
+        position = next_kernel(subjects)
         spent = sum(subject.trials for subject in subjects)
         seconds = None if job.seconds is None else job.seconds - (time.monotonic() - started)
         if position is None or spent >= total:
             return True
         subject = subjects[position]
-        first = subject.trials < FIRST
+        first = subject.trials < FIRST_ROUND
         if not first and seconds is not None and seconds <= 0:
             return True
         trials = subject.trials + min(
-            turn_of(subject), job.trials if first else total, total - spent
+            round_trials(subject), job.trials if first else total, total - spent
         )
         result = search_slice(left[position], trials, None if first else seconds)
         if result is None or result.reason is StopReason.CANCELLED:
@@ -160,11 +166,11 @@ def tune_by_turns(
         subjects[position] = subject.after(result.trials, best_s, finished=finished)
 
 
-def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> Subject:
+def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> KernelProgress:
     with database.read() as session:
         expression = from_document(workloads.get(session, task.workload).document).expression
     medians = () if task.best_median_s is None else (task.best_median_s,)
-    return Subject(
+    return KernelProgress(
         calls=calls.get(task.workload, 1),
         flops=expression.flops,
         kind=kind_of(expression),

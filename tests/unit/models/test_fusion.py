@@ -127,7 +127,7 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
                     ]
                 )
                 if plan.places[name].kind == "arena":
-                    start = plan.places[name].at
+                    start = plan.places[name].position
                     assert start % 64 == 0
                     spans.append((number, last, start, start + node.tensor(name).nbytes))
         for first, last, start, end in spans:

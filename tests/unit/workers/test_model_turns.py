@@ -12,7 +12,7 @@ from tuner.db import jobs, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.models.schedule import FIRST, TURN
+from tuner.models.task_scheduler import FIRST_ROUND, ROUND
 from tuner.tuning import Elapsed, StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import tune_by_turns
 from tuner.workload.spec import parse_spec, to_document
@@ -85,13 +85,13 @@ def test_the_budget_is_for_all_together(database: Database) -> None:
     order, done = turns_of(database, job, (1, 1, 1), lambda position, trials: 1e-3 / trials)
     assert sorted(order[:3]) == [0, 1, 2]
     assert sum(done) == 300
-    assert min(done) >= FIRST
+    assert min(done) >= FIRST_ROUND
 
 
 def test_a_small_budget_is_not_exceeded(database: Database) -> None:
     job = model_job(database, trials=10)
     _, done = turns_of(database, job, (1, 1, 1), lambda position, trials: 1e-3)
-    assert sum(done) == 30 and min(done) >= FIRST
+    assert sum(done) == 30 and min(done) >= FIRST_ROUND
 
 
 def test_however_few_the_seconds_each_kernel_has_a_first_turn(database: Database) -> None:
@@ -103,7 +103,7 @@ def test_however_few_the_seconds_each_kernel_has_a_first_turn(database: Database
         return result(trials, 1e-3, StopReason.TRIALS)
 
     assert tune_by_turns(database, job, job.tasks, {}, turn)
-    assert sorted(seen) == [(position, FIRST, None) for position in range(3)]
+    assert sorted(seen) == [(position, FIRST_ROUND, None) for position in range(3)]
 
 
 def test_turns_go_where_the_time_is(database: Database) -> None:
@@ -115,7 +115,7 @@ def test_turns_go_where_the_time_is(database: Database) -> None:
 def test_an_interrupted_turn_ends_it(database: Database) -> None:
     job = model_job(database, trials=100)
     assert not tune_by_turns(database, job, job.tasks, {}, lambda task, trials, seconds: None)
-    cancelled = result(FIRST, 1e-3, StopReason.CANCELLED)
+    cancelled = result(FIRST_ROUND, 1e-3, StopReason.CANCELLED)
     assert not tune_by_turns(database, job, job.tasks, {}, lambda task, trials, seconds: cancelled)
 
 
@@ -129,4 +129,4 @@ def test_what_is_exhausted_has_no_more_turns(database: Database) -> None:
 
     assert tune_by_turns(database, job, job.tasks, {}, turn)
     assert sorted(seen) == [0, 1, 2]
-    assert TURN > 0
+    assert ROUND > 0

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tuner.models.schedule import FIRST, TURN, Subject, gain_per_trial, next_turn, turn_of
+from tuner.models.task_scheduler import (
+    FIRST_ROUND,
+    ROUND,
+    KernelProgress,
+    gain_per_trial,
+    next_kernel,
+    round_trials,
+)
 
 
-def subject(calls: int = 1, flops: int = 10**9, kind: str = "2:1") -> Subject:
-    return Subject(calls=calls, flops=flops, kind=kind)
+def subject(calls: int = 1, flops: int = 10**9, kind: str = "2:1") -> KernelProgress:
+    return KernelProgress(calls=calls, flops=flops, kind=kind)
 
 
 def test_each_has_a_turn_first() -> None:
@@ -14,17 +21,17 @@ def test_each_has_a_turn_first() -> None:
     subjects = [subject(), subject(calls=3), subject(flops=2 * 10**9)]
     order = []
     for _ in range(3):
-        position = next_turn(subjects)
+        position = next_kernel(subjects)
         assert position is not None
         order.append(position)
-        subjects[position] = subjects[position].after(FIRST, 1e-3, finished=False)
+        subjects[position] = subjects[position].after(FIRST_ROUND, 1e-3, finished=False)
     assert order == [1, 2, 0]
 
 
 def test_then_the_one_with_most_to_gain() -> None:
-    often = subject(calls=8).after(FIRST, 1e-3, finished=False)
-    once = subject(calls=1).after(FIRST, 1e-3, finished=False)
-    assert next_turn([once, often]) == 1
+    often = subject(calls=8).after(FIRST_ROUND, 1e-3, finished=False)
+    once = subject(calls=1).after(FIRST_ROUND, 1e-3, finished=False)
+    assert next_kernel([once, often]) == 1
 
 
 def test_what_stops_gaining_gives_way() -> None:
@@ -55,18 +62,18 @@ def test_what_is_far_behind_its_like_is_worth_more() -> None:
 
 def test_the_finished_have_no_more_turns() -> None:
     subjects = [subject().after(16, 1e-3, finished=True), subject().after(16, None, finished=False)]
-    assert next_turn(subjects) is None
+    assert next_kernel(subjects) is None
 
 
 def test_a_turn_without_a_trial_is_the_last() -> None:
     after_first = subject().after(16, 1e-3, finished=False)
     assert after_first.after(16, 1e-3, finished=False).finished
-    assert not after_first.after(16 + TURN, 1e-3, finished=False).finished
+    assert not after_first.after(16 + ROUND, 1e-3, finished=False).finished
 
 
 def test_turns_grow() -> None:
     progress, lengths = subject(), []
     for _ in range(4):
-        lengths.append(turn_of(progress))
+        lengths.append(round_trials(progress))
         progress = progress.after(progress.trials + lengths[-1], 1e-3, finished=False)
-    assert lengths == [FIRST, 2 * FIRST, TURN, TURN]
+    assert lengths == [FIRST_ROUND, 2 * FIRST_ROUND, ROUND, ROUND]

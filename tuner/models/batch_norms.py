@@ -1,5 +1,7 @@
-"""A model rewritten before its import: batch normalisation folded into the convolution
-or product before it, in float64."""
+"""Folds batch normalisations of an ONNX model into the convolutions before them.
+
+The folded weights are computed in float64.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ _EPSILON = 1e-5  # ONNX's default
 
 
 def fold_batch_norms(model: Any) -> int:
-    """Rewrites the model in place; how many were folded. A sum or difference that
-    others also read stays as it is."""
+    """Rewrites the model in place and returns how many normalisations were folded.
+
+    A convolution whose result something else reads too stays as it is, and so does one
+    with weights that are no float32 constants.
+    """
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     uses: dict[str, int] = {}
@@ -44,7 +49,7 @@ def fold_batch_norms(model: Any) -> int:
 
 
 def _trains(node: Any) -> bool:
-    """Whether it normalises by the batch's own mean and variance."""
+    """Whether the normalisation computes mean and variance from the batch itself."""
     return any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
 
 
@@ -54,8 +59,11 @@ def _floats(constants: dict[str, Any], *nodes: Any) -> bool:
 
 
 def _fold(graph: Any, constants: dict[str, Any], conv: Any, norm: Any, number: int) -> None:
-    """With s = gamma / sqrt(variance + epsilon), s (W x + b - mean) + beta is (s W) x +
-    s (b - mean) + beta."""
+    """Scales weights and bias of `conv` and removes `norm`; `number` names the constants.
+
+    With s = gamma / sqrt(variance + epsilon) the result s (W x + b - mean) + beta equals
+    (s W) x + s (b - mean) + beta.
+    """
     gamma, beta, mean, variance = (_array(constants, name) for name in norm.input[1:5])
     epsilon = next(
         (attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), _EPSILON
@@ -64,17 +72,17 @@ def _fold(graph: Any, constants: dict[str, Any], conv: Any, norm: Any, number: i
     bias = _array(constants, conv.input[2]) if len(conv.input) > 2 else np.zeros(weights.shape[0])
     scale = gamma / np.sqrt(variance + epsilon)
     scaled = weights * scale.reshape((-1, *(1,) * (weights.ndim - 1)))
-    made = {
+    folded = {
         f"tuner_folded_w{number}": scaled,
         f"tuner_folded_b{number}": (bias - mean) * scale + beta,
     }
-    for name, array in made.items():
+    for name, array in folded.items():
         tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
         graph.initializer.append(tensor)
         constants[name] = tensor
     source, output = conv.input[0], norm.output[0]
     del conv.input[:]
-    conv.input.extend([source, *made])
+    conv.input.extend([source, *folded])
     conv.output[0] = output
     graph.node.remove(norm)
 

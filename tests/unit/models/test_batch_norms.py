@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from tuner.models.normal_form import fold_batch_norms
+from tuner.models.batch_norms import fold_batch_norms
 from tuner.models.onnx_file import read_model
 
 
