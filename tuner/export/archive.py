@@ -1,5 +1,7 @@
-"""An export as one file: a gzipped tar whose bytes depend on nothing but the kernels,
-the compiler and the key."""
+"""An export as one reproducible `.tar.gz`.
+
+Its bytes depend only on the kernels, the compiler and the key.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,9 @@ FILE_MODE = 0o644
 def export_archive(
     kernels: Sequence[ExportKernel], name: str, *, signer: Signer | None = None
 ) -> bytes:
-    """The library `name` of these kernels, as `export_library` writes it, in a folder of that name.
+    """The library `name`, as `export_library` writes it, in a folder of that name.
 
-    Same kernels, compiler and key, same bytes. Raises ExportRefused, LinkError and
-    ExportError as `export_library` does.
+    Raises ExportRefused, LinkError and ExportError as `export_library` does.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
@@ -42,7 +43,7 @@ def packed(directory: Path, name: str) -> bytes:
 
 
 def _tar(directory: Path, name: str) -> bytes:
-    """Names in order, nobody's files, no times: a tar remembers more than its content."""
+    """The tar, with paths in order and without owners and times, so that it is reproducible."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):

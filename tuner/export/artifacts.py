@@ -1,8 +1,8 @@
-"""Compiled kernels and other blobs by content: a directory of files named by the
-SHA-256 of their bytes.
+"""Content-addressed store of compiled kernels and other blobs.
 
-A file appears whole or not at all (temporary file, fsync, rename, fsync of the folder)
-and is checked against its name when read.
+It is a directory of files named by the SHA-256 of their bytes. A file appears whole or
+not at all (temporary file, fsync, rename, fsync of the folder). Its bytes are checked
+against its name when they are read.
 """
 
 from __future__ import annotations
@@ -25,34 +25,37 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ArtifactError(TunerError):
-    """The store's directory cannot be written or read: permissions, a full disk, a failing one."""
+    """The store's directory cannot be read or written: permissions, or the disk."""
 
     code = "artifact_store"
 
 
 class ArtifactMissing(TunerError):
-    """The store holds no such artifact. Its text and that of `ArtifactCorrupt` go to
-    clients, so they name no folder."""
+    """The store has no such artifact.
+
+    The message goes to clients, as that of `ArtifactCorrupt`, so it names no folder.
+    """
 
     code = "artifact_missing"
 
 
 class ArtifactCorrupt(TunerError):
-    """The bytes on disk are not those the name promises; they must not be loaded."""
+    """The bytes on disk do not match their name. They must not be loaded."""
 
     code = "artifact_corrupt"
 
 
 class ArtifactStore:
-    """Safe for several processes at once: equal names hold equal bytes."""
+    """A store in one directory. Several processes may use it at once."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def put(self, data: bytes) -> str:
-        """Stores `data` durably; its SHA-256 in hex. Known bytes are not written again.
+        """Stores `data` durably and returns its SHA-256 in hex.
 
-        Raises ArtifactError when they cannot be written, leaving no partial file.
+        Bytes that the store already has are not written again. Raises ArtifactError, and
+        then leaves no partial file.
         """
         digest = hashlib.sha256(data).hexdigest()
         file = self._file(digest)
@@ -64,14 +67,13 @@ class ArtifactStore:
         return digest
 
     def put_file(self, path: Path) -> str:
-        """Stores the bytes of a file, as `put`."""
+        """Stores the bytes of a file, as `put` does."""
         with self._reported(f"reading {path}"):
             data = path.read_bytes()
         return self.put(data)
 
     def get(self, digest: str) -> bytes:
-        """The bytes. Raises ArtifactMissing, or ArtifactCorrupt when they do not hash
-        to their name."""
+        """The bytes. Raises ArtifactMissing or ArtifactCorrupt."""
         file = self.path(digest)
         with self._reported(f"reading {file}"):
             data = file.read_bytes()
@@ -83,8 +85,10 @@ class ArtifactStore:
         return data
 
     def path(self, digest: str) -> Path:
-        """The file that holds the bytes, unchecked: for serving ranges of it, or after
-        `verify`. Raises ArtifactMissing."""
+        """The file with the bytes, which are not checked. Raises ArtifactMissing.
+
+        For serving ranges of it, or after `verify`.
+        """
         file = self._file(digest)
         if not file.is_file():
             raise ArtifactMissing(
@@ -94,25 +98,25 @@ class ArtifactStore:
         return file
 
     def verify(self, digest: str) -> Path:
-        """The file, after its bytes were checked. Raises ArtifactMissing or ArtifactCorrupt."""
+        """The file, with its bytes checked. Raises ArtifactMissing or ArtifactCorrupt."""
         self.get(digest)
         return self._file(digest)
 
     def exists(self, digest: str) -> bool:
+        """Whether the store has the artifact."""
         return self._file(digest).is_file()
 
     def digests(self) -> Iterator[str]:
-        """Every artifact in the store, in no order."""
+        """The digests of all artifacts, in no order."""
         for file in self.directory.glob("??/*"):
             if DIGEST.fullmatch(file.name):
                 yield file.name
 
     def delete(self, digests: Iterable[str], *, before: datetime) -> None:
-        """Deletes those that were last put before `before`; whoever put one since then
-        is about to refer to it, or does.
+        """Deletes the artifacts that were last put before `before`.
 
-        One that cannot be deleted keeps no other: ArtifactError, at the end, is about
-        the last of them.
+        One that was put later is in use, or about to be. All others are deleted even if
+        one cannot be; ArtifactError, raised at the end, is about the last failure.
         """
         failed: OSError | None = None
         for digest in digests:
@@ -130,6 +134,7 @@ class ArtifactStore:
                 raise failed
 
     def _file(self, digest: str) -> Path:
+        """The path of the artifact. Raises UsageError for what is no SHA-256."""
         if not DIGEST.fullmatch(digest):
             raise UsageError(
                 f"{digest[:80]!r} is not an artifact's name; it is 64 hexadecimal digits of "
@@ -138,7 +143,7 @@ class ArtifactStore:
         return self.directory / digest[:2] / digest
 
     def _holds(self, file: Path, digest: str) -> bool:
-        """Whether the file is there and sound; a corrupt one is written anew."""
+        """Whether the file exists with the right bytes; marks it as put now."""
         try:
             with _locked(file, fcntl.LOCK_SH) as stream:
                 os.utime(stream.fileno())  # young again, so that `delete` leaves it
@@ -167,6 +172,7 @@ class ArtifactStore:
 
     @contextlib.contextmanager
     def _reported(self, what: str) -> Iterator[None]:
+        """Turns an OSError of `what` into an ArtifactError."""
         try:
             yield
         except OSError as error:
@@ -179,10 +185,10 @@ class ArtifactStore:
 
 @contextlib.contextmanager
 def _locked(file: Path, kind: int) -> Iterator[BinaryIO]:
-    """The open file under a lock, by which putting known bytes and deleting them
-    exclude each other.
+    """The open file under a lock, so that putting and deleting it exclude each other.
 
-    Raises FileNotFoundError when it was deleted or replaced while the lock was waited for.
+    `kind` is one of `fcntl.LOCK_SH` and `fcntl.LOCK_EX`. Raises FileNotFoundError where
+    the file was deleted or replaced before the lock was free.
     """
     with file.open("rb") as stream:
         fcntl.flock(stream, kind)

@@ -1,8 +1,7 @@
-"""Exporting CUDA kernels: a library with the cubins inside, its header, a Python
-package on DLPack, and a manifest.
+"""Exports CUDA kernels: a library with cubins, its header, a Python package, a manifest.
 
-Functions take device pointers and a stream. Nothing of NVIDIA's is needed to build the
-library, and only its driver to call it.
+Functions take device pointers and a stream; the package takes arrays by DLPack. Nothing
+of NVIDIA's is needed to build the library. Calling it needs the driver.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from tuner.workload.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class ExportCudaKernel:
-    """A compiled kernel with what it computes; `measured` is empty for one that was never timed."""
+    """A compiled kernel with what it computes."""
 
     module: CudaModule
     workload: Workload
-    measured: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # target, median_s, ci95_s, verified, max_rel_error
+    # target, median_s, ci95_s, verified, max_rel_error; empty for one that was never timed
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def export_cuda_library(
@@ -46,11 +44,10 @@ def export_cuda_library(
     *,
     toolchain: Toolchain | None = None,
 ) -> Mapping[str, Any]:
-    """Writes the library `name` into `directory`, replacing an earlier export there;
-    the manifest's document.
+    """Writes the library `name` into `directory` and returns the manifest's document.
 
-    Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
-    LinkError, ExportError.
+    An earlier export there is replaced. Raises ExportRefused (names, no kernels, a
+    directory that is no export), LinkError, ExportError.
     """
     check_library_name(name)
     if not kernels:
@@ -76,10 +73,9 @@ def export_cuda_library(
 
 
 def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
-    """The library `name` as `export_cuda_library` writes it, as a .tar.gz. Same kernels
-    and compiler, same bytes.
+    """The library `name` as `export_cuda_library` writes it, in one `.tar.gz`.
 
-    Raises as `export_cuda_library` does.
+    The same kernels and compiler give the same bytes. Raises as `export_cuda_library`.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
@@ -91,6 +87,7 @@ def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
 
 
 def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
+    """The kernel's entry under `functions` of the manifest."""
     module, workload = kernel.module, kernel.workload
     return {
         "symbol": module.symbol,
@@ -107,8 +104,7 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
 
 
 def _stated(workload: Workload) -> dict[str, Any]:
-    """The workload as the manifests of other exports have it: by operator, text, or its
-    whole tree."""
+    """The workload as every manifest has it: by operator, by text, or as a whole tree."""
     stated: dict[str, Any] = {"key": workload.key, "op": workload.op}
     if workload.op is not None:
         stated["params"] = dict(workload.params)
@@ -145,12 +141,13 @@ const char *{name}_last_error(void);
 
 def _header(name: str, kernels: Sequence[ExportCudaKernel]) -> str:
     functions = "".join(
-        f"/* {_plain(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels
+        f"/* {_title(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels
     )
     return _HEADER.format(name=name, guard=f"{name.upper()}_H", functions=functions)
 
 
-def _plain(kernel: ExportCudaKernel) -> str:
+def _title(kernel: ExportCudaKernel) -> str:
+    """What the kernel computes, on one line that is safe inside a C comment."""
     shapes = [
         f"{tensor.name} {list(tensor.shape)}"
         for tensor in (*kernel.module.inputs, *kernel.module.outputs)
@@ -173,5 +170,6 @@ __all__ = [{names}]
 def _package(name: str, kernels: Sequence[ExportCudaKernel]) -> str:
     symbols = [kernel.module.symbol for kernel in kernels]
     functions = "".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols)
-    names = ", ".join(f'"{one}"' for one in ("ArrayError", "CudaLibraryError", "library", *symbols))
-    return _PACKAGE.format(name=name, functions=functions, names=names)
+    names = ("ArrayError", "CudaLibraryError", "library", *symbols)
+    listed = ", ".join(f'"{public}"' for public in names)
+    return _PACKAGE.format(name=name, functions=functions, names=listed)

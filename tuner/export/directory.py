@@ -1,4 +1,4 @@
-"""Putting an export in place: all of it or nothing, over nothing but an earlier export of ours."""
+"""Puts an export in place as a whole or not at all. It replaces only an earlier export."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, read_manifest
 # What building an export's own wheel and examples leaves behind, besides __pycache__
 # and *.egg-info.
 LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
-UNLISTED_SHOWN = 100
+UNLISTED_SHOWN = 100  # paths
 
 
 def check_replaceable(directory: Path) -> None:
-    """Raises ExportRefused unless the path is free, an empty directory, or an export
-    that holds nobody else's files."""
+    """Checks that an export may be written to the path.
+
+    Raises ExportRefused unless the path is free, an empty directory, or an earlier export
+    without other files.
+    """
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise ExportRefused(
             f"{directory} is not a directory; name one that is new, empty, or an earlier export"
@@ -50,11 +53,13 @@ def check_replaceable(directory: Path) -> None:
 
 
 def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:
-    """What the manifest does not list and building the export does not leave, folders
-    apart; at most UNLISTED_SHOWN paths."""
+    """Files in the directory that the manifest does not list, at most UNLISTED_SHOWN.
+
+    What building the export leaves behind is not counted.
+    """
     ours = {FILE, SIGNATURE_FILE, *manifest.files}
-    found = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = (path.relative_to(directory) for path in found)
+    paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(directory) for path in paths)
     foreign = (
         name.as_posix() for name in names if name.as_posix() not in ours and not _left_over(name)
     )
@@ -62,13 +67,17 @@ def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:
 
 
 def _left_over(inside: Path) -> bool:
-    made = "__pycache__" in inside.parts or inside.parts[0].endswith(".egg-info")
-    return made or any(inside.is_relative_to(folder) for folder in LEFTOVERS)
+    """Whether the path below the export is one that building its parts leaves behind."""
+    by_python = "__pycache__" in inside.parts or inside.parts[0].endswith(".egg-info")
+    return by_python or any(inside.is_relative_to(folder) for folder in LEFTOVERS)
 
 
 def place(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files beside the directory and renames them into its place. Raises
-    ExportError, leaving what was there."""
+    """Writes files, given by path, as the whole content of a directory.
+
+    They are written beside it and renamed into its place. Raises ExportRefused and
+    ExportError, and then leaves what was there.
+    """
     directory = Path(os.path.abspath(directory))
     check_replaceable(directory)
     scratch: Path | None = None
@@ -92,6 +101,7 @@ def place(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _swap(directory: Path, fresh: Path, old: Path) -> None:
+    """Renames `directory` to `old` and `fresh` to `directory`, or changes nothing."""
     if not directory.exists():
         fresh.rename(directory)
         return

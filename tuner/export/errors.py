@@ -1,4 +1,4 @@
-"""Why an export or an exported directory is not accepted."""
+"""Errors of exports and of exported directories."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from tuner.errors import TunerError, UsageError
 
 
 class ExportRefused(UsageError):
-    """The request cannot be met as asked: a bad name, no kernels, a directory that is
-    not ours to replace."""
+    """A request that cannot be met: a bad name, no kernels, a directory that is no export."""
 
     code = "export_refused"
 
 
 class ExportError(TunerError):
-    """The export could not be written; nothing was left behind."""
+    """The export could not be written. Nothing was left behind."""
 
     code = "export_failed"
 
 
 class SigningKeyError(TunerError):
-    """The private key that signs exports cannot be read or made, or is not safe from
-    others; nothing was exported."""
+    """The private key that signs exports cannot be read or made, or others may read it.
+
+    Nothing was exported.
+    """
 
     code = "signing_key"
 
 
 class ManifestError(TunerError):
-    """A directory that is no export, or one whose files are missing, altered or named out of it."""
+    """A directory that is no export, or an export with missing, altered or outside files."""
 
     code = "invalid_export"

@@ -1,9 +1,8 @@
-"""The examples of an export: a C, a C++ and a Python program that call every function
-and check what it gives.
+"""The examples of an export: programs in C, C++ and Python that call and check it.
 
-Inputs follow one formula that the three languages share; the right outputs, computed by
-whoever exports, are stored as a sample of elements. A kernel exported without them is
-checked to run, to write every output, and to leave its inputs alone.
+The three languages share one formula for inputs. Right outputs are computed at the
+export and stored as a sample of elements. A kernel exported without them is checked to
+run, to write all outputs, and to leave its inputs unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tuner.runtime.wrapper import C_TYPES, DLPACK
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate
 
-# An example is to find a broken installation, not to judge a kernel: four roundings of
+# An example detects a broken installation; it does not judge a kernel. Four roundings of
 # the narrow dtypes, and room for long sums in the wide ones. Integers are exact.
 TOLERANCES: Mapping[str, float] = {
     "float64": 1e-6,
@@ -31,22 +30,22 @@ TOLERANCES: Mapping[str, float] = {
     "float16": 2.0**-9,
     "bfloat16": 2.0**-6,
 }
-EXPECTED_FLOPS = (
-    2e10  # up to here right outputs are computed to check: the float64 reference takes some seconds
-)
-BLOCK = 1 << 16  # elements made at a time, which stay in a cache
+# The most work of a workload whose right outputs are computed: some seconds of the
+# float64 reference.
+EXPECTED_FLOPS = 2e10
+BLOCK = 1 << 16  # elements filled at a time, so that they stay in a cache
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
-    """The inputs the examples use, one array per input argument; bfloat16 as float32
-    values that are exact in bfloat16.
+    """The inputs of the examples, one array for each input argument.
 
-    Element i of input number s is h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32
-    (Knuth's multiplicative hashing), of which floats take the top 8 bits as k / 128 in
-    [-1, 1), exact in every float dtype; int8 the top 3 bits less 4, uint8 the top 3
-    bits, and wider integers and bool, which may be indices or conditions, the top bit.
+    bfloat16 comes as float32 values that are exact in bfloat16. Element i of input
+    number s is made of h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32 (Knuth's
+    multiplicative hashing). Floats take its top 8 bits as k / 128 in [-1, 1), exact in
+    every float dtype; int8 takes the top 3 bits minus 4, uint8 the top 3 bits. Wider
+    integers and bool, which may be indices or conditions, take the top bit.
     """
     return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
 
@@ -54,8 +53,7 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
 def expected_outputs(
     expression: Expression, kernel: ExportKernel, most_flops: float = EXPECTED_FLOPS
 ) -> tuple[Array, ...] | None:
-    """Right outputs for `example_inputs(kernel)`, float64; None where the reference
-    would have more work than `most_flops`."""
+    """Right outputs for `example_inputs(kernel)` in float64; None above `most_flops`."""
     if expression.flops > most_flops:
         return None
     named = {
@@ -67,7 +65,7 @@ def expected_outputs(
 
 
 def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
-    """Paths below the export's directory, with their texts."""
+    """The texts of all example files, by path below the export's directory."""
     return {
         "examples/check.h": fill("check.h.in", name=name, upper=name.upper()),
         "examples/example.c": fill(
@@ -86,13 +84,13 @@ def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
 
 
 def _filled(argument: Argument, number: int) -> Array:
+    """The example's array for input `number`."""
     kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
     values: Array = np.empty(prod(argument.shape), kind)
     for first in range(0, values.size, BLOCK):
         part = values[first : first + BLOCK]
-        hashed = np.arange(
-            first, first + part.size, dtype=np.uint32
-        )  # its products wrap at 2^32, as the hash wants
+        # uint32, whose products wrap at 2^32 as the hash needs.
+        hashed = np.arange(first, first + part.size, dtype=np.uint32)
         hashed *= np.uint32(2654435761)
         hashed += np.uint32((40503 * number + 12345) & 0xFFFFFFFF)
         if kind.startswith("float"):
@@ -105,8 +103,11 @@ def _filled(argument: Argument, number: int) -> Array:
 
 
 def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
-    """For each output, (flat index, right value) of up to SAMPLES elements spread over
-    it, first and last among them."""
+    """For each output up to SAMPLES pairs of flat index and right value.
+
+    They are spread over the output, its first and last element among them. Elements that
+    are not finite are left out.
+    """
     if kernel.expected is None:
         return [[] for _ in kernel.outputs]
     result = []
@@ -118,12 +119,13 @@ def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
             )
         flat = array.reshape(-1)
         places = np.unique(np.linspace(0, flat.size - 1, min(SAMPLES, flat.size)).astype(np.int64))
-        found = ((int(place), float(flat[place])) for place in places)
-        result.append([(place, value) for place, value in found if isfinite(value)])
+        pairs = ((int(place), float(flat[place])) for place in places)
+        result.append([(place, value) for place, value in pairs if isfinite(value)])
     return result
 
 
 def tolerance_of(kernel: ExportKernel, output: Argument) -> float:
+    """Largest |got - expected| / max(1, |expected|) that the examples accept."""
     return kernel.tolerance if kernel.tolerance is not None else TOLERANCES.get(output.dtype, 0.0)
 
 
@@ -136,6 +138,7 @@ def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
 
 
 def _tables(kernels: Sequence[ExportKernel]) -> str:
+    """C tables of the right values of all kernels."""
     parts = []
     for kernel in kernels:
         parts.append(f"/* {title(kernel)} */")
@@ -148,6 +151,7 @@ def _tables(kernels: Sequence[ExportKernel]) -> str:
 
 
 def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
+    """C statements that check inputs and outputs; `pointers` are those of `kernel.held`."""
     inputs, outputs = kernel.inputs, kernel.outputs
     lines = []
     for number, (argument, pointer) in enumerate(zip(inputs, pointers[: len(inputs)], strict=True)):
@@ -167,6 +171,7 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
 
 
 def _calls(kernels: Sequence[ExportKernel]) -> str:
+    """C functions that call and check each kernel, and `run_all` that calls these."""
     blocks = []
     for kernel in kernels:
         names = c_names(kernel.held)
@@ -200,6 +205,7 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
 
 
 def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
+    """C++ blocks that call and check each kernel."""
     blocks = []
     for kernel in kernels:
         names = c_names(kernel.held)
@@ -227,8 +233,10 @@ def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
 
 
 def _calls_of(kernel: ExportKernel, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The functions to call, in order, each with its arguments; `names` are those of
-    `kernel.held`."""
+    """The functions to call, in order, each with its arguments as C text.
+
+    `names` are the variables of `kernel.held`.
+    """
     symbol, prepack = str(kernel.symbol), kernel.prepack
     inputs, outputs = names[: len(kernel.inputs)], names[len(kernel.inputs) : len(kernel.arguments)]
     if prepack is None:
@@ -242,5 +250,6 @@ def _calls_of(kernel: ExportKernel, names: Sequence[str]) -> list[tuple[str, str
 
 
 def _kind(argument: Argument) -> str:
+    """DLPack's type code and bits of the dtype, as C arguments."""
     code, bits = DLPACK[argument.dtype]
     return f"{code}, {bits}"

@@ -15,21 +15,19 @@ NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bo
 
 
 def c_header(name: str, kernels: Sequence[ExportKernel]) -> str:
-    """include/<name>.h: error codes, helpers, and each function with what it computes,
-    shapes, dtypes, sizes and conditions."""
+    """The text of include/<name>.h: error codes, helpers, and documented functions."""
     declarations = "\n".join(_declaration(kernel) for kernel in kernels)
     return fill("library.h.in", name=name, upper=name.upper(), declarations=declarations)
 
 
 def cpp_header(name: str, kernels: Sequence[ExportKernel]) -> str:
-    """include/<name>.hpp: shape-checked views over the same functions, errors as
-    exceptions, an owning aligned buffer."""
+    """The text of include/<name>.hpp: shape-checked calls, exceptions, an aligned buffer."""
     functions = "\n".join(_cpp_functions(kernel) for kernel in kernels)
     return fill("library.hpp.in", name=name, upper=name.upper(), functions=functions)
 
 
 def title(kernel: ExportKernel) -> str:
-    """What the kernel computes, on one line, safe inside a C comment."""
+    """What the kernel computes, on one line that is safe inside a C comment."""
     if kernel.op is not None:
         text = kernel.op + ":" + ",".join(f"{key}={value}" for key, value in kernel.params.items())
     else:
@@ -41,7 +39,7 @@ def title(kernel: ExportKernel) -> str:
 
 
 def comment_safe(text: str) -> str:
-    """Text that can neither end a comment, nor start one, nor continue a line."""
+    """The text made unable to end a C comment, start one, or continue a line."""
     return (
         text.replace("*/", "* /")
         .replace("/*", "/ *")
@@ -52,8 +50,10 @@ def comment_safe(text: str) -> str:
 
 
 def c_names(arguments: Sequence[Argument]) -> list[str]:
-    """Parameter names: the arguments', made C identifiers that are distinct and meet no
-    keyword or macro."""
+    """Parameter names: the arguments' names as distinct C identifiers.
+
+    The role as prefix keeps them apart from keywords and macros.
+    """
     names: list[str] = []
     for argument in arguments:
         plain = "".join(
@@ -70,12 +70,12 @@ def written(argument: Argument) -> Argument:
 
 
 def _extent(rows: Rows) -> str:
-    """The parameter that says how many rows there are."""
+    """The name of the parameter that gives the number of rows."""
     return f"extent_{rows.name}"
 
 
 def _dimensions(argument: Argument, place: int, rows: Rows | None) -> list[str]:
-    """The shape, with the extent's parameter where it has a range."""
+    """The extents of argument number `place` as C text, with the parameter for a range."""
     shape = [str(extent) for extent in argument.shape]
     return shape if rows is None or place not in rows.ranged else [_extent(rows), *shape[1:]]
 
@@ -83,7 +83,7 @@ def _dimensions(argument: Argument, place: int, rows: Rows | None) -> list[str]:
 def _parameters(
     arguments: Sequence[Argument], rows: Rows | None = None
 ) -> tuple[list[str], list[str]]:
-    """The lines that document C parameters, and the parameters."""
+    """Lines of a comment that documents the parameters, and the parameters themselves."""
     lines, parameters = [], []
     for place, (argument, name) in enumerate(zip(arguments, c_names(arguments), strict=True)):
         shape = " x ".join(_dimensions(argument, place, rows)) or "scalar"
@@ -112,7 +112,7 @@ def _members(kernel: ExportKernel) -> tuple[ExportKernel, ...]:
 
 
 def _packing(kernel: ExportKernel) -> tuple[Argument, ...]:
-    """Parameters of the pack function."""
+    """The parameters of the pack function: constants, then packed buffers."""
     return (*kernel.constants_packed, *(written(argument) for argument in kernel.packed))
 
 
@@ -143,7 +143,7 @@ def _declaration(kernel: ExportKernel) -> str:
         f"thread{'s' * (kernel.threads > 1)}."
     )
     lines.append(f" * Needs CPU features: {comment_safe(isa)}.")
-    levels = {variant.name for one in _members(kernel) for variant in one.variants}
+    levels = {variant.name for member in _members(kernel) for variant in member.variants}
     if levels:
         listed = " and ".join(sorted(levels, reverse=True))
         lines.append(

@@ -1,5 +1,4 @@
-"""What export needs to know of one kernel, as plain data: its code, its signature, and
-what is known about it."""
+"""What export needs of one kernel, as plain data: code, signature, and measurements."""
 
 from __future__ import annotations
 
@@ -18,6 +17,8 @@ from tuner.workload.workload import Numerics
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
+    """An argument of a kernel: a dense row-major array."""
+
     name: str
     dtype: DType
     shape: tuple[int, ...]
@@ -25,39 +26,44 @@ class Argument:
 
     @property
     def tensor(self) -> Tensor:
+        """The argument without its role."""
         return Tensor(name=self.name, shape=self.shape, dtype=self.dtype)
 
 
 def arguments_of(expression: Expression) -> tuple[Argument, ...]:
-    """In call order: inputs, then outputs."""
+    """The arguments of an expression's kernel in call order: inputs, then outputs."""
     inputs = (
-        Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in")
-        for one in expression.inputs
+        Argument(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="in")
+        for tensor in expression.inputs
     )
     outputs = (expression.tensor(name) for name in expression.outputs)
     return (
         *inputs,
-        *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs),
+        *(
+            Argument(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="out")
+            for tensor in outputs
+        ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetName:
+    """A target as manifests name it."""
+
     key: str  # SHA-256 of the machine's fingerprint
-    kind: str  # "cpu"
+    kind: str  # "cpu" or "cuda"
     name: str  # for people
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """The same kernel compiled for another kind of CPU, verified and timed like the one
-    it stands behind."""
+    """A kernel compiled for a lesser CPU, verified and timed as the kernel itself is."""
 
     name: str  # of a level of x86-64, e.g. "x86-64-v3"
     isa: tuple[str, ...]
-    schedule: Literal[
-        "tuned", "default"
-    ]  # the kernel's own, or the default one where that is faster or the only right one
+    # The kernel's own schedule, or the default one where that is faster, or the only one
+    # that gives right answers.
+    schedule: Literal["tuned", "default"]
     object_code: bytes
     tvm_symbol: str
     prepack: Prepack | None  # packs as the kernel's own does
@@ -68,6 +74,8 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportKernel:
+    """A compiled kernel, or a portfolio of several, with everything a manifest says of it."""
+
     workload_key: str
     arguments: tuple[Argument, ...]  # in call order: inputs, then outputs
     target: TargetName
@@ -76,26 +84,25 @@ class ExportKernel:
     object_code: bytes  # relocatable object, the one that was measured
     tvm_symbol: str  # its packed entry, `__tvm_ffi_<global symbol>`
     prepack: Prepack | None = None  # the function that packs its constants, in the same object
-    # Kernels for fixed numbers of rows behind this function, which has the arguments of
-    # the greatest and no code of its own.
+    # Kernels for fixed numbers of rows. The function then has the arguments of the
+    # greatest and no code of its own.
     portfolio: Portfolio[ExportKernel] | None = None
     variants: tuple[Variant, ...] = ()  # for CPUs that lack some of `isa`, the richest first
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool
     max_rel_error: float
-    op: str | None = None  # catalogue operator with its params, or
+    # What it computes: a catalogue operator with its parameters, a text in the notation
+    # with its shapes, or an expression.
+    op: str | None = None
     params: Mapping[str, int | float | str | bool] = field(default_factory=dict)
-    notation: str | None = None  # the notation's text with its shapes
+    notation: str | None = None
     shapes: Mapping[str, int] = field(default_factory=dict)
-    expression: Expression | None = (
-        None  # of a workload that came as neither, so that whoever verifies can rebuild it
-    )
-    constants: tuple[str, ...] = ()  # inputs known ahead of time; part of the workload's key
+    expression: Expression | None = None
+    constants: tuple[str, ...] = ()  # inputs declared constant; part of the workload's key
     numerics: Numerics = "strict"
-    provenance: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # job, trial, trace, versions; JSON values
+    # job, trial, trace, versions; JSON values
+    provenance: Mapping[str, Any] = field(default_factory=dict)
     symbol: str | None = None  # the C function; None: named by tuner.export.naming
     # Right outputs for `tuner.export.examples.example_inputs(kernel)`, in float64; the
     # examples check a sample of them.
@@ -106,7 +113,7 @@ class ExportKernel:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Features without which it does not answer."""
+        """CPU features without which no variant of it runs."""
         if self.portfolio is not None:
             return tuple(
                 sorted({feature for kernel in self.portfolio.kernels for feature in kernel.needed})
@@ -124,31 +131,27 @@ class ExportKernel:
     @property
     def constants_packed(self) -> tuple[Argument, ...]:
         """The inputs that the pack function takes."""
-        return (
-            ()
-            if self.prepack is None
-            else tuple(self.inputs[place] for place in self.prepack.constants)
-        )
+        if self.prepack is None:
+            return ()
+        return tuple(self.inputs[place] for place in self.prepack.constants)
 
     @property
     def packed(self) -> tuple[Argument, ...]:
-        """What the pack function writes, flat: its order is the kernel's own affair."""
+        """The buffers that the pack function writes, as one dimension: their layout is private."""
         tensors = () if self.prepack is None else self.prepack.packed
         return tuple(
-            Argument(name=one.name, dtype=one.dtype, shape=(prod(one.shape),), role="in")
-            for one in tensors
+            Argument(name=tensor.name, dtype=tensor.dtype, shape=(prod(tensor.shape),), role="in")
+            for tensor in tensors
         )
 
     @property
     def called_with(self) -> tuple[Argument, ...]:
-        """What the C function takes: the arguments, with packed buffers in their
-        constants' place."""
+        """The arguments of the C function: packed buffers stand for their constants."""
         if self.prepack is None:
             return self.arguments
         return (*self.prepack.kernel_inputs(self.inputs, self.packed), *self.outputs)
 
     @property
     def held(self) -> tuple[Argument, ...]:
-        """Everything that a program which calls it has in memory: inputs, outputs,
-        packed buffers."""
+        """All buffers of a program that calls it: inputs, outputs, packed buffers."""
         return (*self.arguments, *self.packed)

@@ -1,5 +1,4 @@
-"""Exporting kernels as a library that needs nothing of ours: built, described,
-packaged, and put in place at once."""
+"""Exports kernels as a library that does not need tuner: code, headers, package, manifest."""
 
 from __future__ import annotations
 
@@ -32,12 +31,11 @@ def export_library(
     toolchain: Toolchain | None = None,
     signer: Signer | None = None,
 ) -> Manifest:
-    """Writes the library `name` with one function per kernel into `directory`,
-    replacing an earlier export there.
+    """Writes the library `name` with one function for each kernel into `directory`.
 
-    Same kernels, compiler and key, same bytes. Raises ExportRefused (names, no kernels,
-    a directory that is not ours to replace), LinkError (compiler) and ExportError
-    (disk); in each case the directory is as it was.
+    An earlier export there is replaced. The same kernels, compiler and key give the same
+    bytes. Raises ExportRefused (names, no kernels, a directory that is no export),
+    LinkError (compiler) and ExportError (disk). In each case the directory is as it was.
     """
     check_library_name(name)
     if not kernels:
@@ -68,7 +66,7 @@ def export_library(
 def build_files(
     kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolchain | None = None
 ) -> dict[str, bytes]:
-    """Every file of the export but its manifest, by path. The kernels have their symbols."""
+    """All files of the export by path, except the manifest. The kernels must have symbols."""
     functions = [function_of(kernel) for kernel in kernels]
     texts = {
         f"include/{name}.h": c_header(name, kernels),
@@ -90,7 +88,7 @@ def build_files(
 
 
 def function_of(kernel: ExportKernel) -> Function:
-    """The kernel as the linker takes it. Raises ExportRefused where it has no symbol yet."""
+    """The kernel as the linker takes it. Raises ExportRefused for one without a symbol."""
     if kernel.symbol is None:
         raise ExportRefused(f"the kernel of workload {kernel.workload_key} has no function name")
     portfolio = kernel.portfolio
@@ -98,7 +96,8 @@ def function_of(kernel: ExportKernel) -> Function:
         [] if portfolio is None else list(zip(portfolio.kernels, portfolio.extents, strict=True))
     )
     members = tuple(
-        function_of(replace(one, symbol=f"{kernel.symbol}_{extent}")) for one, extent in kernels
+        function_of(replace(member, symbol=f"{kernel.symbol}_{extent}"))
+        for member, extent in kernels
     )
     function = Function(
         symbol=kernel.symbol,
@@ -117,6 +116,7 @@ def function_of(kernel: ExportKernel) -> Function:
 
 
 def _variant_of(function: Function, variant: Variant) -> Function:
+    """The function with the variant's code."""
     return replace(
         function,
         isa=variant.isa,
@@ -127,6 +127,7 @@ def _variant_of(function: Function, variant: Variant) -> Function:
 
 
 def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
+    """`__init__.py` of the Python package."""
     symbols = [str(kernel.symbol) for kernel in kernels]
     described = "\n".join(
         f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels
@@ -141,4 +142,5 @@ def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
 
 
 def _docstring_safe(text: str) -> str:
+    """The text as it may stand in a Python docstring."""
     return text.replace('"""', "'''").replace("\\", "/").rstrip('"')

@@ -1,5 +1,7 @@
-"""manifest.json of an exported library: written, read back with suspicion, and held
-against the files it lists."""
+"""manifest.json of an exported library: its contents, its reader, and the check of files.
+
+A manifest that is read may come from anybody, so everything in it is checked.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,14 @@ from tuner.workload.tree import expression_document
 SCHEMA = 1
 FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"  # 64 bytes, of an export that is signed
-LARGEST_BYTES = 64 << 20  # of a manifest; traces are long, but not that long
-LARGEST_EXPORT_BYTES = (
-    4 << 30
-)  # of all files: nobody waits for the hash of more, and kernels take kilobytes
+LARGEST_BYTES = 64 << 20  # of a manifest
+# Of all files together: hashing more takes too long, and a kernel has some kilobytes.
+LARGEST_EXPORT_BYTES = 4 << 30
 MOST_FUNCTIONS = 10_000
 MOST_VARIANTS = 16  # of a function
 FEATURE = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}\Z")
-# of seconds or errors; comparisons also keep out NaN, infinity and integers that are no
-# float
+# Of times and errors. The comparison also refuses NaN, infinity, and integers too large
+# for a float.
 LARGEST_NUMBER = 1e300
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 FUNCTION_FIELDS: Mapping[str, type | tuple[type, ...]] = {
@@ -47,6 +48,8 @@ FUNCTION_FIELDS: Mapping[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
+    """What manifest.json says."""
+
     name: str
     library: str  # path of the shared library within the directory
     files: Mapping[str, str]  # path -> SHA-256, all files but the manifest
@@ -54,6 +57,7 @@ class Manifest:
     public_key: str | None = None  # `ed25519:` and hex, of whoever signed it; None: not signed
 
     def document(self) -> dict[str, Any]:
+        """The manifest as JSON values."""
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -71,9 +75,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         workload["params"] = dict(kernel.params)
     elif kernel.notation is not None:
         workload |= {"notation": kernel.notation, "shapes": dict(kernel.shapes)}
-    elif (
-        kernel.expression is not None
-    ):  # it came neither from the catalogue nor as a text: its tree, whole
+    elif kernel.expression is not None:
         workload["expression"] = expression_document(kernel.expression)
     workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
     ranged = {} if kernel.portfolio is None else _portfolio_entry(kernel.portfolio, kernel)
@@ -112,28 +114,25 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
 
 
 def _prepack_entry(kernel: ExportKernel) -> dict[str, Any]:
-    """The pack function: its name, what it takes and gives, and the names of what the
-    kernel then takes, in order."""
+    """The pack function: its symbol, inputs and outputs, and what the kernel then takes."""
     return {
         "symbol": pack_symbol(str(kernel.symbol)),
         "constants": [argument.name for argument in kernel.constants_packed],
         "packed": [
-            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
-            for one in kernel.packed
+            {"name": argument.name, "dtype": argument.dtype, "shape": list(argument.shape)}
+            for argument in kernel.packed
         ],
         "called_with": [argument.name for argument in kernel.called_with],
     }
 
 
 def _variants_entry(kernel: ExportKernel) -> dict[str, Any]:
-    """What is called on which CPU, the best first; nothing where the kernel is compiled once."""
-    if kernel.portfolio is not None:  # all members have the same; each one's times stand with it
-        members = _variants_entry(kernel.portfolio.kernels[0]).get("variants", [])
-        return (
-            {"variants": [{"name": one["name"], "isa": one["isa"]} for one in members]}
-            if members
-            else {}
-        )
+    """The variants, the richest CPU first; nothing for a kernel compiled only once."""
+    if kernel.portfolio is not None:
+        # All members have the same variants; their times stand with the members.
+        variants = _variants_entry(kernel.portfolio.kernels[0]).get("variants", [])
+        shared = [{"name": variant["name"], "isa": variant["isa"]} for variant in variants]
+        return {"variants": shared} if shared else {}
     if not kernel.variants:
         return {}
     own = {
@@ -143,31 +142,35 @@ def _variants_entry(kernel: ExportKernel) -> dict[str, Any]:
         "median_s": kernel.median_s,
     }
     lesser = [
-        {"name": one.name, "isa": list(one.isa), "schedule": one.schedule, "median_s": one.median_s}
-        for one in kernel.variants
+        {
+            "name": variant.name,
+            "isa": list(variant.isa),
+            "schedule": variant.schedule,
+            "median_s": variant.median_s,
+        }
+        for variant in kernel.variants
     ]
-    errors = [kernel.max_rel_error, *(one.max_rel_error for one in kernel.variants)]
+    errors = [kernel.max_rel_error, *(variant.max_rel_error for variant in kernel.variants)]
     return {
         "variants": [
-            one | {"max_rel_error": error}
-            for one, error in zip([own, *lesser], errors, strict=True)
+            variant | {"max_rel_error": error}
+            for variant, error in zip([own, *lesser], errors, strict=True)
         ]
     }
 
 
 def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -> dict[str, Any]:
-    """The range, which arguments have it as their first dimension (their shapes are
-    those of the greatest), and the kernels."""
+    """The range, the arguments that have it as their first dimension, and the kernels."""
     rows = portfolio.rows
     kernels = [
         {
             "extent": extent,
-            "workload": one.workload_key,
-            "median_s": one.median_s,
-            "provenance": dict(one.provenance),
+            "workload": member.workload_key,
+            "median_s": member.median_s,
+            "provenance": dict(member.provenance),
         }
-        | _variants_entry(one)
-        for extent, one in zip(portfolio.extents, portfolio.kernels, strict=True)
+        | _variants_entry(member)
+        for extent, member in zip(portfolio.extents, portfolio.kernels, strict=True)
     ]
     names = [kernel.arguments[place].name for place in rows.ranged]
     return {
@@ -177,16 +180,15 @@ def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an exported directory. Raises ManifestError for anything that is
-    not one, naming what is wrong.
+    """The manifest of an exported directory. Raises ManifestError for any other directory.
 
-    Neither hashes nor signature are checked; `verify_hashes` does that.
+    Neither hashes nor the signature are checked; `verify_hashes` does that.
     """
     return _checked(*_parsed(directory)[1:])
 
 
 def _parsed(directory: Path) -> tuple[bytes, object, Path]:
-    """The manifest's bytes, what they say, and where they lie."""
+    """The manifest's bytes, their JSON value, and its path."""
     path = directory / FILE
     try:
         with open_regular(path) as file:
@@ -205,8 +207,10 @@ def _parsed(directory: Path) -> tuple[bytes, object, Path]:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """The file for reading. Raises ManifestError for a link, a folder, a pipe or a
-    device, and OSError."""
+    """The file, opened for reading.
+
+    Raises ManifestError for a link, a folder, a pipe or a device, and OSError.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -220,25 +224,24 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest:
-    """Reads the manifest, checks its signature, and holds every file it lists against
-    its hash; then returns it.
+    """The manifest, after its signature and the hashes of all files it lists were checked.
 
-    With `public_key` (as `ed25519:HEX`) only the signature of that key will do. Links
-    are refused wherever they point, and so are paths that leave the directory; files
-    the manifest does not list are not looked at. Raises ManifestError.
+    With `public_key` (as `ed25519:HEX`) it must be signed by that key. All links are
+    refused, and so are paths that leave the directory. Files that the manifest does not
+    list are not read. Raises ManifestError.
     """
     content, document, origin = _parsed(directory)
     manifest = _checked(document, origin)
     _check_signature(directory, content, manifest, public_key)
     left = LARGEST_EXPORT_BYTES
     for path, digest in manifest.files.items():
-        found = directory
+        file_path = directory
         for part in PurePosixPath(path).parts:
-            found = found / part
-            if found.is_symlink():
-                raise ManifestError(f"{found} is a link; an exported library has none")
+            file_path = file_path / part
+            if file_path.is_symlink():
+                raise ManifestError(f"{file_path} is a link; an exported library has none")
         try:
-            with open_regular(found) as file:
+            with open_regular(file_path) as file:
                 left -= os.fstat(file.fileno()).st_size
                 if left < 0:
                     raise ManifestError(
@@ -246,10 +249,12 @@ def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest
                     )
                 actual = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise ManifestError(f"{found}: {error.strerror}; export the library again") from error
+            raise ManifestError(
+                f"{file_path}: {error.strerror}; export the library again"
+            ) from error
         if actual != digest:
             raise ManifestError(
-                f"{found} was altered: its SHA-256 is {actual}, the manifest says {digest}"
+                f"{file_path} was altered: its SHA-256 is {actual}, the manifest says {digest}"
             )
     return manifest
 
@@ -257,6 +262,7 @@ def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest
 def _check_signature(
     directory: Path, content: bytes, manifest: Manifest, required: str | None
 ) -> None:
+    """Checks the signature over `content`, the manifest's bytes. Raises ManifestError."""
     path = directory / SIGNATURE_FILE
     if manifest.public_key is None:
         if required is not None:
@@ -282,10 +288,12 @@ def _check_signature(
 
 
 def _no_number(text: str) -> NoReturn:
+    """Refuses NaN and Infinity, which Python's parser would accept."""
     raise ValueError(f"{text} is no number of JSON")
 
 
 def _checked(document: object, path: Path) -> Manifest:
+    """The manifest in a JSON value. Raises ManifestError for anything else."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ManifestError(
             f"{path} has no schema {SCHEMA}; it was not written by this version's export"
@@ -300,13 +308,7 @@ def _checked(document: object, path: Path) -> Manifest:
         raise ManifestError(f"{path}: name and library must be texts")
     if not isinstance(files, dict) or not isinstance(functions, list):
         raise ManifestError(f"{path}: files must be an object and functions a list")
-    for listed, digest in files.items():
-        if not _inside(listed):
-            raise ManifestError(f"{path}: {listed!r} is no path inside the directory")
-        if not isinstance(digest, str) or not DIGEST.match(digest):
-            raise ManifestError(f"{path}: {listed!r} has no SHA-256")
-    if library not in files:
-        raise ManifestError(f"{path}: the library {library!r} is not among its files")
+    _check_files(files, library, path)
     if not NAME.match(name) or library != f"lib/lib{name}.so":
         raise ManifestError(f"{path}: {library!r} is not the library of an export called {name!r}")
     if len(functions) > MOST_FUNCTIONS:
@@ -324,9 +326,19 @@ def _checked(document: object, path: Path) -> Manifest:
     )
 
 
+def _check_files(files: dict[str, object], library: str, path: Path) -> None:
+    """Checks that all files lie inside the directory and have hashes, the library too."""
+    for listed, digest in files.items():
+        if not _inside(listed):
+            raise ManifestError(f"{path}: {listed!r} is no path inside the directory")
+        if not isinstance(digest, str) or not DIGEST.match(digest):
+            raise ManifestError(f"{path}: {listed!r} has no SHA-256")
+    if library not in files:
+        raise ManifestError(f"{path}: the library {library!r} is not among its files")
+
+
 def _inside(path: str) -> bool:
-    """A relative POSIX path without `..`, `.`, empty parts, backslashes, control
-    characters or drive letters."""
+    """Whether this is a plain relative POSIX path: no `..`, backslash, drive or control."""
     parts = path.split("/")
     printable = path.isprintable() and "\\" not in path and ":" not in path
     return (
@@ -337,6 +349,7 @@ def _inside(path: str) -> bool:
 
 
 def _check_function(function: object, where: str) -> None:
+    """Checks an entry under `functions`; `where` begins the messages of ManifestError."""
     if not isinstance(function, dict):
         raise ManifestError(f"{where} is not an object")
     for field, kind in FUNCTION_FIELDS.items():
@@ -357,24 +370,27 @@ def _check_function(function: object, where: str) -> None:
         raise ManifestError(f"{where}: isa must be a list of texts")
     _check_variants(function.get("variants", []), where)
     for argument in function["arguments"]:
-        if (
-            not isinstance(argument, dict)
-            or not {"name", "dtype", "shape", "role"} <= argument.keys()
-        ):
-            raise ManifestError(f"{where}: an argument lacks name, dtype, shape or role")
-        texts = all(isinstance(argument[field], str) for field in ("name", "dtype", "role"))
-        if not texts or argument["dtype"] not in C_TYPES or argument["role"] not in ("in", "out"):
-            raise ManifestError(
-                f"{where}: an argument has no name, or a dtype or role that does not exist"
-            )
-        if not _is_shape(argument["shape"]):
-            raise ManifestError(f"{where}: an argument's shape is no list of extents")
+        _check_argument(argument, where)
 
 
-def _check_variants(found: object, where: str) -> None:
-    if not isinstance(found, list) or len(found) > MOST_VARIANTS:
+def _check_argument(argument: object, where: str) -> None:
+    """Checks an argument of a function."""
+    if not isinstance(argument, dict) or not {"name", "dtype", "shape", "role"} <= argument.keys():
+        raise ManifestError(f"{where}: an argument lacks name, dtype, shape or role")
+    texts = all(isinstance(argument[field], str) for field in ("name", "dtype", "role"))
+    if not texts or argument["dtype"] not in C_TYPES or argument["role"] not in ("in", "out"):
+        raise ManifestError(
+            f"{where}: an argument has no name, or a dtype or role that does not exist"
+        )
+    if not _is_shape(argument["shape"]):
+        raise ManifestError(f"{where}: an argument's shape is no list of extents")
+
+
+def _check_variants(variants: object, where: str) -> None:
+    """Checks the variants of a function."""
+    if not isinstance(variants, list) or len(variants) > MOST_VARIANTS:
         raise ManifestError(f"{where}: variants must be a list of at most {MOST_VARIANTS}")
-    for variant in found:
+    for variant in variants:
         isa = variant.get("isa") if isinstance(variant, dict) else None
         if not isinstance(isa, list) or not all(
             isinstance(feature, str) and FEATURE.match(feature) for feature in isa

@@ -1,9 +1,8 @@
-"""Names of libraries and C functions: valid in C, C++ and Python, stable, and unique
-within a library.
+"""Names of libraries and C functions: valid in C, C++ and Python, stable, and unique.
 
-A catalogue kernel is called after its operator and parameters (`matmul_m512_n512_k512`,
-`dense_m1_n8_k8_bias_relu_f16`), a notation kernel after its own name and shapes. Same
-names are told apart by threads, then by the workload's key, then by a count.
+A catalogue kernel is named after its operator and parameters (`matmul_m512_n512_k512`,
+`dense_m1_n8_k8_bias_relu_f16`), a notation kernel after its own name and shapes. Equal
+names get the number of threads, then the workload's key, then a count appended.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tuner.export.errors import ExportRefused
 from tuner.export.kernel import ExportKernel
 from tuner.runtime.prepack import pack_symbol
 
-LONGEST = 80  # characters of a derived function name before it is cut and told apart by its key
+LONGEST = 80  # characters of a derived function name; a longer one is cut and gets its key
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z")
 KERNEL_NAME = re.compile(r"\bkernel\s+([A-Za-z_][A-Za-z0-9_]*)")
@@ -27,9 +26,8 @@ SHORT_DTYPE = {
     "int32": "i32", "int8": "i8",
     "uint8": "u8", "bool": "b8",
 }  # fmt: skip
-FOLDERS = frozenset(
-    {"lib", "include", "cmake", "examples"}
-)  # of an export, beside which the Python package stands
+# Folders of an export, beside which the Python package stands.
+FOLDERS = frozenset({"lib", "include", "cmake", "examples"})
 KEYWORDS = """
     alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
     const constexpr continue decltype default delete do double else enum explicit export extern
@@ -57,20 +55,16 @@ HEADERS = """
     termios tgmath threads time trace uchar ulimit unistd utime utmpx wchar wctype wordexp
     linux unix
 """  # of C and POSIX, which a header of that name would hide, and what compilers define
-PREFIXES = (
-    "tuner_",
-    "tvm",
-    "pthread_",
-    "posix_",
-    "clock_",
-    "sched_",
-)  # of the runtime, and of what it calls
+# Of functions of the runtime, and of those it calls.
+PREFIXES = ("tuner_", "tvm", "pthread_", "posix_", "clock_", "sched_")
 RESERVED = frozenset(f"{KEYWORDS} {OURS} {LIBC}".split())
 
 
 def check_library_name(name: str) -> None:
-    taken = name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS
-    if not NAME.match(name) or taken or name in HEADERS.split() or name in sys.stdlib_module_names:
+    """Checks that a library can have this name. Raises ExportRefused."""
+    reserved = name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS
+    hides = name in HEADERS.split() or name in sys.stdlib_module_names
+    if not NAME.match(name) or reserved or hides:
         raise ExportRefused(
             f"library name {name!r}: give an identifier of at most 64 letters, digits and "
             f"underscores that is no keyword, no "
@@ -80,59 +74,60 @@ def check_library_name(name: str) -> None:
 
 
 def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, ...]:
-    """The kernels with their symbols filled in. Given symbols are kept; two equal or
-    invalid ones are refused."""
+    """The kernels with symbols for those that have none.
+
+    Raises ExportRefused where two given symbols are equal or one is invalid.
+    """
     check_library_name(library)
-    taken = {
+    used = {
         f"{library}_{helper}"
         for helper in ("alloc", "free", "last_error", "set_num_threads", "time")
     } | {library}
     for kernel in kernels:
         if kernel.symbol is None:
             continue
-        if not SYMBOL.match(kernel.symbol) or _taken_elsewhere(kernel.symbol):
+        if not SYMBOL.match(kernel.symbol) or _is_reserved(kernel.symbol):
             raise ExportRefused(
                 f"function name {kernel.symbol!r}: give an identifier of at most 128 characters "
                 f"that is no keyword, no function "
                 f"of libc, and does not begin with {', '.join(PREFIXES)}"
             )
         for symbol in _symbols(kernel, kernel.symbol):
-            if symbol in taken:
+            if symbol in used:
                 raise ExportRefused(f"function name {symbol!r} is used twice in library {library}")
-            taken.add(symbol)
+            used.add(symbol)
     result = []
     for kernel in kernels:
-        symbol = kernel.symbol if kernel.symbol is not None else _free_name(kernel, taken)
-        taken.update(_symbols(kernel, symbol))
+        symbol = kernel.symbol if kernel.symbol is not None else _free_name(kernel, used)
+        used.update(_symbols(kernel, symbol))
         result.append(replace(kernel, symbol=symbol))
     return tuple(result)
 
 
 def base_name(kernel: ExportKernel) -> str:
-    """The name before it is made unique."""
+    """The name of the kernel's function before it is made unique."""
     if kernel.op is not None:
         parts = [kernel.op, *(_parameter(name, value) for name, value in kernel.params.items())]
     else:
-        found = KERNEL_NAME.search(kernel.notation or "")
+        match = KERNEL_NAME.search(kernel.notation or "")
         parts = [
-            found.group(1) if found else "kernel",
+            match.group(1) if match else "kernel",
             *(f"{name}{value}" for name, value in kernel.shapes.items()),
         ]
     name = re.sub(r"[^a-z0-9_]+", "_", "_".join(part for part in parts if part).lower()).strip("_")
     if len(name) > LONGEST:
         name = f"{name[:LONGEST].rstrip('_')}_{kernel.workload_key[:8]}"
-    return (
-        name
-        if "_" in name and name[:1].isalpha() and not _taken_elsewhere(name)
-        else f"kernel_{name}"
-    )
+    usable = "_" in name and name[:1].isalpha() and not _is_reserved(name)
+    return name if usable else f"kernel_{name}"
 
 
-def _taken_elsewhere(name: str) -> bool:
+def _is_reserved(name: str) -> bool:
+    """Whether a language, the C library or our runtime uses the name of a function."""
     return name in RESERVED or keyword.iskeyword(name) or name.lower().startswith(PREFIXES)
 
 
 def _parameter(name: str, value: int | float | str | bool) -> str:
+    """A workload's parameter as a part of a name; empty for one that says nothing."""
     if isinstance(value, bool):
         return name if value else ""
     if isinstance(value, str) and ".." in value:
@@ -142,13 +137,14 @@ def _parameter(name: str, value: int | float | str | bool) -> str:
     return f"{name}{value}"
 
 
-def _free_name(kernel: ExportKernel, taken: set[str]) -> str:
+def _free_name(kernel: ExportKernel, used: set[str]) -> str:
+    """The first candidate whose symbols are all unused."""
     name = base_name(kernel)
     threads = f"{name}_t{kernel.threads}"
     keyed = f"{threads}_{kernel.workload_key[:8]}"
-    candidates = [name, threads, keyed, *(f"{keyed}_{count}" for count in range(2, len(taken) + 3))]
+    candidates = [name, threads, keyed, *(f"{keyed}_{count}" for count in range(2, len(used) + 3))]
     return next(
-        candidate for candidate in candidates if taken.isdisjoint(_symbols(kernel, candidate))
+        candidate for candidate in candidates if used.isdisjoint(_symbols(kernel, candidate))
     )
 
 

@@ -1,9 +1,9 @@
-"""Any number of rows from kernels for few numbers of rows: which of them, in which
-order, and which are worth tuning.
+"""Plans of portfolios: any number of rows computed by kernels for a few fixed numbers.
 
-A kernel for b rows serves m rows as one of several blocks, or, where fewer than b are
-left, on padded copies (or on rows that are computed twice, to the same values). So the
-best way to m rows is a shortest path, whatever the kernels' times are.
+A kernel for b rows serves m rows as one of several blocks. Where fewer than b rows are
+left it works on padded copies, or computes rows a second time. So the fastest plan for m
+rows is a shortest path, whatever the kernels' times are. The extents worth a kernel are
+chosen by the same plan.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from math import log
 
 MOST_KERNELS = 8
 MOST_ROWS = 1 << 16  # the plan has a byte for each number of rows
-JUDGED = 2048  # numbers of rows by which a choice of extents is judged, at most: it takes a second
-CANDIDATES = (
-    40  # extents that are tried as a kernel's, spread evenly over the logarithm of the range
-)
+JUDGED = 2048  # most numbers of rows by which a choice of extents is judged: about a second
+CANDIDATES = 40  # extents that are considered, spread evenly over the logarithm of the range
 
 Seconds = Callable[[int], float]
 """Seconds as a function of the number of rows."""
@@ -27,17 +25,19 @@ Traffic = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    first: tuple[
-        int, ...
-    ]  # for each number of rows left, from 0, the kernel that comes next; position 0 means nothing
-    seconds: tuple[float, ...]  # for each number of rows, all kernels together
+    """The fastest sequence of kernels for each number of rows."""
+
+    # For each number of rows left, from 0, the position of the kernel that is called
+    # next. The entry for 0 rows has no meaning.
+    first: tuple[int, ...]
+    seconds: tuple[float, ...]  # for each number of rows, of the whole sequence
 
 
 def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) -> Plan:
-    """The fastest way to each number of rows up to `high`; `kernels` are (rows, seconds of a call).
+    """The fastest plan for each number of rows up to `high`.
 
-    `copy_s` is what padding costs: copying so many rows in and out. Raises ValueError
-    without kernels, or for rows below 1.
+    `kernels` has pairs of rows and seconds of a call. `copy_s` is the cost of padding:
+    copying so many rows in and out. Raises ValueError without kernels, or for rows below 1.
     """
     if not kernels or min(rows for rows, _ in kernels) < 1:
         raise ValueError("a portfolio needs kernels of at least one row")
@@ -61,14 +61,15 @@ def worst_regret(
     copy_s: Seconds,
     traffic: Traffic | None = None,
 ) -> tuple[float, float]:
-    """Logarithms of how many times longer than ideal the plan takes: over the range or
-    the traffic the worst, and the mean."""
+    """The worst and the mean regret of the plan over the range, or over the traffic.
+
+    The regret is the logarithm of how many times longer than ideal the plan takes.
+    """
     plan = plan_rows(list(kernels.items()), high, copy_s)
     weights = traffic or dict.fromkeys(range(low, high + 1), 1.0)
-    logs = {rows: log(plan.seconds[rows] / ideal_s(rows)) for rows in weights}
-    return max(logs.values()), sum(logs[rows] * weight for rows, weight in weights.items()) / sum(
-        weights.values()
-    )
+    regrets = {rows: log(plan.seconds[rows] / ideal_s(rows)) for rows in weights}
+    total = sum(regrets[rows] * weight for rows, weight in weights.items())
+    return max(regrets.values()), total / sum(weights.values())
 
 
 def choose_extents(
@@ -79,17 +80,15 @@ def choose_extents(
     most: int = MOST_KERNELS,
     traffic: Traffic | None = None,
 ) -> tuple[int, ...]:
-    """The numbers of rows worth a kernel, ascending: greedily those whose plan has the
-    least regret, worst and mean together.
+    """The numbers of rows worth a kernel, ascending.
 
-    `ideal_s` is what a kernel made for a number of rows would take, as far as it is
-    known before any is. With `traffic` the regret is that of the traffic; every other
-    number of rows is served too, as fast as it comes.
+    Chosen greedily by the least sum of worst and mean regret. `ideal_s` estimates the
+    seconds of a kernel made for a number of rows, before any exists. With `traffic` the
+    regret is that of the traffic; other numbers of rows are served all the same.
     """
     unit = -(-high // JUDGED)
-    if (
-        unit > 1
-    ):  # long ranges are judged in coarser steps; the plan itself is made for every number of rows
+    if unit > 1:
+        # A long range is judged in coarser steps. Its plan still has every number of rows.
         coarse = choose_extents(
             max(low // unit, 1),
             high // unit,
@@ -128,11 +127,12 @@ def choose_extents(
 
 
 def _coarser(traffic: Traffic, unit: int, high: int) -> Traffic:
-    found: dict[int, float] = {}
+    """The traffic counted in steps of `unit` rows."""
+    coarse: dict[int, float] = {}
     for rows, weight in traffic.items():
         step = _step(rows, unit, high)
-        found[step] = found.get(step, 0.0) + weight
-    return found
+        coarse[step] = coarse.get(step, 0.0) + weight
+    return coarse
 
 
 def _step(rows: int, unit: int, high: int) -> int:
@@ -147,8 +147,10 @@ def worthwhile(
     most: int = MOST_KERNELS,
     traffic: Traffic | None = None,
 ) -> tuple[int, ...]:
-    """The numbers of rows whose kernels are worth exporting, ascending: none that the
-    plan does without, at most `most`."""
+    """The numbers of rows whose kernels are worth exporting, ascending, at most `most`.
+
+    Kernels that the plan never calls are left out.
+    """
     best = plan_rows(list(kernels.items()), high, copy_s).seconds
     kept = dict(kernels)
     while len(kept) > most:

@@ -1,8 +1,7 @@
-"""Who wrote an export: Ed25519 signatures (RFC 8032) over the exact bytes of the
-manifest, which holds all other files' hashes.
+"""Signatures of exports: Ed25519 (RFC 8032) over the exact bytes of the manifest.
 
-The private key lies in the user's data directory; the public one stands in the
-manifest, as `ed25519:` and 64 hex digits.
+The manifest has the hashes of all other files. The private key lies in the user's data
+directory; the public key stands in the manifest, as `ed25519:` and 64 hex digits.
 """
 
 from __future__ import annotations
@@ -34,23 +33,26 @@ PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}\Z")
 
 
 class Signer:
-    """A private key that signs. Ed25519 is deterministic: the same manifest and key
-    give the same bytes."""
+    """A private key. Ed25519 is deterministic: equal bytes get equal signatures."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
 
     @property
     def public_key(self) -> str:
+        """The public key as `ed25519:` and 64 hex digits."""
         return public_text(self._key.public_key())
 
     def sign(self, content: bytes) -> bytes:
+        """The signature of these bytes, 64 bytes long."""
         return self._key.sign(content)
 
 
 def signer_at(path: Path) -> Signer:
-    """The key in `path`, made there for its owner alone when there is none. Raises
-    SigningKeyError."""
+    """The signer with the key in the file `path`.
+
+    A missing file is made, readable by its owner only. Raises SigningKeyError.
+    """
     try:
         if not path.exists():
             _create(path)
@@ -73,12 +75,15 @@ def signer_at(path: Path) -> Signer:
 
 
 def public_text(key: Ed25519PublicKey) -> str:
+    """The key as `ed25519:` and 64 hex digits."""
     return f"ed25519:{key.public_bytes_raw().hex()}"
 
 
 def public_key_of(text: str) -> str:
-    """A public key as given by a user: `ed25519:HEX`, or a file with that text or with
-    PEM. Raises UsageError."""
+    """The public key that a user gave: `ed25519:HEX`, or a file with that text or PEM.
+
+    Raises UsageError.
+    """
     given = text.strip()
     if PUBLIC.match(given):
         return given
@@ -106,7 +111,7 @@ def public_key_of(text: str) -> str:
 
 
 def is_signed(content: bytes, signature: bytes, public_key: str) -> bool:
-    """Whether the holder of `public_key`, well-formed as PUBLIC says, signed these bytes."""
+    """Whether the holder of `public_key`, which must match PUBLIC, signed these bytes."""
     try:
         Ed25519PublicKey.from_public_bytes(
             bytes.fromhex(public_key.removeprefix("ed25519:"))
@@ -117,14 +122,16 @@ def is_signed(content: bytes, signature: bytes, public_key: str) -> bool:
 
 
 def _create(path: Path) -> None:
-    """Whole or not at all, and never over another: two first exports at once end with one key."""
+    """Makes a key file, whole or not at all, and never over an existing one.
+
+    Two first exports at the same time end up with one key.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
-    descriptor, draft = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}-"
-    )  # readable by its owner alone
+    # Readable by its owner only.
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(pem)
@@ -137,14 +144,15 @@ def _create(path: Path) -> None:
 
 
 def _read_private(path: Path) -> bytes:
+    """The bytes of a plain file that only its owner may read. Raises SigningKeyError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise SigningKeyError(f"{path} is no plain file; a signing key is one")
-        if found.st_mode & 0o077:
+        if status.st_mode & 0o077:
             raise SigningKeyError(
-                f"others may read the signing key {path} (mode {found.st_mode & 0o777:o}); run: "
+                f"others may read the signing key {path} (mode {status.st_mode & 0o777:o}); run: "
                 f"chmod 600 {path}"
             )
         return os.read(descriptor, LARGEST_KEY_FILE)

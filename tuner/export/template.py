@@ -1,4 +1,4 @@
-"""Texts of an export that differ between libraries in names only; `@key@` is replaced."""
+"""Templates of an export's texts, in which `@key@` is replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.resources import files
 
 
 def fill(template: str, **values: str) -> str:
-    """A template of templates/ with each `@key@` replaced."""
+    """The template of that name in templates/, with each `@key@` replaced by its value."""
     text = (files("tuner.export") / "templates" / template).read_text()
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
