@@ -17,13 +17,13 @@ def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
 
     A process number that is in use again counts as alive: that job waits until its lease runs out.
     """
-    found = []
+    abandoned = []
     with database.write("take-back") as session:
         for job_id, holder in leases.holders(session):
             if holder == owner or is_gone(holder):
                 leases.abandon(session, job_id)
-                found.append(job_id)
-    return tuple(found)
+                abandoned.append(job_id)
+    return tuple(abandoned)
 
 
 def cancel(session: Session, job_id: str) -> Job:

@@ -24,31 +24,31 @@ def all_kernels(database: Database) -> list[Kernel]:
     """Every promoted kernel of this machine, the newest first. Raises UsageError where
     there is none."""
     machine = detect_cpu()
-    found: list[Kernel] = []
+    promoted: list[Kernel] = []
     cursor: str | None = None
     with database.read() as session:
         while True:
             page = kernels.list_page(session, target=machine.key, cursor=cursor, limit=PAGE)
-            found += page.items
+            promoted += page.items
             cursor = page.next
             if cursor is None:
                 break
-    if not found:
+    if not promoted:
         raise UsageError(
             f"{database.url} has no kernel for {machine.name}; tuner tune SPEC makes one"
         )
-    return found
+    return promoted
 
 
 def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:
     """The kernels of these ids. Raises NotFound."""
     with database.read() as session:
-        return [kernels.get(session, one) for one in dict.fromkeys(ids)]
+        return [kernels.get(session, kernel_id) for kernel_id in dict.fromkeys(ids)]
 
 
 def export_kernels(
     database: Database,
-    found: Sequence[Kernel],
+    chosen: Sequence[Kernel],
     artifacts: Path,
     directory: Path,
     name: str,
@@ -67,5 +67,5 @@ def export_kernels(
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)
     with database.read() as session:
-        described = [describe(session, kernel, store, widen) for kernel in found]
+        described = [describe(session, kernel, store, widen) for kernel in chosen]
     return export_library([*described, *portfolios], directory, name, signer=signer)

@@ -17,13 +17,13 @@ from tuner.runtime.cuda_module import unpacked
 from tuner.workload.spec import from_document
 
 
-def are_for_gpus(database: Database, found: Sequence[Kernel]) -> bool:
+def are_for_gpus(database: Database, chosen: Sequence[Kernel]) -> bool:
     """Whether these kernels are for GPUs. Raises UsageError for kernels of both kinds,
     which no one library can hold."""
     with database.read() as session:
-        kinds = {kernel.id: targets.get(session, kernel.target).kind for kernel in found}
+        kinds = {kernel.id: targets.get(session, kernel.target).kind for kernel in chosen}
     if len(set(kinds.values())) > 1:
-        on_gpus = ", ".join(one for one, kind in kinds.items() if kind == "cuda")
+        on_gpus = ", ".join(kernel_id for kernel_id, kind in kinds.items() if kind == "cuda")
         raise UsageError(
             f"{on_gpus} are for GPUs and the others are not; export them into a library of "
             f"their own"
@@ -32,13 +32,13 @@ def are_for_gpus(database: Database, found: Sequence[Kernel]) -> bool:
 
 
 def export_cuda_kernels(
-    database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str
+    database: Database, chosen: Sequence[Kernel], artifacts: Path, directory: Path, name: str
 ) -> Mapping[str, Any]:
     """Writes the library `name` into `directory`, whole or not at all; its manifest.
     Raises as `export_cuda_library` does."""
     store = ArtifactStore(artifacts)
     with database.read() as session:
-        described = [_described(session, kernel, store) for kernel in found]
+        described = [_described(session, kernel, store) for kernel in chosen]
     return export_cuda_library(described, directory, name)
 
 

@@ -83,11 +83,11 @@ def import_database(
     """
     answers: dict[int, Imported] = {}
     groups: dict[str, list[ForeignRecord]] = {}
-    for number, found in enumerate(read_database(directory), start=1):
-        if isinstance(found, RecordError):
-            answers[number] = _refused(number, str(found))
+    for number, record in enumerate(read_database(directory), start=1):
+        if isinstance(record, RecordError):
+            answers[number] = _refused(number, str(record))
         else:
-            groups.setdefault(found.workload, []).append(found)
+            groups.setdefault(record.workload, []).append(record)
     for group in groups.values():
         ordered = sorted(group, key=lambda record: record.claimed_s or float("inf"))
         for late in ordered[BEST:]:
@@ -102,7 +102,10 @@ def import_database(
             except TunerError as error:
                 answers[record.number] = _refused(record.number, str(error), record)
         if replayed:
-            answers |= {one.record: one for one in _settle(database, replayed, target, settings)}
+            answers |= {
+                imported.record: imported
+                for imported in _settle(database, replayed, target, settings)
+            }
     return tuple(answers[number] for number in sorted(answers))
 
 
@@ -184,12 +187,12 @@ def _settle(
                     timeout_s=settings.run_timeout_s,
                 )
             )
-        for one in replayed:
-            path = Path(folder) / f"{one.record.number}.so"
-            path.write_bytes(one.library)
+        for entrant in replayed:
+            path = Path(folder) / f"{entrant.record.number}.so"
+            path.write_bytes(entrant.library)
             contenders.append(
                 Contender(
-                    name=_name(one),
+                    name=_name(entrant),
                     library=str(path),
                     symbol=SYMBOL,
                     timeout_s=settings.run_timeout_s,
@@ -204,12 +207,13 @@ def _settle(
         )
     winner = None if result.decision is None else result.decision.winner
     return [
-        _outcome(database, one, result, winner, incumbent, target, settings) for one in replayed
+        _outcome(database, entrant, result, winner, incumbent, target, settings)
+        for entrant in replayed
     ]
 
 
-def _name(one: _Replayed) -> str:
-    return f"record {one.record.number}"
+def _name(entrant: _Replayed) -> str:
+    return f"record {entrant.record.number}"
 
 
 def _incumbent(
@@ -242,14 +246,14 @@ def _default(workload: Workload, target: Target, threads: int, folder: Path) -> 
 
 def _outcome(
     database: Database,
-    one: _Replayed,
+    entrant: _Replayed,
     result: RaceResult,
     winner: str | None,
     incumbent: Kernel | None,
     target: Target,
     settings: Settings,
 ) -> Imported:
-    name, record = _name(one), one.record
+    name, record = _name(entrant), entrant.record
     median_s, kernel, reason = None, None, ""
     if name in result.failed:
         failure = result.failed[name]
@@ -257,7 +261,7 @@ def _outcome(
     else:
         median_s, _ = race_median_ci95(result.rounds[name])
         if winner == name:
-            kernel = _promote(database, one, result, incumbent, target, settings).id
+            kernel = _promote(database, entrant, result, incumbent, target, settings).id
         else:
             reason = (
                 f"it lost the race to "
@@ -265,7 +269,7 @@ def _outcome(
             )
     return Imported(
         record=record.number,
-        workload=one.workload.spec,
+        workload=entrant.workload.spec,
         median_s=median_s,
         claimed_s=record.claimed_s,
         kernel=kernel,
@@ -275,22 +279,22 @@ def _outcome(
 
 def _promote(
     database: Database,
-    one: _Replayed,
+    entrant: _Replayed,
     result: RaceResult,
     incumbent: Kernel | None,
     target: Target,
     settings: Settings,
 ) -> Kernel:
-    store, workload = ArtifactStore(settings.artifacts), one.workload
+    store, workload = ArtifactStore(settings.artifacts), entrant.workload
     problem = Problem(workload=workload, target=target, threads=settings.threads)
-    library, code = store.put(one.library), store.put(one.object_code)
+    library, code = store.put(entrant.library), store.put(entrant.object_code)
     times = {name: race_median_ci95(rounds) for name, rounds in result.rounds.items()}
-    median_s, ci95_s = times[_name(one)]
+    median_s, ci95_s = times[_name(entrant)]
     new = NewKernel(
         workload=workload.key,
         target=target.key,
         threads=settings.threads,
-        schedule={**one.schedule, "object": code, "symbol": SYMBOL, "origin": "metaschedule"},
+        schedule={**entrant.schedule, "object": code, "symbol": SYMBOL, "origin": "metaschedule"},
         config={},
         artifact=library,
         median_s=median_s,
@@ -299,7 +303,7 @@ def _promote(
         roofline_fraction=None
         if target.limits is None
         else roofline_fraction(median_s, work_of(problem), target),
-        max_rel_error=result.max_rel_error[_name(one)],
+        max_rel_error=result.max_rel_error[_name(entrant)],
         verified=True,
         default_median_s=times[DEFAULT][0] if DEFAULT in times else None,
         versions=versions(),
@@ -314,8 +318,8 @@ def _promote(
         targets.remember(session, target)
         workloads.remember(session, workload, to_document(workload))
         for digest, content, kind in (
-            (library, one.library, "library"),
-            (code, one.object_code, "object"),
+            (library, entrant.library, "library"),
+            (code, entrant.object_code, "object"),
         ):
             artifacts.remember(session, sha256=digest, size_bytes=len(content), kind=kind)
         return kernels.promote(session, new)

@@ -45,7 +45,7 @@ class TaskResult:
 
 def submit(
     database: Database,
-    found: Sequence[Workload],
+    tuned: Sequence[Workload],
     target: Target,
     settings: Settings,
     *,
@@ -59,7 +59,7 @@ def submit(
     with database.write("submit") as session:
         targets.remember(session, target)
         keys = tuple(
-            workloads.remember(session, workload, to_document(workload)) for workload in found
+            workloads.remember(session, workload, to_document(workload)) for workload in tuned
         )
         new = NewJob(
             workloads=keys,

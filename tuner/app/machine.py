@@ -69,9 +69,9 @@ def with_limits(database: Database, target: Target) -> Target:
     if target.on_device:
         return target
     with database.read() as session:
-        known = targets.find(session, target.key)
-    if known is not None and known.limits is not None:
-        return replace(target, limits=known.limits)
+        stored = targets.find(session, target.key)
+    if stored is not None and stored.limits is not None:
+        return replace(target, limits=stored.limits)
     (core, *_) = plan_machine(usable_nodes(), threads=1).lanes[0].cores
     measured = replace(target, limits=measure_limits(core))
     with database.write() as session:

@@ -45,18 +45,18 @@ def submit_model(
     `models` are of one file; more than one where several batches are to be tuned, the
     last then the greatest.
     """
-    found = [one for model in models for one in workloads_of(model.graph)]
+    parts = [part for model in models for part in workloads_of(model.graph)]
     model = models[-1]
     digest = ArtifactStore(settings.artifacts).put(model.content)
     with database.write("submit") as session:
         targets.remember(session, target)
         artifacts.remember(session, sha256=digest, size_bytes=len(model.content), kind="model")
         keys = dict.fromkeys(
-            workloads.remember(session, one.workload, to_document(one.workload)) for one in found
+            workloads.remember(session, part.workload, to_document(part.workload)) for part in parts
         )
         calls: dict[str, int] = {}
-        for one in found:
-            calls[one.workload.key] = calls.get(one.workload.key, 0) + one.calls
+        for part in parts:
+            calls[part.workload.key] = calls.get(part.workload.key, 0) + part.calls
         new = NewJob(
             workloads=tuple(keys),
             target=target.key,
@@ -87,12 +87,14 @@ def export_model(
 
     Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library` does.
     """
-    found = kernels_of(
+    kernels = kernels_of(
         database, model.graph, target, settings.threads, ArtifactStore(settings.artifacts)
     )
     lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
-    seen = checked_kernel(model, found, target, settings.threads, name, lane.cores)
-    shares = profile(model.graph, found, target, settings.threads, random_inputs(seen), lane.cores)
+    seen = checked_kernel(model, kernels, target, settings.threads, name, lane.cores)
+    shares = profile(
+        model.graph, kernels, target, settings.threads, random_inputs(seen), lane.cores
+    )
     signer = None if signing_key is None else signer_at(signing_key)
     manifest = export_library([seen], directory, name, signer=signer)
     return TunedModel(
@@ -119,13 +121,13 @@ def export_family(
     store, members = ArtifactStore(settings.artifacts), {}
     lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
     for extent, model in family.members.items():
-        found = kernels_of(database, model.graph, target, settings.threads, store)
+        kernels = kernels_of(database, model.graph, target, settings.threads, store)
         members[extent] = checked_kernel(
-            model, found, target, settings.threads, f"{name}_{extent}", lane.cores
+            model, kernels, target, settings.threads, f"{name}_{extent}", lane.cores
         )
     made = family_kernel(family, members, f"{name}_run", lane.cores)
     shares = profile(
-        model.graph, found, target, settings.threads, random_inputs(members[extent]), lane.cores
+        model.graph, kernels, target, settings.threads, random_inputs(members[extent]), lane.cores
     )
     signer = None if signing_key is None else signer_at(signing_key)
     manifest = export_library([made], directory, name, signer=signer)

@@ -164,16 +164,16 @@ def _tensors(graph: Graph) -> tuple[Tensor, ...]:
 
 def _rows(small: Graph, large: Graph, batch: Batch) -> Rows:
     ranged = []
-    for place, (one, other) in enumerate(zip(_tensors(small), _tensors(large), strict=True)):
-        if one.shape == other.shape and place < len(small.inputs):
+    for place, (smaller, larger) in enumerate(zip(_tensors(small), _tensors(large), strict=True)):
+        if smaller.shape == larger.shape and place < len(small.inputs):
             continue
-        if (one.shape[:1], other.shape[:1], one.shape[1:]) != (
+        if (smaller.shape[:1], larger.shape[:1], smaller.shape[1:]) != (
             (batch.low,),
             (batch.high,),
-            other.shape[1:],
+            larger.shape[1:],
         ):
             raise UsageError(
-                f"{large.labels[place]!r} has shape {list(other.shape)} for "
+                f"{large.labels[place]!r} has shape {list(larger.shape)} for "
                 f"{batch.name}={batch.high}; in a model for a range of "
                 "batches every output, and what input has a batch, has it first; give one "
                 "number instead of a range"

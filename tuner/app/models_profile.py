@@ -63,13 +63,13 @@ def profile(
         path = Path(folder, "profiled.so")
         path.write_bytes(link("profiled", [function_of(built)]))
         spent = step_seconds(path, _SYMBOL, inputs, cores)
-    found: dict[str, tuple[Workload, list[float]]] = {}
+    by_key: dict[str, tuple[Workload, list[float]]] = {}
     for node, seconds in zip(graph.nodes, spent, strict=True):
         workload = workload_of(node, graph)
-        found.setdefault(workload.key, (workload, []))[1].append(seconds)
+        by_key.setdefault(workload.key, (workload, []))[1].append(seconds)
     peak = None if target.limits is None else target.limits.fma_flops * threads
     shares = []
-    for key, (workload, seconds_of) in found.items():
+    for key, (workload, seconds_of) in by_key.items():
         inside_s = max(sum(seconds_of) / len(seconds_of), 1e-9)  # the clock's step
         fraction = None if peak is None else workload.expression.flops / inside_s / peak
         share = KernelShare(

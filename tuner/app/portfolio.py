@@ -74,8 +74,8 @@ def portfolio_kernel(
     With `widen` the members get variants for other CPUs.
     """
     rows = rows_checked(portfolio)
-    found = _family(database, portfolio, rows, target, threads)
-    if not found:
+    promoted = _family(database, portfolio, rows, target, threads)
+    if not promoted:
         raise UsageError(
             f"no kernel of {spec_of(portfolio)} is in {database.url} for {threads} thread(s); "
             f"tuner tune makes some"
@@ -85,11 +85,13 @@ def portfolio_kernel(
     def copy_s(count: int) -> float:
         return _copy_s(row_bytes, count)
 
-    times = {extent: kernel.median_s for extent, kernel in found.items()}
+    times = {extent: kernel.median_s for extent, kernel in promoted.items()}
     extents = worthwhile(times, rows.low, rows.high, copy_s, traffic=portfolio.traffic)
-    plan = plan_rows([(extent, found[extent].median_s) for extent in extents], rows.high, copy_s)
+    plan = plan_rows([(extent, promoted[extent].median_s) for extent in extents], rows.high, copy_s)
     with database.read() as session:
-        described = tuple(describe(session, found[extent], artifacts, widen) for extent in extents)
+        described = tuple(
+            describe(session, promoted[extent], artifacts, widen) for extent in extents
+        )
     for kernel in described:
         if kernel.prepack is not None:
             raise ExportRefused(
@@ -99,8 +101,11 @@ def portfolio_kernel(
     greatest = member(portfolio, rows.high)
     expression = greatest.expression
     shapes = {
-        one.name: one.shape
-        for one in (*expression.inputs, *(expression.tensor(name) for name in expression.outputs))
+        tensor.name: tensor.shape
+        for tensor in (
+            *expression.inputs,
+            *(expression.tensor(name) for name in expression.outputs),
+        )
     }
     whole = plan.seconds[rows.high]
     made = replace(
@@ -192,7 +197,7 @@ def _family(
     database: Database, portfolio: Portfolio, rows: Rows, target: Target, threads: int
 ) -> dict[int, Kernel]:
     """The promoted kernels of members, by their number of rows."""
-    found: dict[int, Kernel] = {}
+    by_extent: dict[int, Kernel] = {}
     cursor: str | None = None
     greatest = member(portfolio, rows.high)
     with database.read() as session:
@@ -200,14 +205,14 @@ def _family(
             page = kernels.list_page(
                 session, target=target.key, op=portfolio.op, cursor=cursor, limit=PAGE
             )
-            known = workloads.get_many(session, sorted({one.workload for one in page.items}))
-            for one in page.items:
-                extent = _extent(known[one.workload].document, greatest, rows)
-                if extent is not None and one.threads == threads:
-                    found.setdefault(extent, one)
+            stored = workloads.get_many(session, sorted({kernel.workload for kernel in page.items}))
+            for kernel in page.items:
+                extent = _extent(stored[kernel.workload].document, greatest, rows)
+                if extent is not None and kernel.threads == threads:
+                    by_extent.setdefault(extent, kernel)
             cursor = page.next
             if cursor is None:
-                return found
+                return by_extent
 
 
 def _extent(document: Mapping[str, Any], greatest: Workload, rows: Rows) -> int | None:

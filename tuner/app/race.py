@@ -82,20 +82,20 @@ def check_rivals(names: Sequence[str]) -> None:
 def find_kernel(database: Database, workload: Workload, target: Target, threads: int) -> Kernel:
     """The promoted kernel. Raises NotFound saying how to get one."""
     with database.read() as session:
-        known = targets.find(session, target.key)
-        found = (
+        stored = targets.find(session, target.key)
+        kernel = (
             None
-            if known is None
+            if stored is None
             else kernels.find_promoted(session, workload.key, target.key, threads)
         )
-    if found is None:
+    if kernel is None:
         written = workload.spec if workload.op is not None else "--notation FILE"
         way = f"tuner tune {written} --threads {threads}"
         raise NotFound(
             f"there is no kernel of {workload.spec} for {threads} thread(s) on this machine; "
             f"make one: {way}"
         )
-    return found
+    return kernel
 
 
 def race_kernel(

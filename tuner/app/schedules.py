@@ -20,7 +20,7 @@ FORMATS: tuple[Format, ...] = ("metaschedule", "tvmscript")
 
 
 def export_schedules(
-    source: Database, found: Sequence[Kernel], directory: Path, form: Format
+    source: Database, chosen: Sequence[Kernel], directory: Path, form: Format
 ) -> tuple[str, ...]:
     """Writes the kernels' schedules into a directory that is new or empty; the names of the files.
 
@@ -28,9 +28,9 @@ def export_schedules(
     for each kernel, named by its id. Raises ExportRefused for a directory that is not
     free, ExportError where it cannot be written.
     """
-    if not found:
+    if not chosen:
         raise UsageError("no kernels to export; tune one first")
-    records = [(kernel, _record(source, kernel)) for kernel in found]
+    records = [(kernel, _record(source, kernel)) for kernel in chosen]
     if form == "metaschedule":
         files = database([record for _, record in records])
     else:

@@ -44,14 +44,14 @@ class TpeSearcher:
         return ()
 
     def ask(self, count: int) -> Points:
-        found = []
+        points = []
         for _ in range(count):
             point = self._suggested()
             if point is None:
                 break
-            found.append(point)
+            points.append(point)
         width = len(self._domain.space.knobs)
-        return np.stack(found).astype(np.int32) if found else np.zeros((0, width), np.int32)
+        return np.stack(points).astype(np.int32) if points else np.zeros((0, width), np.int32)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:

@@ -104,8 +104,8 @@ def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]
     """What the program computes, in the graph's shapes."""
     torch = sys.modules["torch"]  # whoever made the program has loaded it
     with torch.no_grad():
-        found = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
-    tensors = [found] if isinstance(found, torch.Tensor) else list(found)
+        result = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
+    tensors = [result] if isinstance(result, torch.Tensor) else list(result)
     shapes = [graph.tensor(output).shape for output in graph.outputs]
     return [tensor.numpy().reshape(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
 

@@ -123,9 +123,9 @@ class Levels:
         }
         with tempfile.TemporaryDirectory(prefix="tuner-variant-") as folder:
             contenders = []
-            for name, one in made.items():
+            for name, candidate in made.items():
                 path = Path(folder) / f"{name}.so"
-                path.write_bytes(link(SYMBOL + "s", [function_of(one)]))
+                path.write_bytes(link(SYMBOL + "s", [function_of(candidate)]))
                 timeout_s = self._settings.run_timeout_s
                 contenders.append(
                     Contender(name=name, library=str(path), symbol=SYMBOL, timeout_s=timeout_s)

@@ -106,9 +106,9 @@ class Verification:
         """By how many percent a function tuned for this machine takes longer than its
         manifest says, the worst of them."""
         ratios = (
-            one.result.ratio
-            for one in self.functions
-            if one.same_target and isinstance(one.result, Retimed)
+            verdict.result.ratio
+            for verdict in self.functions
+            if verdict.same_target and isinstance(verdict.result, Retimed)
         )
         return max((100.0 * (ratio - 1.0) for ratio in ratios if ratio is not None), default=0.0)
 
@@ -193,7 +193,7 @@ def _sanitizer_for(manifest: Manifest) -> Path:
 
 
 def _sanitized(
-    found: Retimed,
+    retimed: Retimed,
     function: Mapping[str, Any],
     library: Path,
     seed: int,
@@ -209,7 +209,7 @@ def _sanitized(
         sanitize_kernel(tool, subject, sanitizer=sanitizer)
     except SanitizerError as error:
         return VerificationError(f"{symbol}: {error}")
-    return replace(found, sanitized=(*found.sanitized, tool))
+    return replace(retimed, sanitized=(*retimed.sanitized, tool))
 
 
 def _runner_for(machine: Target) -> Runner:
@@ -255,10 +255,13 @@ def workload_of(function: Mapping[str, Any]) -> Workload:
 def _check_arguments(function: Mapping[str, Any], workload: Workload) -> None:
     expression = workload.expression
     outputs = (expression.tensor(name) for name in expression.outputs)
-    wanted = [(one.name, one.dtype, list(one.shape), "in") for one in expression.inputs]
-    wanted += [(one.name, one.dtype, list(one.shape), "out") for one in outputs]
-    if wanted != [
-        (one["name"], one["dtype"], one["shape"], one["role"]) for one in function["arguments"]
+    expected = [
+        (tensor.name, tensor.dtype, list(tensor.shape), "in") for tensor in expression.inputs
+    ]
+    expected += [(tensor.name, tensor.dtype, list(tensor.shape), "out") for tensor in outputs]
+    if expected != [
+        (argument["name"], argument["dtype"], argument["shape"], argument["role"])
+        for argument in function["arguments"]
     ]:
         raise ManifestError(f"{function['symbol']}: its arguments are not those of its workload")
 
@@ -386,13 +389,13 @@ def _model_verdict(
         nodes = usable_nodes()
         threads = min(int(function["threads"]), sum(len(node) for node in nodes))
         lane = plan_machine(nodes, threads=threads, declared=settings.lanes).lanes[0]
-        error, found = checked_model(function, directory, manifest, library, lane.cores)
+        error, run = checked_model(function, directory, manifest, library, lane.cores)
         stated = float(function["median_s"])
-        ratio = found.median_s / stated if stated > 0 else None
+        ratio = run.median_s / stated if stated > 0 else None
         result = Retimed(
             max_rel_error=error,
-            median_s=found.median_s,
-            ci95_s=found.ci95_s,
+            median_s=run.median_s,
+            ci95_s=run.ci95_s,
             ratio=ratio,
             threads=threads,
         )
@@ -408,20 +411,20 @@ def _model_verdict(
 
 
 def _with_variants(
-    found: Retimed, function: Mapping[str, Any], machine: Target, retime: Callable[..., Retimed]
+    retimed: Retimed, function: Mapping[str, Any], machine: Target, retime: Callable[..., Retimed]
 ) -> Retimed:
     """The same with each of its variants run too, by hiding from the library what the
     ones before it want."""
-    variants, times, worst = function.get("variants", []), {}, found.max_rel_error
+    variants, times, worst = function.get("variants", []), {}, retimed.max_rel_error
     for place, variant in enumerate(variants[1:], start=1):
-        hidden = {feature for one in variants[:place] for feature in one["isa"]} - set(
+        hidden = {feature for earlier in variants[:place] for feature in earlier["isa"]} - set(
             variant["isa"]
         )
         if set(variant["isa"]) & DETECTED <= set(machine.isa):
             with RunnerProcess(RunnerOptions(cpu_without=tuple(sorted(hidden)))) as runner:
                 lesser = retime(runner=runner)
             times[variant["name"]], worst = lesser.median_s, max(worst, lesser.max_rel_error)
-    return replace(found, max_rel_error=worst, variants=times)
+    return replace(retimed, max_rel_error=worst, variants=times)
 
 
 def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
@@ -485,13 +488,15 @@ def _prepared(
 
 
 def _object(stated: Mapping[str, Any], name: str, kind: type | UnionType) -> Mapping[str, Any]:
-    found = stated.get(name)
-    if not isinstance(found, dict) or not all(isinstance(value, kind) for value in found.values()):
+    values = stated.get(name)
+    if not isinstance(values, dict) or not all(
+        isinstance(value, kind) for value in values.values()
+    ):
         raise WorkloadError(f"{name} must be an object of plain values", parameter=name)
-    return found
+    return values
 
 
-def _texts(found: object) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+def _texts(names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise WorkloadError("constants must be a list of names", parameter="const")
-    return tuple(found)
+    return tuple(names)

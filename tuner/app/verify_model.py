@@ -42,10 +42,10 @@ def checked_model(
     symbol = function["symbol"]
     answers = _answers(directory, manifest, symbol)
     kernel = _described(function)
-    found = run_library(library, symbol, example_inputs(kernel), cores)
+    run = run_library(library, symbol, example_inputs(kernel), cores)
     worst = 0.0
     for output, tolerance, samples in zip(
-        found.outputs, answers["tolerances"], answers["samples"], strict=True
+        run.outputs, answers["tolerances"], answers["samples"], strict=True
     ):
         flat = output.reshape(-1).astype(np.float64)
         for place, right in samples:
@@ -56,7 +56,7 @@ def checked_model(
                     f"{right:.6g}"
                 )
             worst = max(worst, error)
-    return worst, found
+    return worst, run
 
 
 def _answers(directory: Path, manifest: Manifest, symbol: str) -> Mapping[str, Any]:
@@ -65,13 +65,13 @@ def _answers(directory: Path, manifest: Manifest, symbol: str) -> Mapping[str, A
     if sha256(content).hexdigest() != manifest.files.get(EXPECTED):
         raise ManifestError(f"{directory / EXPECTED} was changed while it was being verified")
     try:
-        found: Mapping[str, Any] = json.loads(content)[symbol]
-        sound = isinstance(found["tolerances"], list) and any(found["samples"])
+        answers: Mapping[str, Any] = json.loads(content)[symbol]
+        sound = isinstance(answers["tolerances"], list) and any(answers["samples"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ManifestError(f"{directory / EXPECTED} has no right answers for {symbol}") from error
     if not sound:
         raise ManifestError(f"{directory / EXPECTED} has no right answers for {symbol}")
-    return found
+    return answers
 
 
 def _described(function: Mapping[str, Any]) -> ExportKernel:
@@ -81,9 +81,12 @@ def _described(function: Mapping[str, Any]) -> ExportKernel:
         workload_key=function["workload"]["key"],
         arguments=tuple(
             Argument(
-                name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]), role=one["role"]
+                name=argument["name"],
+                dtype=argument["dtype"],
+                shape=tuple(argument["shape"]),
+                role=argument["role"],
             )
-            for one in function["arguments"]
+            for argument in function["arguments"]
         ),
         target=TargetName(key=target["key"], kind=target["kind"], name=target["name"]),
         isa=tuple(function["isa"]),

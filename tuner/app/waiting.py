@@ -25,7 +25,7 @@ def target_of(database: Database, job_id: str) -> Target:
 def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Interrupt) -> JobReport:
     """Until the job is finished. `observer` is told what it waits for and what ends the
     wait; `interrupt` cancels it."""
-    told, cancelled = "", False
+    last_message, cancelled = "", False
     while True:
         with database.read() as session:
             job = jobs.get(session, job_id)
@@ -38,9 +38,9 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
             if reason
             else f"{job.state}, at a runner of {called(target)}"
         )
-        if said != told:
+        if said != last_message:
             observer(WorkerNotice(message=said))
-            told = said
+            last_message = said
         if interrupt() is not None and not cancelled:
             with database.write("cancel") as session:
                 jobs.request_cancel(session, job_id)

@@ -39,13 +39,13 @@ class WorkerRefused(TunerError):
 
 def labels_of(given: Sequence[str]) -> Mapping[str, str]:
     """`NAME=VALUE` texts as a mapping. Raises UsageError."""
-    found = {}
+    labels = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (NAME.match(name) and equals):
             raise UsageError(f"label {text!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def join(
@@ -85,7 +85,7 @@ def join(
         builder_cores=here.builder_cores,
         alternates=here.alternates,
         target=target.key,
-        serves=tuple(one.key for one in declared_targets() if serves(target, one)),
+        serves=tuple(declared.key for declared in declared_targets() if serves(target, declared)),
         versions=versions(),
         labels=labels,
         storage="",

@@ -20,17 +20,17 @@ def as_workload(
 ) -> Workload:
     """The workload that `tuner.tune` was given. Raises UsageError for arguments that do
     not belong to its form."""
-    known = tuple(constants)
+    declared = tuple(constants)
     if isinstance(source, str) and _is_notation(source):
-        return workload_from_notation(source, shapes or {}, known, numerics)
+        return workload_from_notation(source, shapes or {}, declared, numerics)
     if shapes is not None:
         raise UsageError(
             "shapes are the extents of a notation's symbols; a spec and a workload have their own"
         )
     if isinstance(source, str):
-        return parse_spec(_with_options(source, known, numerics))
+        return parse_spec(_with_options(source, declared, numerics))
     if isinstance(source, Workload):
-        if known or numerics != "strict":
+        if declared or numerics != "strict":
             raise UsageError(
                 "a Workload has its own constants and numerics; give them when it is made"
             )
@@ -38,7 +38,7 @@ def as_workload(
     if isinstance(source, list | tuple) and source:
         from tuner.lowering.importers.lift import lift_te  # noqa: PLC0415  # whoever has te tensors has loaded TVM; nobody else should wait for it
 
-        return workload_from_expression(lift_te(source), known, numerics)
+        return workload_from_expression(lift_te(source), declared, numerics)
     raise UsageError(
         f"a workload is a spec, a notation text, te tensors or a Workload, not a "
         f"{type(source).__name__}"
