@@ -412,7 +412,10 @@ def _entry(
 ) -> Entry:
     good_s = table.among_fastest_s(share)
     reached = tuple(
-        next((at for at, best in enumerate(run, 1) if best is not None and best <= good_s), None)
+        next(
+            (trials for trials, best in enumerate(run, 1) if best is not None and best <= good_s),
+            None,
+        )
         for run in runs
     )
     length = max(len(run) for run in runs)
@@ -420,12 +423,12 @@ def _entry(
         _quartiles(
             [
                 None
-                if (best := run[min(at, len(run) - 1)]) is None
+                if (best := run[min(trials, len(run) - 1)]) is None
                 else best / table.optimum_s - 1.0
                 for run in runs
             ]
         )
-        for at in range(length)
+        for trials in range(length)
     )
     return Entry(
         table=table.name,
@@ -440,8 +443,8 @@ def _quartiles(values: Sequence[float | None]) -> Quartiles:
     """Nearest-rank quartiles (rank ⌈q·n⌉) with missing values as the largest."""
     ordered = sorted(value for value in values if value is not None)
 
-    def at(share: float) -> float | None:
+    def quantile(share: float) -> float | None:
         rank = max(1, ceil(share * len(values)))
         return ordered[rank - 1] if rank <= len(ordered) else None
 
-    return Quartiles(lower=at(0.25), median=at(0.5), upper=at(0.75))
+    return Quartiles(lower=quantile(0.25), median=quantile(0.5), upper=quantile(0.75))

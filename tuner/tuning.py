@@ -232,16 +232,16 @@ class _Loop:
         """Hands the measurer as many candidates as keep it busy, within the budget."""
         free = self._measurer.capacity - len(self._in_flight)
         candidates: list[Candidate] = []
-        wanted = min(free, self._budget.trials - len(self._trials) - len(self._in_flight))
-        if wanted > 0 and self._default_pending:
+        count = min(free, self._budget.trials - len(self._trials) - len(self._in_flight))
+        if count > 0 and self._default_pending:
             self._default_pending = False
             candidates.append(Candidate(number=next(self._numbers)))
-            wanted -= 1
-        if wanted > 0 and not self._exhausted:
+            count -= 1
+        if count > 0 and not self._exhausted:
             started = self._clock()
-            points = self._searcher.ask(wanted)
+            points = self._searcher.ask(count)
             self._search_s += self._clock() - started
-            self._exhausted = len(points) < wanted
+            self._exhausted = len(points) < count
             candidates += [
                 Candidate(number=next(self._numbers), config=self._space.config(point))
                 for point in points
@@ -309,11 +309,11 @@ def _fastest(trials: Sequence[Trial], count: int) -> tuple[Trial, ...]:
     timed in the slowest moments would take all places."""
     timed = [(trial.outcome, trial) for trial in trials if isinstance(trial.outcome, Timed)]
     orders = (
-        sorted(timed, key=lambda one: (one[0].undisturbed_s, one[1].number)),
-        sorted(timed, key=lambda one: (one[0].median_s, one[1].number)),
+        sorted(timed, key=lambda entry: (entry[0].undisturbed_s, entry[1].number)),
+        sorted(timed, key=lambda entry: (entry[0].median_s, entry[1].number)),
     )
-    found = {trial.number: trial for pair in zip(*orders, strict=True) for _, trial in pair}
-    return tuple(found.values())[:count]
+    fastest = {trial.number: trial for pair in zip(*orders, strict=True) for _, trial in pair}
+    return tuple(fastest.values())[:count]
 
 
 def median_of(trial: Trial) -> float | None:

@@ -142,7 +142,7 @@ def test_a_restricted_domain_never_leaves_its_rows(space: Space, seed: int, coun
     assert set(domain.keys(domain.sample(rng, 40)).tolist()) <= allowed
     assert set(domain.keys(domain.neighbours(rng, domain.sample(rng, 40))).tolist()) <= allowed
     assert (
-        set(domain.keys(np.stack([domain.at(number) for number in range(domain.size)])).tolist())
+        set(domain.keys(np.stack([domain.unrank(rank) for rank in range(domain.size)])).tolist())
         == allowed
     )
 

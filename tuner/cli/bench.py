@@ -54,21 +54,21 @@ def bench(
     check_rivals(rivals)
     machine = checked_target(settings)
     with invocation.database() as database:
-        found = [
+        stored = [
             (workload, find_kernel(database, workload, machine, settings.threads))
             for workload in workloads
         ]
     races = []
-    for workload, kernel in found:
+    for workload, kernel in stored:
         invocation.output.note(f"racing {workload.spec} against {', '.join(rivals)}")
         races.append(race_kernel(workload, kernel, machine, settings, rivals))
-    for one in races:
-        for name, reason in one.absent.items():
-            invocation.output.warning(f"{name} did not take part in {one.workload.spec}: {reason}")
+    for race in races:
+        for name, reason in race.absent.items():
+            invocation.output.warning(f"{name} did not take part in {race.workload.spec}: {reason}")
     if invocation.output.as_json:
-        invocation.output.document({"results": [_document(one) for one in races]})
+        invocation.output.document({"results": [_document(race) for race in races]})
     else:
-        rows = [row for one in races for row in _rows(one)]
+        rows = [row for race in races for row in _rows(race)]
         invocation.output.table(
             ("workload", "contestant", "median", "95% interval", "time/kernel"),
             rows,
@@ -76,36 +76,36 @@ def bench(
         )
     if fail_if_slower is None:
         return
-    if alone := [one.workload.spec for one in races if not one.ratios]:
+    if unrivalled := [race.workload.spec for race in races if not race.ratios]:
         raise UsageError(
-            f"--fail-if-slower has nothing to compare {alone[0]} with: no rival took part; name "
-            f"others with --against"
+            f"--fail-if-slower has nothing to compare {unrivalled[0]} with: no rival took part; "
+            f"name others with --against"
         )
-    if any(one.slower_percent > fail_if_slower for one in races):
+    if any(race.slower_percent > fail_if_slower for race in races):
         raise typer.Exit(Exit.REGRESSION)
 
 
-def _document(one: Race) -> dict[str, Any]:
+def _document(race: Race) -> dict[str, Any]:
     return {
-        "workload": documents.workload(one.workload),
-        "kernel": one.kernel.id,
+        "workload": documents.workload(race.workload),
+        "kernel": race.kernel.id,
         "entries": [
             {"name": entry.name, "median_s": entry.median_s, "ci95_s": list(entry.ci95_s)}
-            for entry in one.entries
+            for entry in race.entries
         ],
-        "ratios": one.ratios,
-        "absent": one.absent,
+        "ratios": race.ratios,
+        "absent": race.absent,
     }
 
 
-def _rows(one: Race) -> list[tuple[str, ...]]:
+def _rows(race: Race) -> list[tuple[str, ...]]:
     return [
         (
-            one.workload.spec if entry is one.entries[0] else "",
+            race.workload.spec if entry is race.entries[0] else "",
             entry.name,
             units.seconds(entry.median_s),
             f"{units.seconds(entry.ci95_s[0])} to {units.seconds(entry.ci95_s[1])}",
-            units.ratio(one.ratios.get(entry.name, 1.0)),
+            units.ratio(race.ratios.get(entry.name, 1.0)),
         )
-        for entry in one.entries
+        for entry in race.entries
     ]

@@ -61,30 +61,30 @@ def levels_of(trials: Sequence[TrialAnswer], kernel: KernelAnswer | None) -> lis
     """The default schedule, the roofline, and the libraries in the kernel's race."""
     from tuner.api.dashboard.charts.curve import Level
 
-    found = [
+    levels = [
         Level(name="default", seconds=trial.median_s, kind="default")
         for trial in trials[:1]
         if trial.number == 0 and trial.median_s is not None
     ]
     if kernel is None:
-        return found
+        return levels
     if kernel.roofline_fraction:
-        found.append(
+        levels.append(
             Level(
                 name="roofline", seconds=kernel.median_s * kernel.roofline_fraction, kind="roofline"
             )
         )
     timed = [
-        (name, one["median_s"])
-        for name, one in kernel.race.items()
-        if isinstance(one, dict) and one.get("median_s")
+        (name, times["median_s"])
+        for name, times in kernel.race.items()
+        if isinstance(times, dict) and times.get("median_s")
     ]
     rivals = [
         (name, median_s)
         for name, median_s in timed
         if name not in OWN and not name.startswith("trial ")
     ]
-    return found + [
+    return levels + [
         Level(name=name[:16], seconds=float(median_s), kind="rival")
         for name, median_s in rivals[:RIVALS]
     ]

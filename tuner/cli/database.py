@@ -46,23 +46,23 @@ def check(context: typer.Context) -> None:
     url, needed = opened.url, schema.head()
     try:
         opened.ping()
-        found, problems = schema.current(opened.engine), schema.check(opened.engine)
+        installed, problems = schema.current(opened.engine), schema.check(opened.engine)
     except DatabaseDamaged as error:
-        found, problems = None, [str(error)]
+        installed, problems = None, [str(error)]
     finally:
         opened.close()
     if invocation.output.as_json:
         invocation.output.document(
             {
                 "database": url,
-                "schema": found,
+                "schema": installed,
                 "needed": needed,
                 "problems": problems,
                 "ok": not problems,
             }
         )
     else:
-        invocation.output.line(f"{url}: schema {found or 'none'}, this program needs {needed}")
+        invocation.output.line(f"{url}: schema {installed or 'none'}, this program needs {needed}")
         for problem in problems or ["sound"]:
             invocation.output.line(problem)
     if problems:

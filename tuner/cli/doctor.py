@@ -55,17 +55,18 @@ def doctor(context: typer.Context) -> None:
         invocation.output.document(
             {
                 "findings": [
-                    {"check": one.check, "status": one.status, "detail": one.detail}
-                    for one in findings
+                    {"check": finding.check, "status": finding.status, "detail": finding.detail}
+                    for finding in findings
                 ],
-                "ok": all(one.status != "failed" for one in findings),
+                "ok": all(finding.status != "failed" for finding in findings),
             }
         )
     else:
         invocation.output.table(
-            ("check", "status", "detail"), [(one.check, one.status, one.detail) for one in findings]
+            ("check", "status", "detail"),
+            [(finding.check, finding.status, finding.detail) for finding in findings],
         )
-    if any(one.status == "failed" for one in findings):
+    if any(finding.status == "failed" for finding in findings):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -77,13 +78,13 @@ def _python(invocation: Invocation) -> Finding:
 
 def _packages(invocation: Invocation) -> Finding:
     wrong = []
-    for name, wanted in PINNED.items():
+    for name, pinned in PINNED.items():
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
-            found = "missing"
-        if found != wanted:
-            wrong.append(f"{name} is {found}, {wanted} is needed")
+            installed = "missing"
+        if installed != pinned:
+            wrong.append(f"{name} is {installed}, {pinned} is needed")
     if wrong:
         return Finding(
             check="packages",
@@ -93,7 +94,7 @@ def _packages(invocation: Invocation) -> Finding:
     return Finding(
         check="packages",
         status="ok",
-        detail=", ".join(f"{name} {wanted}" for name, wanted in PINNED.items()),
+        detail=", ".join(f"{name} {pinned}" for name, pinned in PINNED.items()),
     )
 
 
@@ -137,18 +138,18 @@ def _gpus(invocation: Invocation) -> Finding:
     compiler = find_nvcc() or (find_nvrtc() if header_folders() else None)
     missing = "; kernels for GPUs need nvcc or NVRTC: pip install 'tuner[cuda]', or set CUDA_HOME"
     try:
-        found = [detect_gpu(number).name for number in range(device_count())]
+        gpus = [detect_gpu(number).name for number in range(device_count())]
     except TunerError as error:
         return Finding(
             check="gpu", status="ok", detail=f"none: {error}; compiler {compiler or 'none'}"
         )
-    if not found:
+    if not gpus:
         return Finding(
             check="gpu",
             status="ok",
             detail=f"none: the driver shows no device; compiler {compiler or 'none'}",
         )
-    detail = f"{', '.join(found)}; compiler {compiler or 'none'}{'' if compiler else missing}"
+    detail = f"{', '.join(gpus)}; compiler {compiler or 'none'}{'' if compiler else missing}"
     return Finding(check="gpu", status="ok" if compiler else "warning", detail=detail)
 
 
@@ -216,9 +217,9 @@ def _isolation(invocation: Invocation) -> list[Finding]:
 
 
 def _environment(invocation: Invocation) -> Finding:
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
+    settings = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
     unknown = sorted(
-        name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known
+        name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in settings
     )
     if unknown:
         return Finding(

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 
-def job(found: JobAnswer) -> Document:
+def job(answer: JobAnswer) -> Document:
     return {
-        "id": found.id,
-        "kind": found.kind,
-        "state": found.state,
-        "target": target(found.target),
-        "threads": found.threads,
-        "trials": found.trials,
-        "seconds": found.seconds,
-        "strategy": found.strategy,
-        "seed": found.seed,
-        "priority": found.priority,
-        "error": found.error,
-        "waiting": found.waiting,
-        "created_at": _moment(found.created_at),
-        "started_at": _moment(found.started_at),
-        "finished_at": _moment(found.finished_at),
-        "last_event": found.last_event,
+        "id": answer.id,
+        "kind": answer.kind,
+        "state": answer.state,
+        "target": target(answer.target),
+        "threads": answer.threads,
+        "trials": answer.trials,
+        "seconds": answer.seconds,
+        "strategy": answer.strategy,
+        "seed": answer.seed,
+        "priority": answer.priority,
+        "error": answer.error,
+        "waiting": answer.waiting,
+        "created_at": _moment(answer.created_at),
+        "started_at": _moment(answer.started_at),
+        "finished_at": _moment(answer.finished_at),
+        "last_event": answer.last_event,
         "tasks": [
             {
                 "workload": {**answered_workload(task.workload), "spec": task.workload.spec},
@@ -54,24 +54,24 @@ def job(found: JobAnswer) -> Document:
                 "stopped": task.stopped,
                 "error": task.error,
             }
-            for task in found.tasks
+            for task in answer.tasks
         ],
     }
 
 
-def answered_workload(found: WorkloadAnswer) -> Document:
+def answered_workload(answer: WorkloadAnswer) -> Document:
     return _workload(
-        found.key,
-        found.op,
-        {"params": found.params, "notation": found.notation, "shapes": found.shapes},
+        answer.key,
+        answer.op,
+        {"params": answer.params, "notation": answer.notation, "shapes": answer.shapes},
     )
 
 
-def workload(found: Workload) -> Document:
+def workload(source: Workload) -> Document:
     return _workload(
-        found.key,
-        found.op,
-        {"params": dict(found.params), "notation": found.notation, "shapes": dict(found.shapes)},
+        source.key,
+        source.op,
+        {"params": dict(source.params), "notation": source.notation, "shapes": dict(source.shapes)},
     )
 
 
@@ -82,59 +82,59 @@ def _workload(key: str, op: str | None, document: Mapping[str, Any]) -> Document
     return {"key": key, "op": op, **{name: document.get(name) for name in rest}}
 
 
-def target(found: Target | TargetRef) -> Document:
-    return {"key": found.key, "kind": found.kind, "name": found.name}
+def target(named: Target | TargetRef) -> Document:
+    return {"key": named.key, "kind": named.kind, "name": named.name}
 
 
-def trial(found: TrialAnswer) -> Document:
+def trial(answer: TrialAnswer) -> Document:
     names = (
         "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error",
         "build_s", "measure_s",
         "predicted", "worker", "resources", "error",
     )  # fmt: skip
-    return {name: getattr(found, name) for name in names} | {
-        "created_at": _moment(found.created_at)
+    return {name: getattr(answer, name) for name in names} | {
+        "created_at": _moment(answer.created_at)
     }
 
 
-def kernel(found: KernelAnswer) -> Document:
+def kernel(answer: KernelAnswer) -> Document:
     return {
-        "state": found.state,
-        "workload": {**answered_workload(found.workload), "spec": found.workload.spec},
-        "target": target(found.target),
-        "threads": found.threads,
-        **kernel_numbers(found),
-        "artifact": found.artifact,
-        "job": found.job,
-        "trial": found.trial,
-        "previous": found.previous,
-        "stale": found.stale,
-        "race": found.race,
-        "versions": found.versions,
-        "created_at": _moment(found.created_at),
+        "state": answer.state,
+        "workload": {**answered_workload(answer.workload), "spec": answer.workload.spec},
+        "target": target(answer.target),
+        "threads": answer.threads,
+        **kernel_numbers(answer),
+        "artifact": answer.artifact,
+        "job": answer.job,
+        "trial": answer.trial,
+        "previous": answer.previous,
+        "stale": answer.stale,
+        "race": answer.race,
+        "versions": answer.versions,
+        "created_at": _moment(answer.created_at),
     }
 
 
-def kernel_numbers(found: KernelAnswer) -> Document:
+def kernel_numbers(answer: KernelAnswer) -> Document:
     """A kernel as the result of `tuner tune` has it."""
     return {
-        "id": found.id,
-        "config": found.config,
-        "median_s": found.median_s,
-        "ci95_s": list(found.ci95_s),
-        "gflops": found.gflops,
-        "roofline_fraction": found.roofline_fraction,
-        "max_rel_error": found.max_rel_error,
-        "verified": found.verified,
-        "default_median_s": found.default_median_s,
+        "id": answer.id,
+        "config": answer.config,
+        "median_s": answer.median_s,
+        "ci95_s": list(answer.ci95_s),
+        "gflops": answer.gflops,
+        "roofline_fraction": answer.roofline_fraction,
+        "max_rel_error": answer.max_rel_error,
+        "verified": answer.verified,
+        "default_median_s": answer.default_median_s,
     }
 
 
-def worker(found: WorkerAnswer) -> Document:
-    document = found.model_dump(mode="json")
+def worker(answer: WorkerAnswer) -> Document:
+    document = answer.model_dump(mode="json")
     return document | {
-        "joined_at": _moment(found.joined_at),
-        "heartbeat_at": _moment(found.heartbeat_at),
+        "joined_at": _moment(answer.joined_at),
+        "heartbeat_at": _moment(answer.heartbeat_at),
     }
 
 

@@ -42,8 +42,8 @@ GLOBAL_FLAGS = ("--json", "--quiet", "-q")
 GLOBAL_OPTIONS = ("--db", "--server")  # those that take a value
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         print(f"tuner {__version__}")
         raise typer.Exit
 

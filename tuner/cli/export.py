@@ -76,8 +76,8 @@ def export(
     if form != "library":
         return _schedules(Invocation.here(context), kernels or [], every, output, form)
     request = ExportRequest(
-        ids=tuple(one for one in kernels or () if ".." not in one),
-        families=families_of([one for one in kernels or () if ".." in one], traffic),
+        ids=tuple(name for name in kernels or () if ".." not in name),
+        families=families_of([name for name in kernels or () if ".." in name], traffic),
         every=every,
         directory=output,
         name=name,
@@ -87,13 +87,13 @@ def export(
     with invocation.backend(threads=threads) as backend:
         made = backend.kernels.export(request)
     if not invocation.output.as_json:
-        for one in made:
-            _print(invocation, one)
+        for library in made:
+            _print(invocation, library)
     elif len(made) == 1:
         invocation.output.document(_document(made[0]))
     else:
         invocation.output.document(
-            {"directory": str(output), "libraries": [_document(one) for one in made]}
+            {"directory": str(output), "libraries": [_document(library) for library in made]}
         )
 
 
@@ -107,8 +107,8 @@ def _schedules(
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r}; give library, {' or '.join(FORMATS)}")
     with invocation.database() as database:
-        found = all_kernels(database) if every else chosen_kernels(database, ids)
-        files = export_schedules(database, found, directory, form)
+        chosen = all_kernels(database) if every else chosen_kernels(database, ids)
+        files = export_schedules(database, chosen, directory, form)
     if invocation.output.as_json:
         invocation.output.document(
             {"directory": str(directory), "format": form, "files": list(files)}

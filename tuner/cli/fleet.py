@@ -16,45 +16,45 @@ def workers(context: typer.Context) -> None:
     lane and builder did today."""
     invocation = Invocation.of(context)
     with invocation.fleet() as fleet:
-        found = fleet.workers()
+        listed = fleet.workers()
     if invocation.output.as_json:
-        invocation.output.items([documents.worker(one) for one in found])
+        invocation.output.items([documents.worker(worker) for worker in listed])
         return
-    if not found:
+    if not listed:
         invocation.output.note(
             "no machine has measured yet; tuner tune, tuner serve and tuner worker make this "
             "one known"
         )
     rows = [
         (
-            one.id,
-            one.host,
-            one.state + (f": {one.reason}" if one.reason else ""),
-            f"{units.duration(one.heartbeat_age_s)} ago",
-            ", ".join(_lane(lane) for lane in one.lanes),
-            one.isolation or units.DASH,
-            (one.target or units.DASH)[:12],
-            " ".join(f"{name} {version}" for name, version in sorted(one.versions.items())),
+            worker.id,
+            worker.host,
+            worker.state + (f": {worker.reason}" if worker.reason else ""),
+            f"{units.duration(worker.heartbeat_age_s)} ago",
+            ", ".join(_lane(lane) for lane in worker.lanes),
+            worker.isolation or units.DASH,
+            (worker.target or units.DASH)[:12],
+            " ".join(f"{name} {version}" for name, version in sorted(worker.versions.items())),
         )
-        for one in found
+        for worker in listed
     ]
     columns = ("worker", "host", "state", "heard of", "lanes", "isolation", "target", "versions")
     invocation.output.table(columns, rows)
-    stations = [(one.id, station) for one in found for station in one.today]
-    if stations:
+    slots = [(worker.id, slot) for worker in listed for slot in worker.today]
+    if slots:
         invocation.output.line()
-        kinds = tuple(stations[0][1].seconds)
+        kinds = tuple(slots[0][1].seconds)
         spent = [
             (
                 worker,
-                f"{station.name} (builder)" if station.builds else station.name,
+                f"{slot.name} (builder)" if slot.builds else slot.name,
                 *(
-                    units.duration(station.seconds[kind]) if station.seconds[kind] else units.DASH
+                    units.duration(slot.seconds[kind]) if slot.seconds[kind] else units.DASH
                     for kind in kinds
                 ),
-                units.percent(in_use(station.seconds)),
+                units.percent(in_use(slot.seconds)),
             )
-            for worker, station in stations
+            for worker, slot in slots
         ]
         headings = ("worker", "today", *kinds, "in use")
         invocation.output.table(headings, spent, right=headings[2:])
@@ -73,11 +73,11 @@ def health(context: typer.Context) -> None:
     where it does not."""
     invocation = Invocation.of(context)
     with invocation.fleet() as fleet:
-        found = fleet.health()
+        answer = fleet.health()
     if invocation.output.as_json:
-        invocation.output.document({"status": found.status, "version": found.version})
+        invocation.output.document({"status": answer.status, "version": answer.version})
     else:
-        invocation.output.line(f"{found.status}, version {found.version}")
+        invocation.output.line(f"{answer.status}, version {answer.version}")
 
 
 def _lane(lane: Any) -> str:

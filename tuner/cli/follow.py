@@ -85,9 +85,9 @@ def follow(
                 for event in jobs.events(job, after=after):
                     after = event.sequence
                     reporter.take(event)
-                found = jobs.get(job)
-                if found.state in FINISHED and found.last_event <= after:
-                    return found
+                ended = jobs.get(job)
+                if ended.state in FINISHED and ended.last_event <= after:
+                    return ended
             except KeyboardInterrupt:
                 if on_interrupt is None or asked:
                     raise
@@ -102,12 +102,12 @@ def flops_of(job: JobAnswer, position: int) -> int:
     from tuner.errors import WorkloadError
     from tuner.workload.spec import workload_from_notation, workload_from_params
 
-    found = job.tasks[position].workload
+    workload = job.tasks[position].workload
     try:
-        if found.op is not None:
-            return workload_from_params(found.op, found.params or {}).expression.flops
-        if found.notation is not None:
-            return workload_from_notation(found.notation, found.shapes or {}).expression.flops
+        if workload.op is not None:
+            return workload_from_params(workload.op, workload.params or {}).expression.flops
+        if workload.notation is not None:
+            return workload_from_notation(workload.notation, workload.shapes or {}).expression.flops
     except WorkloadError:  # of a service whose catalogue is another version's
         return 0
     return 0

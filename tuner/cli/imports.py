@@ -30,7 +30,7 @@ def import_(
     settings = invocation.settings(threads=threads).values
     machine = checked_target(settings)
     with invocation.database() as database:
-        found = import_database(
+        records = import_database(
             database,
             directory,
             with_limits(database, machine),
@@ -38,17 +38,17 @@ def import_(
             progress=invocation.output.note,
         )
     if invocation.output.as_json:
-        invocation.output.items([asdict(one) for one in found])
+        invocation.output.items([asdict(record) for record in records])
         return
     rows = [
         (
-            str(one.record),
-            one.workload or "",
-            units.seconds(one.claimed_s) if one.claimed_s else "",
-            units.seconds(one.median_s) if one.median_s else "",
-            one.kernel or one.reason,
+            str(record.record),
+            record.workload or "",
+            units.seconds(record.claimed_s) if record.claimed_s else "",
+            units.seconds(record.median_s) if record.median_s else "",
+            record.kernel or record.reason,
         )
-        for one in found
+        for record in records
     ]
     invocation.output.table(
         ("record", "workload", "claimed", "here", "kernel"), rows, right=("claimed", "here")

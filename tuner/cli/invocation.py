@@ -28,23 +28,21 @@ class Invocation:
 
     @classmethod
     def of(cls, context: typer.Context) -> Invocation:
-        found = context.find_object(cls)
-        assert found is not None, "the root callback makes the invocation before any command runs"
-        return cls(
-            output=found.output, command=context.command_path, db=found.db, server=found.server
-        )
+        root = context.find_object(cls)
+        assert root is not None, "the root callback makes the invocation before any command runs"
+        return cls(output=root.output, command=context.command_path, db=root.db, server=root.server)
 
     @classmethod
     def here(cls, context: typer.Context) -> Invocation:
         """For a command that is about this machine by its nature. Raises UsageError
         where --server was given with it."""
-        found = cls.of(context)
-        if found.server:
+        invocation = cls.of(context)
+        if invocation.server:
             raise UsageError(
-                f"{found.command} works on this machine and cannot be sent to {found.server}; "
-                f"leave out --server"
+                f"{invocation.command} works on this machine and cannot be sent to "
+                f"{invocation.server}; leave out --server"
             )
-        return found
+        return invocation
 
     def settings(self, **flags: Any) -> LoadedSettings:
         """The effective settings under this command's flags (None is not given)."""

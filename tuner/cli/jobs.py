@@ -32,9 +32,9 @@ def jobs(
     """Lists jobs, the newest first."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
-        found = backend.jobs.list(states=state or (), limit=limit)
+        listed = backend.jobs.list(states=state or (), limit=limit)
     if invocation.output.as_json:
-        invocation.output.items([documents.job(job) for job in found])
+        invocation.output.items([documents.job(job) for job in listed])
         return
     rows = [
         (
@@ -45,7 +45,7 @@ def jobs(
             ", ".join(units.seconds(task.best_median_s) for task in job.tasks[:3]),
             _local(job.created_at),
         )
-        for job in found
+        for job in listed
     ]
     invocation.output.table(
         ("job", "state", "workloads", "trials", "best", "created"), rows, right=("trials", "best")
@@ -62,32 +62,32 @@ def show(
     """Shows one job: its budget, each workload's trials and kernel, and what went wrong."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
-        found = backend.jobs.get(job)
+        answer = backend.jobs.get(job)
         drawn = (
-            curve_lines(backend, found, min(120, invocation.output.stdout.width)) if plot else []
+            curve_lines(backend, answer, min(120, invocation.output.stdout.width)) if plot else []
         )
     if invocation.output.as_json:
-        invocation.output.document(documents.job(found))
+        invocation.output.document(documents.job(answer))
         return
-    budget = f"{found.trials} trials" + (
-        "" if found.seconds is None else f" or {units.duration(found.seconds)}"
+    budget = f"{answer.trials} trials" + (
+        "" if answer.seconds is None else f" or {units.duration(answer.seconds)}"
     )
     for name, text in (
-        ("job", found.id),
+        ("job", answer.id),
         (
             "state",
-            found.state
-            + (f": {found.error or found.waiting}" if found.error or found.waiting else ""),
+            answer.state
+            + (f": {answer.error or answer.waiting}" if answer.error or answer.waiting else ""),
         ),
-        ("target", found.target.name),
+        ("target", answer.target.name),
         (
             "budget",
-            f"{budget} for each workload; {found.strategy}, seed {found.seed}, threads "
-            f"{found.threads}",
+            f"{budget} for each workload; {answer.strategy}, seed {answer.seed}, threads "
+            f"{answer.threads}",
         ),
-        ("created", _local(found.created_at)),
-        ("started", _local(found.started_at)),
-        ("finished", _local(found.finished_at)),
+        ("created", _local(answer.created_at)),
+        ("started", _local(answer.started_at)),
+        ("finished", _local(answer.finished_at)),
     ):
         invocation.output.line(f"{name:<9} {text}")
     invocation.output.line()
@@ -103,7 +103,7 @@ def show(
             task.kernel or units.DASH,
             task.error or "",
         )
-        for task in found.tasks
+        for task in answer.tasks
     ]
     columns = (
         "workload",
@@ -135,19 +135,19 @@ def trials(
     """Lists all trials of a job by number, with their configs and outcomes."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
-        found = backend.jobs.trials(job, outcomes=outcome or ())
+        listed = backend.jobs.trials(job, outcomes=outcome or ())
     if invocation.output.as_json:
-        invocation.output.items([documents.trial(one) for one in found])
+        invocation.output.items([documents.trial(trial) for trial in listed])
         return
     rows = [
         (
-            str(one.workload),
-            str(one.number),
-            one.outcome,
-            units.seconds(one.median_s),
-            units.config_text(one.config),
+            str(trial.workload),
+            str(trial.number),
+            trial.outcome,
+            units.seconds(trial.median_s),
+            units.config_text(trial.config),
         )
-        for one in found
+        for trial in listed
     ]
     invocation.output.table(
         ("workload", "number", "outcome", "median", "config"),
@@ -161,12 +161,12 @@ def cancel(context: typer.Context, job: JobName) -> None:
     sees it. `tuner resume` continues it."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
-        found = backend.jobs.cancel(job)
+        cancelled = backend.jobs.cancel(job)
     if invocation.output.as_json:
-        invocation.output.document(documents.job(found))
+        invocation.output.document(documents.job(cancelled))
     else:
         invocation.output.line(
-            f"job {found.id} is {found.state}; tuner resume {found.id} continues it"
+            f"job {cancelled.id} is {cancelled.state}; tuner resume {cancelled.id} continues it"
         )
 
 

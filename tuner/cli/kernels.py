@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli import documents, units
 from tuner.cli.invocation import Invocation
+from tuner.cli.results import speed_up
 from tuner.cli.workloads import Notation, Shapes, read_workload
 
 
@@ -26,24 +27,24 @@ def best(
     asked = spec is not None or notation is not None or shapes is not None
     key = read_workload(spec, notation, shapes).key if asked else None
     with invocation.backend() as backend:
-        found = backend.kernels.list(workload=key)
+        listed = backend.kernels.list(workload=key)
     if invocation.output.as_json:
-        invocation.output.items([documents.kernel(one) for one in found])
+        invocation.output.items([documents.kernel(kernel) for kernel in listed])
         return
-    if not found:
+    if not listed:
         invocation.output.note("no kernel yet; tuner tune SPEC makes one")
     rows = [
         (
-            one.id,
-            one.workload.spec,
-            str(one.threads),
-            units.seconds(one.median_s),
-            units.rate(one.gflops or None),
-            units.percent(one.roofline_fraction),
-            units.ratio(one.default_median_s / one.median_s if one.default_median_s else None),
-            one.target.name,
+            kernel.id,
+            kernel.workload.spec,
+            str(kernel.threads),
+            units.seconds(kernel.median_s),
+            units.rate(kernel.gflops or None),
+            units.percent(kernel.roofline_fraction),
+            units.ratio(speed_up(kernel)),
+            kernel.target.name,
         )
-        for one in found
+        for kernel in listed
     ]
     columns = (
         "kernel",

@@ -60,9 +60,9 @@ def list_keys(context: typer.Context) -> None:
 
     invocation = Invocation.of(context)
     with invocation.database() as database, database.read() as session:
-        found = keys.list_all(session)
+        listed = keys.list_all(session)
     if invocation.output.as_json:
-        invocation.output.items([_document(key) for key in found])
+        invocation.output.items([_document(key) for key in listed])
         return
     rows = [
         (
@@ -74,7 +74,7 @@ def list_keys(context: typer.Context) -> None:
             _day(key.revoked_at),
             _day(key.last_used_at),
         )
-        for key in found
+        for key in listed
     ]
     invocation.output.table(
         ("key", "name", "scopes", "created", "expires", "revoked", "last used"), rows
@@ -89,11 +89,11 @@ def revoke(
 
     invocation = Invocation.of(context)
     with invocation.database() as database, database.write() as session:
-        found = keys.revoke(session, key)
+        revoked = keys.revoke(session, key)
     if invocation.output.as_json:
-        invocation.output.document(_document(found))
+        invocation.output.document(_document(revoked))
     else:
-        invocation.output.line(f"key {found.id} of {found.name} is revoked")
+        invocation.output.line(f"key {revoked.id} of {revoked.name} is revoked")
 
 
 def keys() -> typer.Typer:

@@ -87,7 +87,7 @@ def tune_model(
                 )
             display.note(
                 f"job {job.id}: {len(job.tasks)} kernels for "
-                f"{sum(len(one.graph.nodes) for one in models)} calls"
+                f"{sum(len(model.graph.nodes) for model in models)} calls"
             )
             ended = backend.work.run(job.id, display)
         if directory is None or ended.state != "succeeded":
@@ -147,13 +147,13 @@ def _report(
                     "median_s": tuned.median_s,
                     "ci95_s": list(tuned.ci95_s),
                     "max_rel_error": tuned.max_rel_error,
-                    "shares": [_share(one) for one in tuned.shares],
+                    "shares": [_share(share) for share in tuned.shares],
                 },
             }
         )
         return
-    whole_s = sum(one.total_s for one in tuned.shares)
-    rows = [_row(one, whole_s) for one in tuned.shares]
+    whole_s = sum(share.total_s for share in tuned.shares)
+    rows = [_row(share, whole_s) for share in tuned.shares]
     output.table(_COLUMNS, rows, right=_COLUMNS[1:])
     output.line(
         f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error "
@@ -161,31 +161,31 @@ def _report(
     )
 
 
-def _share(one: KernelShare) -> dict[str, Any]:
+def _share(share: KernelShare) -> dict[str, Any]:
     return {
-        "workload": one.workload.key,
-        "name": one.workload.expression.name,
-        "shapes": [list(tensor.shape) for tensor in one.workload.expression.inputs],
-        "calls": one.calls,
-        "inside_s": one.inside_s,
-        "alone_s": one.alone_s,
-        "gflops": one.gflops,
-        "peak_fraction": one.peak_fraction,
+        "workload": share.workload.key,
+        "name": share.workload.expression.name,
+        "shapes": [list(tensor.shape) for tensor in share.workload.expression.inputs],
+        "calls": share.calls,
+        "inside_s": share.inside_s,
+        "alone_s": share.alone_s,
+        "gflops": share.gflops,
+        "peak_fraction": share.peak_fraction,
     }
 
 
-def _row(one: KernelShare, whole_s: float) -> tuple[str, ...]:
+def _row(share: KernelShare, whole_s: float) -> tuple[str, ...]:
     shapes = " ".join(
-        "×".join(map(str, tensor.shape)) for tensor in one.workload.expression.inputs[:2]
+        "×".join(map(str, tensor.shape)) for tensor in share.workload.expression.inputs[:2]
     )
     return (
-        f"{one.workload.expression.name} {shapes}",
-        str(one.calls),
-        units.percent(one.total_s / whole_s),
-        units.seconds(one.inside_s),
-        units.seconds(one.alone_s),
-        units.rate(one.gflops),
-        units.percent(one.peak_fraction),
+        f"{share.workload.expression.name} {shapes}",
+        str(share.calls),
+        units.percent(share.total_s / whole_s),
+        units.seconds(share.inside_s),
+        units.seconds(share.alone_s),
+        units.rate(share.gflops),
+        units.percent(share.peak_fraction),
     )
 
 

@@ -104,7 +104,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
             "—" if value is None else f"{value:g}"
             for value in (needed.lower, needed.median, needed.upper)
         ),
-        *(_percent(entry, at) for at in (32, 128, len(entry.regret))),
+        *(_percent(entry, trials) for trials in (32, 128, len(entry.regret))),
     )
 
 
@@ -139,15 +139,15 @@ def _document(comparison: Comparison, tables: list[RecordedTable]) -> dict[str, 
                 "strategy": entry.strategy,
                 "trials_needed": _quartiles(entry.trials_needed),
                 "reached": list(entry.reached),
-                "regret": [_quartiles(one) for one in entry.regret],
+                "regret": [_quartiles(quartiles) for quartiles in entry.regret],
             }
             for entry in comparison.entries
         ],
     }
 
 
-def _quartiles(one: Quartiles) -> dict[str, float | None]:
-    return {"lower": one.lower, "median": one.median, "upper": one.upper}
+def _quartiles(quartiles: Quartiles) -> dict[str, float | None]:
+    return {"lower": quartiles.lower, "median": quartiles.median, "upper": quartiles.upper}
 
 
 def _plot(comparison: Comparison) -> str:
@@ -157,9 +157,9 @@ def _plot(comparison: Comparison) -> str:
     for table in dict.fromkeys(entry.table for entry in comparison.entries):
         lines = {
             entry.strategy: Curve(
-                middle=[one.median for one in entry.regret],
-                lower=[one.lower for one in entry.regret],
-                upper=[one.upper for one in entry.regret],
+                middle=[quartiles.median for quartiles in entry.regret],
+                lower=[quartiles.lower for quartiles in entry.regret],
+                upper=[quartiles.upper for quartiles in entry.regret],
             )
             for entry in comparison.entries
             if entry.table == table

@@ -49,6 +49,11 @@ def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
         raise typer.Exit(Exit.NO_KERNEL if unverified else Exit.FAILED)
 
 
+def speed_up(kernel: KernelAnswer) -> float | None:
+    """The default schedule's time divided by the kernel's; None where it was not timed."""
+    return kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
+
+
 def _results(backend: Backend, job: JobAnswer) -> list[Result]:
     failed: dict[int, Counter[str]] = {}
     if any(task.trials_ok < task.trials_done for task in job.tasks):
@@ -88,7 +93,6 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
                 (task.workload.spec, *unknown, str(task.trials_done), task.error or "no kernel yet")
             )
             continue
-        lead = kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
         rows.append(
             (
                 task.workload.spec,
@@ -96,7 +100,7 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
                 units.seconds(kernel.median_s),
                 units.rate(kernel.gflops or None),
                 units.percent(kernel.roofline_fraction),
-                units.ratio(lead),
+                units.ratio(speed_up(kernel)),
                 str(task.trials_done),
                 "verified" if kernel.verified else "unverified",
             )

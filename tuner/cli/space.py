@@ -27,19 +27,23 @@ def ops(
         operators = fleet.operators()
     if op is None:
         if output.as_json:
-            output.items([_operator(found) for found in operators])
+            output.items([_operator(operator) for operator in operators])
         else:
             listed = [
-                (found.name, " ".join(param.name for param in _needed(found)), found.summary)
-                for found in operators
+                (
+                    operator.name,
+                    " ".join(param.name for param in _needed(operator)),
+                    operator.summary,
+                )
+                for operator in operators
             ]
             output.table(("operator", "needs", "computes"), listed)
         return
-    found = _named(op, operators)
+    chosen = _named(op, operators)
     if output.as_json:
-        output.document(_operator(found))
+        output.document(_operator(chosen))
         return
-    output.line(f"{found.name}: {found.summary}")
+    output.line(f"{chosen.name}: {chosen.summary}")
     output.line()
     rows = [
         (
@@ -48,31 +52,31 @@ def ops(
             "needed" if param.default is None else str(param.default),
             param.description,
         )
-        for param in found.parameters
+        for param in chosen.parameters
     ]
     output.table(("parameter", "takes", "default", "is"), rows)
     output.line()
-    output.line(found.notation or "")
+    output.line(chosen.notation or "")
 
 
 def _named(name: str, operators: Sequence[OperatorAnswer]) -> OperatorAnswer:
     from tuner.workload.catalogue import operator
 
-    for found in operators:
-        if found.name == name:
-            return found
+    for candidate in operators:
+        if candidate.name == name:
+            return candidate
     operator(name)  # refuses with the nearest name
     raise WorkloadError(
         f"the service has no operator {name!r}: it is of another version", parameter="op"
     )
 
 
-def _operator(found: OperatorAnswer) -> dict[str, Any]:
-    return found.model_dump(mode="json")
+def _operator(answer: OperatorAnswer) -> dict[str, Any]:
+    return answer.model_dump(mode="json")
 
 
-def _needed(found: OperatorAnswer) -> list[OperatorParameter]:
-    return [param for param in found.parameters if param.default is None]
+def _needed(answer: OperatorAnswer) -> list[OperatorParameter]:
+    return [param for param in answer.parameters if param.default is None]
 
 
 def _takes(param: OperatorParameter) -> str:
@@ -108,15 +112,15 @@ def space(
     settings = invocation.settings(target=target, threads=threads, seed=seed).values
     with invocation.fleet(target=target, threads=threads, seed=seed) as fleet:
         machine = fleet.target()
-    found = space_of(workload, machine, settings.threads).space
-    example = found.config(found.sample(np.random.default_rng(settings.seed), 1)[0])
+    knobs = space_of(workload, machine, settings.threads).space
+    example = knobs.config(knobs.sample(np.random.default_rng(settings.seed), 1)[0])
     if invocation.output.as_json:
         invocation.output.document(
             {
                 "workload": documents.workload(workload),
                 "target": documents.target(machine),
                 "threads": settings.threads,
-                "size": found.size,
+                "size": knobs.size,
                 "sketches": [
                     {
                         "name": sketch.name,
@@ -131,7 +135,7 @@ def space(
                             for knob in sketch.knobs
                         ],
                     }
-                    for sketch in found.combinations
+                    for sketch in knobs.combinations
                 ],
                 "example": documents.config(example),
             }
@@ -140,10 +144,10 @@ def space(
     output = invocation.output
     output.line(f"{workload.spec} on {machine.name}, threads {settings.threads}")
     output.line(
-        f"{units.count(found.size)} configs in {len(found.combinations)} "
-        f"sketch{'es' if len(found.combinations) > 1 else ''}"
+        f"{units.count(knobs.size)} configs in {len(knobs.combinations)} "
+        f"sketch{'es' if len(knobs.combinations) > 1 else ''}"
     )
-    for sketch in found.combinations:
+    for sketch in knobs.combinations:
         output.line()
         output.line(f"{sketch.name}: {units.count(sketch.size)} configs")
         rows = [(knob.name, str(len(knob.values)), _some(knob.values)) for knob in sketch.knobs]

@@ -33,23 +33,23 @@ def curves(title: str, lines: Mapping[str, Curve], *, x: str, y: str, top: float
     """One chart of height HEIGHT; values above `top` are drawn at it."""
     length = max((len(line.middle) for line in lines.values()), default=1)
 
-    def across(at: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (at - 1) / max(1, length - 1)
+    def across(position: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (position - 1) / max(1, length - 1)
 
     def up(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(value, top) / top
 
     parts = [_frame(title, x, y), *_ruler(top, up)]
     parts += [
-        _text(across(at), HEIGHT - BOTTOM + 16, f"{at}", anchor="middle")
-        for at in sorted({1, *(round(length * part / 4) for part in range(1, 5))})
-        if at
+        _text(across(position), HEIGHT - BOTTOM + 16, f"{position}", anchor="middle")
+        for position in sorted({1, *(round(length * part / 4) for part in range(1, 5))})
+        if position
     ]
     for place, (name, line) in enumerate(lines.items()):
         colour = COLOURS[place % len(COLOURS)]
         band = [
-            (across(at + 1), up(low), up(high))
-            for at, (low, high) in enumerate(zip(line.lower, line.upper, strict=True))
+            (across(index + 1), up(low), up(high))
+            for index, (low, high) in enumerate(zip(line.lower, line.upper, strict=True))
             if low is not None and high is not None
         ]
         if band:
@@ -59,7 +59,9 @@ def curves(title: str, lines: Mapping[str, Curve], *, x: str, y: str, top: float
             ]
             parts.append(f'<polygon points="{_points(outline)}" fill="{colour}" opacity="0.15"/>')
         path = [
-            (across(at + 1), up(value)) for at, value in enumerate(line.middle) if value is not None
+            (across(index + 1), up(value))
+            for index, value in enumerate(line.middle)
+            if value is not None
         ]
         parts.append(
             f'<polyline points="{_points(path)}" fill="none" stroke="{colour}" stroke-width="1.8"/>'

@@ -141,13 +141,13 @@ def watch(context: typer.Context, job: JobName) -> None:
     invocation = Invocation.of(context)
     output = invocation.output
     with invocation.backend() as backend:
-        found = backend.jobs.get(job)
+        watched = backend.jobs.get(job)
         try:
             with TuningDisplay(output.stderr, quiet=output.quiet) as display:
-                display.note(f"job {found.id}")
-                ended = follow(backend.jobs, found.id, display)
+                display.note(f"job {watched.id}")
+                ended = follow(backend.jobs, watched.id, display)
         except KeyboardInterrupt:
-            output.note(f"job {found.id} goes on; tuner cancel {found.id} ends it")
+            output.note(f"job {watched.id} goes on; tuner cancel {watched.id} ends it")
             raise typer.Exit(Exit.INTERRUPTED) from None
         conclude(invocation, backend, ended)
 

@@ -69,7 +69,7 @@ def verify(
 
     required = None if public_key is None else public_key_of(public_key)
     try:
-        found = verify_export(
+        verification = verify_export(
             directory,
             settings,
             seed=seed,
@@ -84,33 +84,33 @@ def verify(
             {"directory": str(directory), "ok": False, "error": str(error), "functions": []}
         )
         raise typer.Exit(Exit.FAILED) from None
-    if found.unlisted:
+    if verification.unlisted:
         invocation.output.warning(
             f"{directory} holds files that its manifest does not list: "
-            f"{', '.join(map(ascii, found.unlisted))}"
+            f"{', '.join(map(ascii, verification.unlisted))}"
         )
     if invocation.output.as_json:
-        invocation.output.document(_document(directory, found))
+        invocation.output.document(_document(directory, verification))
     else:
-        _print(invocation, directory, found)
-    if not found.ok:
+        _print(invocation, directory, verification)
+    if not verification.ok:
         raise typer.Exit(Exit.FAILED)
-    if fail_if_slower is not None and found.slower_percent > fail_if_slower:
+    if fail_if_slower is not None and verification.slower_percent > fail_if_slower:
         raise typer.Exit(Exit.REGRESSION)
 
 
-def _document(directory: Path, found: Verification) -> dict[str, Any]:
+def _document(directory: Path, verification: Verification) -> dict[str, Any]:
     return {
         "directory": str(directory),
-        "ok": found.ok,
-        "error": None if found.ok else "not every function is right on this machine",
-        "name": found.manifest.name,
-        "public_key": found.manifest.public_key,
-        "files": len(found.manifest.files),
-        "unlisted": list(found.unlisted),
-        "machine": documents.target(found.machine),
-        "seed": found.seed,
-        "functions": [_function(verdict) for verdict in found.functions],
+        "ok": verification.ok,
+        "error": None if verification.ok else "not every function is right on this machine",
+        "name": verification.manifest.name,
+        "public_key": verification.manifest.public_key,
+        "files": len(verification.manifest.files),
+        "unlisted": list(verification.unlisted),
+        "machine": documents.target(verification.machine),
+        "seed": verification.seed,
+        "functions": [_function(verdict) for verdict in verification.functions],
     }
 
 
@@ -135,37 +135,38 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
     }
 
 
-def _print(invocation: Invocation, directory: Path, found: Verification) -> None:
+def _print(invocation: Invocation, directory: Path, verification: Verification) -> None:
     output = invocation.output
-    signed = f"signed by {found.manifest.public_key}" if found.manifest.public_key else "not signed"
+    manifest, functions = verification.manifest, verification.functions
+    signed = f"signed by {manifest.public_key}" if manifest.public_key else "not signed"
     output.line(
-        f"{directory}: {len(found.manifest.files)} files have their hashes, {signed}; inputs of "
-        f"seed {found.seed}"
+        f"{directory}: {len(manifest.files)} files have their hashes, {signed}; inputs of "
+        f"seed {verification.seed}"
     )
-    rows = [_row(_function(verdict)) for verdict in found.functions]
+    rows = [_row(_function(verdict)) for verdict in functions]
     columns = ("function", "verdict", "error", "median here", "manifest", "here/manifest")
     output.table(columns, rows, right=columns[2:])
-    for verdict in found.functions:
+    for verdict in functions:
         if isinstance(verdict.result, Exception):
             output.warning(str(verdict.result))
     clean = {
         tool: None
-        for one in found.functions
-        if not isinstance(one.result, Exception)
-        for tool in one.result.sanitized
+        for verdict in functions
+        if not isinstance(verdict.result, Exception)
+        for tool in verdict.result.sanitized
     }
     if clean:
         output.note(f"compute-sanitizer found nothing in what is right: {', '.join(clean)}")
-    if found.functions and not any(verdict.same_target for verdict in found.functions):
+    if functions and not any(verdict.same_target for verdict in functions):
         output.note("it was tuned for another machine: times differ for that reason too")
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
+def _row(function: dict[str, Any]) -> tuple[str, ...]:
     return (
-        one["symbol"],
-        "right" if one["ok"] else "failed",
-        f"{one['max_rel_error']:.1e}" if one["ok"] else units.DASH,
-        units.seconds(one["median_s"]),
-        units.seconds(one["manifest_median_s"]),
-        units.ratio(one["ratio"]),
+        function["symbol"],
+        "right" if function["ok"] else "failed",
+        f"{function['max_rel_error']:.1e}" if function["ok"] else units.DASH,
+        units.seconds(function["median_s"]),
+        units.seconds(function["manifest_median_s"]),
+        units.ratio(function["ratio"]),
     )

@@ -71,34 +71,34 @@ def read_workloads(
 
     if shapes is not None and notation is None:
         raise UsageError(f"--shapes {shapes} belongs to --notation FILE, which is missing")
-    found = [parse_spec(spec) for spec in specs or ()]
+    workloads = [parse_spec(spec) for spec in specs or ()]
     if notation is not None:
         text = _read(notation)
         try:
-            found.append(workload_from_notation(text, extents_of(shapes or "")))
+            workloads.append(workload_from_notation(text, extents_of(shapes or "")))
         except WorkloadError as error:
             raise WorkloadError(f"{notation}: {error}") from None
-    if not found:
+    if not workloads:
         raise UsageError(
             "no workload was given; write a SPEC such as matmul:M=512,N=512,K=512, or "
             "--notation FILE"
         )
     seen: dict[str, Workload] = {}
-    for workload in found:
+    for workload in workloads:
         if workload.key in seen:
             raise UsageError(
                 f"{workload.spec} and {seen[workload.key].spec} are the same workload; give it once"
             )
         seen[workload.key] = workload
-    return found
+    return workloads
 
 
 def read_workload(spec: str | None, notation: str | None, shapes: str | None) -> Workload:
     """Exactly one."""
-    found = read_workloads(None if spec is None else [spec], notation, shapes)
-    if len(found) > 1:
+    workloads = read_workloads(None if spec is None else [spec], notation, shapes)
+    if len(workloads) > 1:
         raise UsageError(f"a SPEC ({spec}) and --notation {notation} were given; give one of them")
-    return found[0]
+    return workloads[0]
 
 
 def _read(name: str) -> str:

@@ -28,9 +28,9 @@ def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDAr
     seen: list[set[int]] = [set() for _ in columns]
     value = base + weight * novelty
     chosen = np.zeros(count, np.int64)
-    for at in range(count):
+    for position in range(count):
         best = int(np.argmax(value))
-        chosen[at] = best
+        chosen[position] = best
         for column, values in zip(columns, seen, strict=True):
             shown = int(points[best, column])
             if shown not in values:

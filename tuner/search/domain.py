@@ -72,7 +72,7 @@ class Domain:
             parts.append(part)
         return np.concatenate(parts)
 
-    def at(self, rank: int) -> NDArray[np.int32]:
+    def unrank(self, rank: int) -> NDArray[np.int32]:
         """The point of that number among the domain's, 0 <= rank < size."""
         return self.space.unrank(rank) if self._only is None else self._only[rank]
 
@@ -141,10 +141,10 @@ def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
     """Which of `keys` occur in the sorted array `among`."""
     if not len(among):
         return np.zeros(len(keys), np.bool_)
-    found: NDArray[np.bool_] = (
+    occurs: NDArray[np.bool_] = (
         among[np.minimum(np.searchsorted(among, keys), len(among) - 1)] == keys
     )
-    return found
+    return occurs
 
 
 def _linear_key(space: Space) -> tuple[Keys, Keys]:

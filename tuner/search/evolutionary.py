@@ -37,8 +37,8 @@ class Evolution:
         self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
     ) -> None:
         options = self.options
-        taken = min(len(best), int(options.population * options.measured))
-        population = np.concatenate([best[:taken], domain.sample(rng, options.population - taken)])
+        kept = min(len(best), int(options.population * options.measured))
+        population = np.concatenate([best[:kept], domain.sample(rng, options.population - kept)])
         for generation in range(options.generations + 1):
             scores = score(population)
             pool.add(population, scores)

@@ -27,7 +27,7 @@ def grid_sequence(domain: Domain, seed: int) -> Iterator[Row]:
     stride = max(1, (size * _GOLDEN) >> 64)
     while gcd(stride, size) != 1:
         stride += 1
-    at = int(np.random.default_rng(seed).integers(min(size, 1 << 62)))
+    rank = int(np.random.default_rng(seed).integers(min(size, 1 << 62)))
     for _ in range(size):
-        yield domain.at(at)
-        at = (at + stride) % size
+        yield domain.unrank(rank)
+        rank = (rank + stride) % size

@@ -89,22 +89,22 @@ class GuidedSearcher:
         return tuple(self._plans)
 
     def ask(self, count: int) -> Points:
-        found: list[Row] = []
-        while len(found) < count and self._at < len(self._line):
+        rows: list[Row] = []
+        while len(rows) < count and self._at < len(self._line):
             row = self._line[self._at]
             self._at += 1
             if self._ledger.hand_out(row):
-                found.append(row)
+                rows.append(row)
         fruitless = 0
-        while len(found) < count and self._ledger.remaining and fruitless < _FRUITLESS:
+        while len(rows) < count and self._ledger.remaining and fruitless < _FRUITLESS:
             spare = next(self._spare, None)
             if spare is None:
                 break
             fruitless += 1
             if self._ledger.hand_out(spare):
-                found.append(spare)
+                rows.append(spare)
                 fruitless = 0
-        return self._ledger.stack(found)
+        return self._ledger.stack(rows)
 
     def forecast(self, config: Config) -> float | None:
         if not self._model.trained or not config:
@@ -241,8 +241,10 @@ class GuidedSearcher:
         def standardised(features: Features) -> Vector:
             return (self._raw(features) - mean) / spread
 
-        told = standardised(np.concatenate(self._features)) if self._features else None
-        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried, known=told)
+        measured = standardised(np.concatenate(self._features)) if self._features else None
+        pool = Pool(
+            self._domain, capacity=self.options.pool, tried=self._ledger.tried, measured=measured
+        )
         if self._domain.size <= self.options.listed:
             pool.add(self._domain.points(), standardised(self._scale))
         else:
@@ -271,8 +273,8 @@ class GuidedSearcher:
         pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
         best = self._best()[:8]
         if len(best):
-            for turn in range(_TURNS):  # each with scores of its own: these are no twins
-                scores = -np.arange(len(best), dtype=np.float32) - turn / _TURNS
+            for repeat in range(_TURNS):  # each with scores of its own: these are no twins
+                scores = -np.arange(len(best), dtype=np.float32) - repeat / _TURNS
                 pool.add(self._domain.neighbours(rng, best), scores)
         return pool
 
@@ -299,14 +301,14 @@ class GuidedSearcher:
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
         spare = spare[self._novel(spare, length)]
-        at = by_luck = 0
+        picked_count = spare_count = 0
         for place in range(length):
-            if by_chance[place] and by_luck < len(spare):
-                self._append(spare[by_luck : by_luck + 1], "random")
-                by_luck += 1
-            elif at < len(picked):
-                self._append(picked[at : at + 1], origin)
-                at += 1
+            if by_chance[place] and spare_count < len(spare):
+                self._append(spare[spare_count : spare_count + 1], "random")
+                spare_count += 1
+            elif picked_count < len(picked):
+                self._append(picked[picked_count : picked_count + 1], origin)
+                picked_count += 1
 
     def _novel(self, points: Points, most: int) -> NDArray[np.int64]:
         """The first `most` rows whose features neither a told trial has nor a row

@@ -31,8 +31,8 @@ def past_of(
 def best_configs(trials: Sequence[Trial], count: int) -> list[Config]:
     """The configs of the fastest timed trials, fastest first, the default schedule left out."""
     timed = [
-        (one.outcome.undisturbed_s, one.config)
-        for one in trials
-        if isinstance(one.outcome, Timed) and one.config
+        (trial.outcome.undisturbed_s, trial.config)
+        for trial in trials
+        if isinstance(trial.outcome, Timed) and trial.config
     ]
     return [config for _, config in sorted(timed, key=lambda pair: pair[0])[:count]]

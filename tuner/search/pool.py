@@ -19,12 +19,12 @@ ALIKE = 8  # points of one score that are kept: others than twins may have it to
 
 class Pool:
     def __init__(
-        self, domain: Domain, *, capacity: int, tried: Keys, known: Vector | None = None
+        self, domain: Domain, *, capacity: int, tried: Keys, measured: Vector | None = None
     ) -> None:
         """`tried` is sorted; its points never enter. Of points with a `known` score,
         that of a tried one, one is kept."""
         self._domain, self._capacity, self._tried = domain, capacity, tried
-        self._known = np.zeros(0, np.float32) if known is None else known
+        self._measured = np.zeros(0, np.float32) if measured is None else measured
         self._points = np.zeros((0, len(domain.space.knobs)), np.int32)
         self._scores: Vector = np.zeros(0, np.float32)
         self._fresh: list[tuple[Points, Vector]] = []
@@ -66,5 +66,5 @@ class Pool:
             else np.zeros(0, np.bool_)
         )
         place = places - np.maximum.accumulate(np.where(begins, places, 0))
-        kept: NDArray[np.bool_] = place < np.where(np.isin(scores, self._known), 1, ALIKE)
+        kept: NDArray[np.bool_] = place < np.where(np.isin(scores, self._measured), 1, ALIKE)
         return kept

@@ -42,18 +42,18 @@ class SequenceSearcher:
             self._ledger.tell(trial)
 
     def ask(self, count: int) -> Points:
-        found: list[Row] = []
+        rows: list[Row] = []
         fruitless = 0
-        while len(found) < count and fruitless < _FRUITLESS and self._ledger.remaining:
+        while len(rows) < count and fruitless < _FRUITLESS and self._ledger.remaining:
             row = next(self._sequence, None)
             if row is None:
                 break
             if self._ledger.hand_out(row):
-                found.append(row)
+                rows.append(row)
                 fruitless = 0
             else:
                 fruitless += 1
-        return self._ledger.stack(found)
+        return self._ledger.stack(rows)
 
 
 def random_searcher(setup: SearchSetup) -> SequenceSearcher:

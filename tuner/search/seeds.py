@@ -38,7 +38,7 @@ def first_points(
     liked = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
     carried = carried_over(domain.space, winners)
     carried = carried[domain.contains(carried)]
-    points = [point for turn in zip_longest(liked, carried) for point in turn if point is not None]
+    points = [point for pair in zip_longest(liked, carried) for point in pair if point is not None]
     return np.array(points[:MOST_SEEDS], np.int32)
 
 
@@ -63,11 +63,11 @@ def carried_over(space: Space, configs: Sequence[Config]) -> Points:
     return np.stack(list(rows.values())) if rows else np.zeros((0, len(space.knobs)), np.int32)
 
 
-def _nearest(values: tuple[Value, ...], wanted: Value) -> int:
-    wanted = tuple(wanted) if isinstance(wanted, list) else wanted
-    if wanted in values:
-        return values.index(wanted)
-    distances = [_distance(value, wanted) for value in values]
+def _nearest(values: tuple[Value, ...], value: Value) -> int:
+    value = tuple(value) if isinstance(value, list) else value
+    if value in values:
+        return values.index(value)
+    distances = [_distance(value, value) for value in values]
     return min(range(len(values)), key=distances.__getitem__)
 
 

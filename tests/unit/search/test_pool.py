@@ -44,7 +44,7 @@ def test_it_keeps_few_points_of_one_score(seed: int, capacity: int) -> None:
     points = DOMAIN.points()
     score_of = rng.integers(0, 6, len(points)).astype(np.float32)
     known_scores = np.array([2.0, 4.0], np.float32)
-    pool = Pool(DOMAIN, capacity=capacity, tried=np.zeros(0, np.uint64), known=known_scores)
+    pool = Pool(DOMAIN, capacity=capacity, tried=np.zeros(0, np.uint64), measured=known_scores)
     for rows in np.array_split(rng.permutation(len(points)), 7):
         pool.add(points[rows], score_of[rows])
     _, scores = pool.best()

@@ -83,9 +83,9 @@ def read_archive(kernel: str, content: bytes) -> Mapping[str, bytes]:
                         f"the archive of kernel {kernel} holds {member.name!a}, which no "
                         f"library has"
                     )
-                found = tar.extractfile(member)
-                assert found is not None, "a regular file has content"
-                files["/".join(parts[1:])] = found.read()
+                stream = tar.extractfile(member)
+                assert stream is not None, "a regular file has content"
+                files["/".join(parts[1:])] = stream.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise ManifestError(f"the artifact of kernel {kernel} is no archive: {error}") from error
     return files

@@ -27,7 +27,7 @@ class LocalFleet:
     database: Callable[[], AbstractContextManager[Database]]
 
     def operators(self) -> Sequence[OperatorAnswer]:
-        return [operator_answer(found) for found in CATALOGUE]
+        return [operator_answer(operator) for operator in CATALOGUE]
 
     def target(self) -> Target:
         from tuner.target.detect import parse_target

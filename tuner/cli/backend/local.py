@@ -56,8 +56,8 @@ def local_backend(settings: Settings, *, create: bool) -> Iterator[Backend]:
             kernels=LocalKernels(database, settings),
         )
     finally:
-        for one in database.opened:
-            one.close()
+        for opened in database.opened:
+            opened.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +65,24 @@ class LocalJobs:
     database: OpenedLate
 
     def list(self, *, states: Sequence[str], limit: int) -> list[JobAnswer]:
-        found: list[jobs.Job] = []
+        listed: list[jobs.Job] = []
         cursor: str | None = None
         with self.database().read() as session:
             while True:
                 page = jobs.list_page(
-                    session, state=states, cursor=cursor, limit=min(PAGE, limit - len(found))
+                    session, state=states, cursor=cursor, limit=min(PAGE, limit - len(listed))
                 )
-                found += page.items
+                listed += page.items
                 cursor = page.next
-                if cursor is None or len(found) >= limit:
-                    return job_answers(session, found)
+                if cursor is None or len(listed) >= limit:
+                    return job_answers(session, listed)
 
     def get(self, job: str) -> JobAnswer:
         with self.database().read() as session:
             return job_answers(session, [jobs.get(session, resolve(session, job))])[0]
 
     def trials(self, job: str, *, outcomes: Sequence[str]) -> Sequence[TrialAnswer]:
-        found: list[TrialAnswer] = []
+        trials: list[TrialAnswer] = []
         cursor: str | None = None
         where = TrialFilter(outcome=tuple(outcomes))
         with self.database().read() as session:
@@ -91,10 +91,10 @@ class LocalJobs:
                 page = trial_pages.list_page(
                     session, job_id, where=where, cursor=cursor, limit=PAGE
                 )
-                found += [answers.trial(one) for one in page.items]
+                trials += [answers.trial(trial) for trial in page.items]
                 cursor = page.next
                 if cursor is None:
-                    return found
+                    return trials
 
     def cancel(self, job: str) -> JobAnswer:
         from tuner.app.abandoned import cancel
@@ -106,11 +106,11 @@ class LocalJobs:
         while True:
             with self.database().read() as session:
                 state = jobs.get(session, job).state
-                found = events.after(session, job, after, limit=PAGE)
-            for event in found:
+                recent = events.after(session, job, after, limit=PAGE)
+            for event in recent:
                 after = event.sequence
                 yield answers.event(event)
-            if len(found) < PAGE:
+            if len(recent) < PAGE:
                 if state in FINISHED:
                     return
                 time.sleep(POLL_S)
@@ -131,13 +131,18 @@ class LocalWork:
         database = self.database()
         limited = with_limits(database, machine)
         members = [
-            one
+            member
             for family in request.families
-            for one in members_to_tune(family, limited, settings.threads)
+            for member in members_to_tune(family, limited, settings.threads)
         ]
-        wanted = list({one.key: one for one in (*request.workloads, *members)}.values())
+        by_key = {workload.key: workload for workload in (*request.workloads, *members)}
         job = submit(
-            database, wanted, limited, settings, priority=request.priority, improve=request.improve
+            database,
+            list(by_key.values()),
+            limited,
+            settings,
+            priority=request.priority,
+            improve=request.improve,
         )
         with database.read() as session:
             return job_answers(session, [job])[0]
@@ -173,15 +178,15 @@ class LocalKernels:
     settings: Settings
 
     def list(self, *, workload: str | None) -> list[KernelAnswer]:
-        found: list[kernels.Kernel] = []
+        listed: list[kernels.Kernel] = []
         cursor: str | None = None
         with self.database().read() as session:
             while True:
                 page = kernels.list_page(session, workload=workload, cursor=cursor, limit=PAGE)
-                found += page.items
+                listed += page.items
                 cursor = page.next
                 if cursor is None:
-                    return kernel_answers(session, found)
+                    return kernel_answers(session, listed)
 
     def get(self, kernel: str) -> KernelAnswer:
         with self.database().read() as session:
@@ -206,27 +211,27 @@ class LocalKernels:
             self.settings,
             ArtifactStore(self.settings.artifacts),
         )
-        found = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
-        if found and are_for_gpus(database, found):
+        chosen = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
+        if chosen and are_for_gpus(database, chosen):
             if request.families or request.isa:
                 raise UsageError(
                     "ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs "
                     "without them"
                 )
             on_gpus = export_cuda_kernels(
-                database, found, settings.artifacts, request.directory, request.name or "tuned"
+                database, chosen, settings.artifacts, request.directory, request.name or "tuned"
             )
             return [Exported(directory=request.directory, manifest=dict(on_gpus))]
         machine = checked_target(settings) if request.families or request.isa else None
         with _levels(request.isa, machine, settings) as widen:
             families = [
-                portfolio_kernel(database, one, machine, settings.threads, store, widen)
-                for one in request.families
+                portfolio_kernel(database, family, machine, settings.threads, store, widen)
+                for family in request.families
                 if machine
             ]
             manifest = export_kernels(
                 database,
-                found,
+                chosen,
                 settings.artifacts,
                 request.directory,
                 request.name or "tuned",

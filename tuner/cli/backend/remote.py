@@ -75,8 +75,8 @@ class RemoteJobs:
         return self._last().id if job == LAST else job
 
     def _last(self) -> JobAnswer:
-        for found in self.client.jobs(limit=1):
-            return found
+        for newest in self.client.jobs(limit=1):
+            return newest
         raise UsageError("this key has no job yet; `tuner submit SPEC` makes one")
 
 
@@ -89,8 +89,9 @@ class RemoteWork:
     def submit(self, request: Request) -> JobAnswer:
         settings = self.loaded.values
         workloads = [*request.workloads, *self._members(request)]
+        by_key = {workload.key: workload for workload in workloads}
         return self.client.submit(
-            [written(one) for one in {one.key: one for one in workloads}.values()],
+            [written(workload) for workload in by_key.values()],
             target=target_name(self.loaded),
             threads=settings.threads,
             trials=settings.trials,
@@ -115,9 +116,9 @@ class RemoteWork:
                 f"first, or give no range"
             )
         return [
-            one
+            member
             for family in request.families
-            for one in members_to_tune(family, target, self.loaded.values.threads)
+            for member in members_to_tune(family, target, self.loaded.values.threads)
         ]
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
@@ -161,10 +162,10 @@ class RemoteKernels:
                 f"--isa {request.isa}: a downloaded library is compiled already; export it "
                 f"where its kernels are"
             )
-        wanted = self._of_this_machine() if request.every else tuple(dict.fromkeys(request.ids))
+        kernels = self._of_this_machine() if request.every else tuple(dict.fromkeys(request.ids))
         made = []
-        for kernel in wanted:
-            directory = request.directory if len(wanted) == 1 else request.directory / kernel
+        for kernel in kernels:
+            directory = request.directory if len(kernels) == 1 else request.directory / kernel
             manifest = unpack(
                 kernel, self.client.download(kernel), directory, public_key=request.public_key
             )
@@ -175,12 +176,12 @@ class RemoteKernels:
         from tuner.target.detect import detect_cpu
 
         machine = detect_cpu()
-        found = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
-        if not found:
+        kernels = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
+        if not kernels:
             raise UsageError(
                 f"{self.server} has no kernel for {machine.name}; tuner best lists those it has"
             )
-        return found
+        return kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +230,13 @@ def target_name(loaded: LoadedSettings) -> str | None:
 
 
 def chosen_target(client: Client, loaded: LoadedSettings) -> Target:
-    return choose(target_name(loaded), [_target(found) for found in client.targets()], None)
+    return choose(target_name(loaded), [_target(answer) for answer in client.targets()], None)
 
 
-def _target(found: TargetAnswer) -> Target:
-    if found.kind not in ("cpu", "cuda"):
+def _target(answer: TargetAnswer) -> Target:
+    if answer.kind not in ("cpu", "cuda"):
         raise UsageError(
-            f"target {found.name} is of kind {found.kind}, which this version does not know; "
+            f"target {answer.name} is of kind {answer.kind}, which this version does not know; "
             f"upgrade it"
         )
     same = (
@@ -251,25 +252,25 @@ def _target(found: TargetAnswer) -> Target:
         "l3_bytes",
     )
     return Target(
-        isa=tuple(found.isa),
-        fingerprint=found.fingerprint,
-        limits=None if found.limits is None else _limits(found),
-        **{name: getattr(found, name) for name in same},
+        isa=tuple(answer.isa),
+        fingerprint=answer.fingerprint,
+        limits=None if answer.limits is None else _limits(answer),
+        **{name: getattr(answer, name) for name in same},
     )
 
 
-def _limits(found: TargetAnswer) -> Limits | None:
-    limits = found.limits
+def _limits(answer: TargetAnswer) -> Limits | None:
+    limits = answer.limits
     if limits is None:
         return None
     bandwidth = (
         Bandwidth(
-            working_set_bytes=int(one["working_set_bytes"]),
-            read=one["read"],
-            write=one["write"],
-            copy=one["copy"],
+            working_set_bytes=int(level["working_set_bytes"]),
+            read=level["read"],
+            write=level["write"],
+            copy=level["copy"],
         )
-        for one in limits.bandwidth
+        for level in limits.bandwidth
     )
     return Limits(
         fma_flops=limits.fma_flops, fma_flops_best=limits.fma_flops_best, bandwidth=tuple(bandwidth)
