@@ -30,7 +30,7 @@ from tuner.cost_model.model import Features, Featurizer, Vector
 from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.replay import RecordedTable
+from tuner.replay.table import RecordedTable
 from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.guided import GuidedSearcher

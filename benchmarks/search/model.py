@@ -26,7 +26,7 @@ from tuner.cost_model.features import BATCH, FEATURE_VERSION, featurizer
 from tuner.cost_model.history import Past, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.ranker import Ranker
-from tuner.replay import RecordedTable
+from tuner.replay.table import RecordedTable
 from tuner.search.annealing import AnnealingOptions
 from tuner.spaces.by_target import space_of
 from tuner.target.document import target_from_document

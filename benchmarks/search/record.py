@@ -45,7 +45,7 @@ from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
-from tuner.replay import RecordedTable, outcome_codes, write_table
+from tuner.replay.table import RecordedTable, outcome_codes, write_table
 from tuner.search.domain import Domain
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points, Space

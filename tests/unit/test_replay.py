@@ -14,17 +14,9 @@ from tests.unit.search.synthetic import Response, large_space
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed
-from tuner.replay import (
-    Quartiles,
-    RecordedTable,
-    ReplayMeasurer,
-    SearcherFactory,
-    best_so_far,
-    compare,
-    outcome_codes,
-    read_table,
-    write_table,
-)
+from tuner.replay.comparison import Quartiles, SearcherFactory, best_so_far, compare
+from tuner.replay.measurer import ReplayMeasurer
+from tuner.replay.table import RecordedTable, outcome_codes, read_table, write_table
 from tuner.search.searcher import Searcher
 from tuner.search.setup import GuidedOptions, SearchSetup
 from tuner.search.strategies import build_searcher

@@ -13,7 +13,8 @@ from tuner.cost_model.history import Prior, TransferRanker, train_on
 from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
-from tuner.replay import RecordedTable, SearcherFactory
+from tuner.replay.comparison import SearcherFactory
+from tuner.replay.table import RecordedTable
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import carried_over, first_points
 from tuner.search.setup import GuidedOptions, SearchSetup

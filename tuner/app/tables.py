@@ -13,7 +13,7 @@ import numpy as np
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Past
 from tuner.errors import UsageError
-from tuner.replay import RecordedTable, read_table
+from tuner.replay.table import RecordedTable, read_table
 from tuner.spaces.by_target import space_of
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document

@@ -12,7 +12,8 @@ from tuner.errors import UsageError
 from tuner.search.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from tuner.replay import Comparison, Entry, Quartiles, RecordedTable
+    from tuner.replay.comparison import Comparison, ComparisonEntry, Quartiles
+    from tuner.replay.table import RecordedTable
 
 HIGHEST_REGRET = (
     1.0  # of a plot: twice the best time; what is worse says nothing about how a search ends
@@ -59,7 +60,7 @@ def replay(
     fastest, and what it misses."""
     from tuner.app.replay import factories
     from tuner.app.tables import open_tables
-    from tuner.replay import compare
+    from tuner.replay.comparison import compare
 
     if plot is not None and plot.suffix != ".svg":
         raise UsageError(
@@ -95,7 +96,7 @@ def replay(
     )
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: ComparisonEntry) -> tuple[str, ...]:
     needed = entry.trials_needed
     return (
         entry.table,
@@ -108,7 +109,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def _percent(entry: Entry, trials: int) -> str:
+def _percent(entry: ComparisonEntry, trials: int) -> str:
     median = entry.regret[min(trials, len(entry.regret)) - 1].median
     return "—" if median is None else f"{median:.1%}"
 

@@ -10,7 +10,8 @@ import pytest
 
 from tuner.app.replay import factories
 from tuner.app.tables import LOOP_NEST, features_of, open_tables
-from tuner.replay import Comparison, RecordedTable, compare
+from tuner.replay.comparison import Comparison, compare
+from tuner.replay.table import RecordedTable
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""Recorded tables of trials, and the comparison of search strategies on them."""
