@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from tuner.app.export import chosen_kernels, export_kernels
+from tuner.app.export.kernels import chosen_kernels, export_kernels
 from tuner.app.tune import tune
 from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore

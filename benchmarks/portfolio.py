@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.app.jobs import requeue, results, run, submit
+from tuner.app.export.portfolio import members_to_tune, portfolio_kernel, rows_checked
+from tuner.app.jobs.lifecycle import requeue, results, run, submit
 from tuner.app.machine import checked_target, with_limits
-from tuner.app.portfolio import members_to_tune, portfolio_kernel, rows_checked
 from tuner.db import jobs
 from tuner.db.engine import Database, open_database
 from tuner.db.kernels import Kernel

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.version import __version__
 
 if TYPE_CHECKING:
-    from tuner.app.kernel import Kernel
+    from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
     from tuner.app.tune_model import tune_model
     from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
@@ -33,7 +33,7 @@ __all__ = [
 
 _HOMES = MappingProxyType(
     {
-        "Kernel": "tuner.app.kernel",
+        "Kernel": "tuner.app.kernels.kernel",
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",
         "DatabaseError": "tuner.errors",

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.app.tables import open_tables, past_of_table
+from tuner.app.replay.tables import open_tables, past_of_table
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Past, Prior, TransferRanker, train_on
 from tuner.cost_model.model import Features, Featurizer, Vector

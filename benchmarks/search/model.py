@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.app.tables import open_tables, past_of_table
+from tuner.app.replay.tables import open_tables, past_of_table
 from tuner.cost_model.features import BATCH, FEATURE_VERSION, featurizer
 from tuner.cost_model.history import Past, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at

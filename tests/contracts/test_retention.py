@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import delete
 
 from tests.support.database_samples import LIBRARY, sample_kernel, sample_target
-from tuner.app.retention import BATCH, RUNS, Keep, prune
+from tuner.app.jobs.retention import BATCH, RUNS, Keep, prune
 from tuner.db import (
     artifacts,
     events,

@@ -21,10 +21,10 @@ from tests.integration.fleet_job import QUICK, queue_job
 from tests.support.database_samples import LIBRARY, ManualClock, sample_kernel
 from tests.support.search_history import search_past
 from tests.support.targets import host_target
-from tuner.app import imports
-from tuner.app.abandoned import take_back
-from tuner.app.jobs import requeue
-from tuner.app.retention import Keep, prune
+from tuner.app.jobs.abandoned import take_back
+from tuner.app.jobs.lifecycle import requeue
+from tuner.app.jobs.retention import Keep, prune
+from tuner.app.kernels import metaschedule
 from tuner.db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.tables import (
@@ -315,10 +315,10 @@ def act_import(database: Database, folder: Path) -> None:
     if incumbent is not None:
         return
     record = ForeignRecord(number=1, workload="", trace="", claimed_s=None)
-    replayed = imports._Replayed(
+    record_raced = metaschedule._Replayed(
         record=record, workload=workload, object_code=b"code", schedule={}, library=b"library"
     )
-    rounds = {imports._name(replayed): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
+    rounds = {metaschedule._name(record_raced): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
     result = RaceResult(
         rounds=rounds,
         failed={},
@@ -327,7 +327,7 @@ def act_import(database: Database, folder: Path) -> None:
         decision=None,
     )
     settings = load_settings({"artifacts": folder / "artifacts", "threads": 1}).values
-    imports._promote(database, replayed, result, None, target, settings)
+    metaschedule._promote(database, record_raced, result, None, target, settings)
 
 
 STEPS: Mapping[str, Step] = {

@@ -13,10 +13,10 @@ from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
 from tests.support.targets import host_target
-from tuner.app.export import chosen_kernels
-from tuner.app.imports import import_database
-from tuner.app.kernel import Kernel
-from tuner.app.schedules import export_schedules
+from tuner.app.export.kernels import chosen_kernels
+from tuner.app.export.schedules import export_schedules
+from tuner.app.kernels.kernel import Kernel
+from tuner.app.kernels.metaschedule import import_database
 from tuner.db import kernels, workloads
 from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore

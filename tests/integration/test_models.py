@@ -16,7 +16,7 @@ from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
 from tests.support.archives import unpack
 from tests.support.targets import host_target
-from tuner.app.models import export_model, submit_model
+from tuner.app.models.tuned_model import export_model, submit_model
 from tuner.db import artifacts, events, jobs, targets
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore

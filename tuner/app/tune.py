@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from tuner.app.cuda_kernel import CudaKernel
-from tuner.app.jobs import results, run, submit
-from tuner.app.kernel import Kernel
+from tuner.app.jobs.lifecycle import results, run, submit
+from tuner.app.kernels.cuda_kernel import CudaKernel
+from tuner.app.kernels.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.workloads import Source, as_workload
 from tuner.db.engine import open_database

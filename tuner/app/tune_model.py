@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.app.jobs import run
+from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, with_limits
-from tuner.app.models import TunedModel, export_model, submit_model
+from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
 from tuner.errors import TunerError, UsageError

@@ -128,8 +128,8 @@ def prune(
 ) -> None:
     """Deletes trials and events of jobs that ended, and by age runs and timelines; jobs
     and kernels with their trials stay."""
-    from tuner.app.retention import kept_by
-    from tuner.app.retention import prune as run
+    from tuner.app.jobs.retention import kept_by
+    from tuner.app.jobs.retention import prune as run
     from tuner.export.artifacts import ArtifactStore
 
     invocation = Invocation.of(context)

@@ -101,8 +101,8 @@ def _schedules(
     invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str
 ) -> None:
     """The kernels' schedules instead of their code, for whoever has TVM."""
-    from tuner.app.export import all_kernels, chosen_kernels
-    from tuner.app.schedules import FORMATS, export_schedules
+    from tuner.app.export.kernels import all_kernels, chosen_kernels
+    from tuner.app.export.schedules import FORMATS, export_schedules
 
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r}; give library, {' or '.join(FORMATS)}")

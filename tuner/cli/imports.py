@@ -23,7 +23,7 @@ def import_(
 ) -> None:
     """Replays the records of a MetaSchedule database, verifies and races them; the
     fastest right one becomes the kernel."""
-    from tuner.app.imports import import_database
+    from tuner.app.kernels.metaschedule import import_database
     from tuner.app.machine import checked_target, with_limits
 
     invocation = Invocation.here(context)

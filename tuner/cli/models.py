@@ -13,9 +13,9 @@ from tuner.cli.workloads import extents_of
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.models import TunedModel
-    from tuner.app.models_batch import Batch
-    from tuner.app.models_profile import KernelShare
+    from tuner.app.models.family import Batch
+    from tuner.app.models.shares import KernelShare
+    from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
     from tuner.workers.jobs.model_library import Model
 
@@ -43,8 +43,8 @@ def tune_model(
     range of batches, `NAME=LEAST..GREATEST`.
     """
     from tuner.app.machine import checked_target, with_limits
-    from tuner.app.models import export_family, export_model, submit_model
-    from tuner.app.models_batch import family_of
+    from tuner.app.models.family import family_of
+    from tuner.app.models.tuned_model import export_family, export_model, submit_model
     from tuner.cli.progress import TuningDisplay
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
@@ -107,7 +107,7 @@ def tune_model(
 
 def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
     """The numbers, and the one range. Raises UsageError."""
-    from tuner.app.models_batch import Batch
+    from tuner.app.models.family import Batch
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
     ranged = [part for part in parts if ".." in part]

@@ -58,8 +58,8 @@ def replay(
 ) -> None:
     """Compares strategies on recorded trials: how many trials each needs to reach the
     fastest, and what it misses."""
-    from tuner.app.replay import factories
-    from tuner.app.tables import open_tables
+    from tuner.app.replay.strategies import factories
+    from tuner.app.replay.tables import open_tables
     from tuner.replay.comparison import compare
 
     if plot is not None and plot.suffix != ".svg":
@@ -115,7 +115,7 @@ def _percent(entry: ComparisonEntry, trials: int) -> str:
 
 
 def _document(comparison: Comparison, tables: list[RecordedTable]) -> dict[str, Any]:
-    from tuner.app.tables import features_of
+    from tuner.app.replay.tables import features_of
 
     return {
         "budget": comparison.budget,

@@ -47,6 +47,6 @@ def serve(
     settings = invocation.settings(
         host=host, port=port, auth=auth, address=address, target=target
     ).values
-    from tuner.app.service import serve_here
+    from tuner.app.service.serve import serve_here
 
     serve_here(settings, started=lambda url: invocation.output.note(f"listening on {url}"))

@@ -182,7 +182,7 @@ def _request(
         else []
     )
     if families:
-        from tuner.app.portfolio import rows_checked
+        from tuner.app.export.portfolio import rows_checked
 
         for family in families:
             rows_checked(family)

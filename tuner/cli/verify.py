@@ -12,7 +12,7 @@ from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from tuner.app.verify import FunctionVerdict, Verification
+    from tuner.app.export.verify import FunctionVerdict, Verification
 
 
 def verify(
@@ -62,7 +62,7 @@ def verify(
     unseen inputs, and re-times it."""
     invocation = Invocation.here(context)
     settings = invocation.settings().values
-    from tuner.app.verify import verify_export
+    from tuner.app.export.verify import verify_export
     from tuner.export.errors import ManifestError
     from tuner.export.signature import public_key_of
     from tuner.measure.gpu.sanitizer import parse_tools
@@ -115,7 +115,7 @@ def _document(directory: Path, verification: Verification) -> dict[str, Any]:
 
 
 def _function(verdict: FunctionVerdict) -> dict[str, Any]:
-    from tuner.app.verify import Retimed
+    from tuner.app.export.verify import Retimed
 
     retimed = verdict.result if isinstance(verdict.result, Retimed) else None
     return {

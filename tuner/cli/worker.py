@@ -45,7 +45,7 @@ def worker(
     settings = invocation.settings(
         address=address, target=target, lanes=lanes, builders=builders
     ).values
-    from tuner.app.worker import join, labels_of
+    from tuner.app.service.worker import join, labels_of
 
     join(
         settings,

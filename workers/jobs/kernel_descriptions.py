@@ -18,7 +18,7 @@ from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
 Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
-"""Gives a kernel variants for other CPUs, from its workload and stored schedule (tuner.app.variants)."""  # noqa: E501
+"""Gives a kernel variants for other CPUs, from its workload and stored schedule (tuner.app.export.variants)."""  # noqa: E501
 
 
 def describe(

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.support.database_samples import add_job
-from tuner.app.abandoned import cancel, is_gone, take_back
+from tuner.app.jobs.abandoned import cancel, is_gone, take_back
 from tuner.db import jobs, leases
 from tuner.db.engine import open_database
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.app.kept import kept
+from tuner.app.service.kept import kept
 
 PROGRAM = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n'); sys.stdin.read()"
 

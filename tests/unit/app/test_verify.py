@@ -18,7 +18,7 @@ import pytest
 from tests.support.gpu_machine import REASON
 from tests.support.targets import host_target
 from tests.unit.app.subjects import relu_kernel
-from tuner.app.verify import Retimed, VerificationError, verify_export, workload_of
+from tuner.app.export.verify import Retimed, VerificationError, verify_export, workload_of
 from tuner.errors import UsageError, WorkloadError
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ManifestError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.targets import ZEN5
-from tuner.app.jobs import requeue, submit
+from tuner.app.jobs.lifecycle import requeue, submit
 from tuner.db import leases, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.errors import LeaseHeld

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.targets import ZEN5
-from tuner.app.jobs import submit
+from tuner.app.jobs.lifecycle import submit
 from tuner.db import leases, trials
 from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial

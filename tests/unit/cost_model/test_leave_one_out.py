@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.model import described_once
-from tuner.app.tables import open_tables, past_of_table
+from tuner.app.replay.tables import open_tables, past_of_table
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 

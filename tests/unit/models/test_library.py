@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from tests.support.targets import host_target
-from tuner.app.models_profile import profile
+from tuner.app.models.shares import profile
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.app.replay import factories
-from tuner.app.tables import LOOP_NEST, features_of, open_tables
+from tuner.app.replay.strategies import factories
+from tuner.app.replay.tables import LOOP_NEST, features_of, open_tables
 from tuner.replay.comparison import Comparison, compare
 from tuner.replay.table import RecordedTable
 

@@ -97,7 +97,7 @@ class LocalJobs:
                     return trials
 
     def cancel(self, job: str) -> JobAnswer:
-        from tuner.app.abandoned import cancel
+        from tuner.app.jobs.abandoned import cancel
 
         with self.database().write("cancel") as session:
             return job_answers(session, [cancel(session, resolve(session, job))])[0]
@@ -122,9 +122,9 @@ class LocalWork:
     settings: Settings
 
     def submit(self, request: Request) -> JobAnswer:
-        from tuner.app.jobs import submit
+        from tuner.app.export.portfolio import members_to_tune
+        from tuner.app.jobs.lifecycle import submit
         from tuner.app.machine import checked_target, with_limits
-        from tuner.app.portfolio import members_to_tune
 
         settings = self.settings
         machine = checked_target(settings, elsewhere=not request.families)
@@ -148,7 +148,7 @@ class LocalWork:
             return job_answers(session, [job])[0]
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
-        from tuner.app.jobs import requeue
+        from tuner.app.jobs.lifecycle import requeue
 
         with self.database().read() as session:
             job_id = resolve(session, job)
@@ -157,7 +157,7 @@ class LocalWork:
             return job_answers(session, [queued])[0]
 
     def run(self, job: str, display: TuningDisplay) -> JobAnswer:
-        from tuner.app.jobs import run
+        from tuner.app.jobs.lifecycle import run
         from tuner.workers.jobs.orchestrator import Interruption
 
         with stop_on_signal(display.note) as stopping:
@@ -199,10 +199,10 @@ class LocalKernels:
         return RollbackAnswer(rolled_back=kernel, promoted=promoted)
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
-        from tuner.app.export import all_kernels, chosen_kernels, export_kernels
-        from tuner.app.export_cuda import are_for_gpus, export_cuda_kernels
+        from tuner.app.export.cuda import are_for_gpus, export_cuda_kernels
+        from tuner.app.export.kernels import all_kernels, chosen_kernels, export_kernels
+        from tuner.app.export.portfolio import portfolio_kernel
         from tuner.app.machine import checked_target
-        from tuner.app.portfolio import portfolio_kernel
         from tuner.export.artifacts import ArtifactStore
         from tuner.export.signature import KEY_FILE
 
@@ -249,7 +249,7 @@ def _levels(
     some are wanted."""
     if isa is None or machine is None:
         return nullcontext()
-    from tuner.app.variants import Levels, checked_levels
+    from tuner.app.export.variants import Levels, checked_levels
 
     return Levels(checked_levels(isa, machine), machine, settings)
 

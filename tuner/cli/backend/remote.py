@@ -107,7 +107,7 @@ class RemoteWork:
         the machine that will tune them."""
         if not request.families:
             return []
-        from tuner.app.portfolio import members_to_tune
+        from tuner.app.export.portfolio import members_to_tune
 
         target = chosen_target(self.client, self.loaded)
         if target.limits is None:

@@ -1,5 +1,5 @@
 """The orchestrator of `tuner serve`, a process of its own: `python -m
-tuner.app.orchestrate`; settings come by the environment.
+tuner.app.service.orchestrate`; settings come by the environment.
 
 It ends on SIGTERM, and when its standard input is closed: then the process that started
 it is gone. A job in progress goes back to the queue. Beside the jobs, in a thread, runs
@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tuner.app.abandoned import take_back
-from tuner.app.jobs import orchestrator_options
+from tuner.app.jobs.abandoned import take_back
+from tuner.app.jobs.lifecycle import orchestrator_options
+from tuner.app.jobs.retention import kept_by, prune_now_and_then
 from tuner.app.machine import checked_target, gpus_for
-from tuner.app.retention import kept_by, prune_now_and_then
 from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at

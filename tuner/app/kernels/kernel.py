@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.app.promoted import Promoted
+from tuner.app.kernels.promoted import Promoted
 from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.runtime.loader import Library, Signature, TunedFunction

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.app.abandoned import is_gone, settled
+from tuner.app.jobs.abandoned import is_gone, settled
+from tuner.app.jobs.waiting import target_of, wait
 from tuner.app.machine import gpus_for
-from tuner.app.waiting import target_of, wait
 from tuner.db import jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, NewJob

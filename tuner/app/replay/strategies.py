@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 
-from tuner.app.tables import LOOP_NEST, features_of, past_of_table
+from tuner.app.replay.tables import LOOP_NEST, features_of, past_of_table
 from tuner.cost_model.history import Prior, TransferRanker, train_on
 from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
@@ -113,7 +113,7 @@ def _tpe() -> SearcherFactory:
         raise UsageError(
             "strategy tpe needs Optuna; install the extra: pip install 'tuner[compare]'"
         )
-    searcher = import_module("tuner.app.tpe").TpeSearcher
+    searcher = import_module("tuner.app.replay.tpe").TpeSearcher
 
     def build(table: RecordedTable, seed: int) -> Searcher:
         built: Searcher = searcher(table.domain(), seed=seed)

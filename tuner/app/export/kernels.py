@@ -60,7 +60,7 @@ def export_kernels(
     """Writes the library `name` into `directory`, whole or not at all. Raises what
     `tuner.export.library.export_library` does.
 
-    `portfolios`, of `tuner.app.portfolio`, are functions of it too. Signed by the key
+    `portfolios`, of `tuner.app.export.portfolio`, are functions of it too. Signed by the key
     in the file `signing_key`, which is made when it is missing; without one, not
     signed. With `widen` the kernels get variants for other CPUs.
     """

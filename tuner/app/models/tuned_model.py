@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.app.models_batch import Family, family_kernel
-from tuner.app.models_profile import KernelShare, profile
+from tuner.app.models.family import Family, family_kernel
+from tuner.app.models.shares import KernelShare, profile
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.app.portfolio import portfolio_key, rows_checked, spec_of
-from tuner.app.race import PLAN
-from tuner.app.verify_model import checked_model, is_model
+from tuner.app.export.portfolio import portfolio_key, rows_checked, spec_of
+from tuner.app.export.verify_model import checked_model, is_model
+from tuner.app.kernels.race import PLAN
 from tuner.errors import TunerError, UsageError, WorkloadError
 from tuner.export.directory import unlisted_files
 from tuner.export.errors import ManifestError

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.app.promoted import Promoted
+from tuner.app.kernels.promoted import Promoted
 from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.app.race import PLAN
+from tuner.app.kernels.race import PLAN
 from tuner.db import artifacts, kernels, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel, NewKernel

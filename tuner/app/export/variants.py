@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tuner.app.race import PLAN
+from tuner.app.kernels.race import PLAN
 from tuner.errors import TunerError, UsageError
 from tuner.export.kernel import ExportKernel, Variant
 from tuner.export.library import function_of

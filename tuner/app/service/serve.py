@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 
 from tuner.api.options import ServiceOptions
 from tuner.api.server import serve
-from tuner.app.kept import kept
 from tuner.app.machine import checked_target, with_limits
+from tuner.app.service.kept import kept
 from tuner.db.engine import open_database
 from tuner.models.importer import available
 from tuner.settings import ENVIRONMENT_PREFIX, Settings
@@ -49,5 +49,5 @@ def _orchestrator(settings: Settings) -> AbstractContextManager[None]:
     given = {
         ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""
     }
-    command = [sys.executable, "-P", "-m", "tuner.app.orchestrate"]
+    command = [sys.executable, "-P", "-m", "tuner.app.service.orchestrate"]
     return kept(command, environment=dict(os.environ) | given, name="orchestrator")

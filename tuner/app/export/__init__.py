@@ -1,0 +1,1 @@
+"""Kernels of the database as libraries or schedules, and exported libraries verified."""

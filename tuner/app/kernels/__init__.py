@@ -1,0 +1,1 @@
+"""Promoted kernels: called, raced, and imported from other tuners."""

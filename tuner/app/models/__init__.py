@@ -1,0 +1,1 @@
+"""Whole models: tuned, exported, and where their time goes."""
