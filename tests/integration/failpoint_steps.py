@@ -24,7 +24,7 @@ from tests.support.targets import host_target
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import requeue
 from tuner.app.jobs.retention import Keep, prune
-from tuner.app.kernels import metaschedule
+from tuner.app.races import metaschedule
 from tuner.db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.tables import (
@@ -315,10 +315,10 @@ def act_import(database: Database, folder: Path) -> None:
     if incumbent is not None:
         return
     record = ForeignRecord(number=1, workload="", trace="", claimed_s=None)
-    record_raced = metaschedule._Replayed(
+    record_raced = metaschedule.Replayed(
         record=record, workload=workload, object_code=b"code", schedule={}, library=b"library"
     )
-    rounds = {metaschedule._name(record_raced): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
+    rounds = {record_raced.name: ((1e-3, 1.1e-3, 0.9e-3),) * 3}
     result = RaceResult(
         rounds=rounds,
         failed={},
@@ -327,7 +327,7 @@ def act_import(database: Database, folder: Path) -> None:
         decision=None,
     )
     settings = load_settings({"artifacts": folder / "artifacts", "threads": 1}).values
-    metaschedule._promote(database, record_raced, result, None, target, settings)
+    metaschedule.promote(database, record_raced, result, None, target, settings)
 
 
 STEPS: Mapping[str, Step] = {

@@ -16,7 +16,7 @@ from tests.support.targets import host_target
 from tuner.app.export.kernels import chosen_kernels
 from tuner.app.export.schedules import export_schedules
 from tuner.app.kernels.kernel import Kernel
-from tuner.app.kernels.metaschedule import import_database
+from tuner.app.races.metaschedule import import_database
 from tuner.db import kernels, workloads
 from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from tests.support.targets import host_target
+from tuner.app.export.manifest_workloads import portfolio_of
 from tuner.app.export.portfolio import portfolio_key, rows_checked
-from tuner.app.export.verify import Retimed, VerificationError, portfolio_of, verify_export
+from tuner.app.export.verdicts import Retimed, VerificationError
+from tuner.app.export.verify import verify_export
 from tuner.errors import UsageError
 from tuner.export.errors import ManifestError
 from tuner.export.examples import expected_outputs

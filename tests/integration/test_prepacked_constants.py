@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from tests.support.targets import host_target
-from tuner.app.export.verify import Retimed, verify_export
+from tuner.app.export.verdicts import Retimed
+from tuner.app.export.verify import verify_export
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName

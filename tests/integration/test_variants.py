@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.targets import host_target
 from tuner.app.export.variants import Levels, checked_levels
-from tuner.app.kernels.race import PLAN
+from tuner.app.races.race import PLAN
 from tuner.errors import UsageError
 from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of

@@ -35,8 +35,6 @@ STILL_RENAMED = frozenset(
 # Files that may compare a target's kind with a text: where kinds are declared and read.
 KIND_CHECKS = frozenset(
     {
-        "tuner/app/export/cuda.py",
-        "tuner/app/export/verify.py",
         "tuner/lowering/cuda/codegen.py",
         "tuner/runtime/cuda_loader.py",
         "tuner/target/architectures/table.py",

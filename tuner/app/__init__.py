@@ -1,2 +1,4 @@
-"""Composition: database, workers and tuning behind `tuner.tune`. Nothing is imported
-here: `tuner serve` needs no cost model."""
+"""Composition: database, workers and tuning behind `tuner.tune` and the commands.
+
+Nothing is imported here, because `tuner serve` must start without a cost model.
+"""

@@ -1,5 +1,4 @@
-"""The target of a run: what the settings name, checked against this machine, with its
-measured limits from the database."""
+"""The target of a run, checked against this machine, and the lanes to measure on."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from dataclasses import replace
 from tuner.db import targets
 from tuner.db.engine import Database
 from tuner.errors import UsageError
+from tuner.measure.assignment import Lane
 from tuner.runtime.cuda_driver import CudaError, NoDriver, device_count
 from tuner.settings import Settings
 from tuner.target.capability import called, serves
@@ -18,12 +18,11 @@ from tuner.workers.fleet.machine import plan_machine, usable_nodes
 
 
 def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
-    """The target, once it is certain that kernels of so many threads can be measured
-    for it here. Writes nothing.
+    """The target that the settings name, if this machine can measure kernels for it.
 
-    With `elsewhere` also a GPU's that is not here, whose jobs wait for a runner that
-    has it. Raises UsageError for an unknown target, one that is not this machine's, and
-    lanes this machine does not have.
+    With `elsewhere` it may be a GPU that this machine lacks: jobs then wait for a runner
+    that has it. Raises UsageError for an unknown target, for one that is not this
+    machine's, and for lanes that this machine does not have. Writes nothing.
     """
     target = parse_target(settings.target)
     if target.on_device:
@@ -48,8 +47,10 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
 
 
 def gpus_for(target: Target) -> tuple[int, ...]:
-    """Numbers of this machine's GPUs that measure for the target; none for a CPU's, and
-    where no driver finds a device."""
+    """Numbers of this machine's GPUs that measure for the target.
+
+    None for a CPU, and where no driver finds a device.
+    """
     if not target.on_device:
         return ()
     try:
@@ -60,11 +61,24 @@ def gpus_for(target: Target) -> tuple[int, ...]:
         return ()
 
 
-def with_limits(database: Database, target: Target) -> Target:
-    """The target with its limits: those stored for it, else measured now (some seconds,
-    once a machine) and stored.
+def first_lane(settings: Settings, threads: int) -> Lane:
+    """The first lane of this machine with so many cores, in the settings' plan.
 
-    A GPU's are not measured, here least of all.
+    Raises UsageError where the machine has none.
+    """
+    return plan_machine(usable_nodes(), threads=threads, declared=settings.lanes).lanes[0]
+
+
+def usable_threads(threads: int) -> int:
+    """So many threads, or as many as this machine has cores."""
+    return min(threads, sum(len(node) for node in usable_nodes()))
+
+
+def with_limits(database: Database, target: Target) -> Target:
+    """The target with its measured limits.
+
+    They are those of the database; else they are measured now, which takes some seconds
+    once for each machine, and stored. The limits of GPUs are not measured.
     """
     if target.on_device:
         return target

@@ -1,4 +1,4 @@
-"""`tuner.tune`: from a workload, however it is written, to its verified kernel, in one call."""
+"""`tuner.tune`: from a workload to its verified kernel in one call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tuner.app.jobs.lifecycle import results, run, submit
 from tuner.app.kernels.cuda_kernel import CudaKernel
 from tuner.app.kernels.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
+from tuner.app.platforms.table import platform_of
 from tuner.app.workloads import Source, as_workload
 from tuner.db.engine import open_database
 from tuner.errors import TunerError
@@ -19,8 +20,7 @@ from tuner.workers.jobs.progress import Observer, unobserved
 
 
 class NoKernel(TunerError):
-    """The job ended without a kernel: not even the default schedule could be built,
-    checked and timed."""
+    """The job ended without a kernel: not even the default schedule could be verified."""
 
     code = "no_kernel"
 
@@ -40,14 +40,15 @@ def tune(
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> Kernel | CudaKernel:
-    """Tunes one workload in this process and gives its kernel, callable on NumPy
-    arrays; of a GPU, on arrays in its memory.
+    """Tunes one workload in this process and returns its kernel.
+
+    The kernel is callable on NumPy arrays; for a GPU, on arrays in its memory.
 
     `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation
     with its symbols' extents in `shapes`, a list of `tvm.te` tensors (placeholders,
     then outputs; the kernel takes its arguments in that order), or a `Workload`. What
-    is None comes from the settings. Inputs named in `constants` are known ahead of
-    time; `numerics="fast"` allows errors up to 1e-4. `observer` is told of every trial.
+    is None comes from the settings. Inputs named in `constants` are known before the
+    first call. `numerics="fast"` allows errors up to 1e-4. `observer` gets every trial.
 
     Raises UsageError (WorkloadError with line and column or parameter) before anything
     is written, DatabaseError, NoKernel. An interrupted call (KeyboardInterrupt) leaves
@@ -77,7 +78,6 @@ def tune(
             f"job {job.id} of {workload.spec} {report.job.state} without a kernel: "
             f"{result.error or report.job.error}"
         )
-    kind = CudaKernel if result.target.on_device else Kernel
-    return kind(
+    return platform_of(result.target).open(
         stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts)
     )

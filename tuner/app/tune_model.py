@@ -1,5 +1,4 @@
-"""`tuner.tune_model`: from a whole model, an ONNX file or what `torch.export` made, to
-its library, in one call."""
+"""`tuner.tune_model`: from an ONNX file or a `torch.export` program to its library."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class ModelNotTuned(TunerError):
-    """The model's job ended without a kernel for each of its parts."""
+    """The model's job ended without kernels for all of its parts."""
 
     code = "no_kernel"
 
@@ -50,12 +49,13 @@ def tune_model(
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> TunedModel:
-    """Tunes a model in this process and writes the library `name` with the function
-    `<name>_run` into `directory`.
+    """Tunes a model in this process and writes its library into `directory`.
+
+    The library is called `name` and has the function `<name>_run`.
 
     `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives,
-    or a `torch.export.ExportedProgram`. The library's outputs are held against ONNX's
-    reference evaluator, or against the program itself. What is None comes from the
+    or a `torch.export.ExportedProgram`. The library's outputs are compared with those of
+    ONNX's reference evaluator, or of the program itself. What is None comes from the
     settings; `trials` are for each kernel on average, `seconds` for all together.
 
     Raises UsageError, ModelRefused and NotImported before anything is written;
@@ -77,6 +77,7 @@ def tune_model(
 
 
 def _read(source: Any, shapes: Mapping[str, int]) -> Model:
+    """The model in a file or a program. Raises UsageError, ModelRefused, NotImported."""
     if isinstance(source, str | Path):
         content = read_file(Path(source))
         return Model(content=content, shapes=shapes, graph=import_file(Path(source), shapes))
@@ -101,8 +102,8 @@ def _read(source: Any, shapes: Mapping[str, int]) -> Model:
 
 
 def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """What the program computes, in the graph's shapes."""
-    torch = sys.modules["torch"]  # whoever made the program has loaded it
+    """The program's outputs, in the graph's shapes."""
+    torch = sys.modules["torch"]  # loaded, because the caller made the program with it
     with torch.no_grad():
         result = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
     tensors = [result] if isinstance(result, torch.Tensor) else list(result)

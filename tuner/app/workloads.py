@@ -1,5 +1,4 @@
-"""Workloads however they are written: a spec, a notation text, tensors of `tvm.te`, or
-a workload made before."""
+"""Workloads from what `tuner.tune` accepts: a spec, a notation text, `te` tensors."""
 
 from __future__ import annotations
 
@@ -10,16 +9,18 @@ from tuner.errors import UsageError
 from tuner.workload.spec import parse_spec, workload_from_expression, workload_from_notation
 from tuner.workload.workload import Workload
 
-Source = (
-    str | Workload | Sequence[Any]
-)  # a sequence is one of te tensors: inputs and outputs in the order of the kernel's arguments
+# A sequence has te tensors: inputs and outputs in the order of the kernel's arguments.
+Source = str | Workload | Sequence[Any]
 
 
 def as_workload(
     source: Source, *, shapes: Mapping[str, int] | None, constants: Iterable[str], numerics: str
 ) -> Workload:
-    """The workload that `tuner.tune` was given. Raises UsageError for arguments that do
-    not belong to its form."""
+    """The workload in any of its forms.
+
+    Raises UsageError for arguments that do not belong to the form, WorkloadError for a
+    workload that is not accepted.
+    """
     declared = tuple(constants)
     if isinstance(source, str) and _is_notation(source):
         return workload_from_notation(source, shapes or {}, declared, numerics)
@@ -36,7 +37,8 @@ def as_workload(
             )
         return source
     if isinstance(source, list | tuple) and source:
-        from tuner.lowering.importers.lift import lift_te  # noqa: PLC0415  # whoever has te tensors has loaded TVM; nobody else should wait for it
+        # Loads TVM, which a caller with te tensors has loaded already.
+        from tuner.lowering.importers.lift import lift_te  # noqa: PLC0415
 
         return workload_from_expression(lift_te(source), declared, numerics)
     raise UsageError(
@@ -46,11 +48,12 @@ def as_workload(
 
 
 def _is_notation(text: str) -> bool:
-    """A notation has a body in braces and several lines; a spec has neither."""
+    """Whether a text is a notation: it has braces or several lines, a spec has neither."""
     return "{" in text or "\n" in text.strip()
 
 
 def _with_options(spec: str, constants: tuple[str, ...], numerics: str) -> str:
+    """The spec with constants and numerics appended."""
     options = [f"const={'+'.join(constants)}"] * bool(constants) + [f"numerics={numerics}"] * (
         numerics != "strict"
     )

@@ -13,7 +13,7 @@ from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, re
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.kernels.race import Race
+    from tuner.app.races.race import Race
 
 
 def bench(
@@ -47,8 +47,8 @@ def bench(
     invocation.database_settings()
     workloads = read_workloads(specs, notation, shapes)
     settings = invocation.settings(target=target, threads=threads).values
-    from tuner.app.kernels.race import check_rivals, find_kernel, race_kernel
     from tuner.app.machine import checked_target
+    from tuner.app.races.race import check_rivals, find_kernel, race_kernel
 
     rivals = [name.strip() for name in against.split(",") if name.strip()]
     check_rivals(rivals)

@@ -23,8 +23,8 @@ def import_(
 ) -> None:
     """Replays the records of a MetaSchedule database, verifies and races them; the
     fastest right one becomes the kernel."""
-    from tuner.app.kernels.metaschedule import import_database
     from tuner.app.machine import checked_target, with_limits
+    from tuner.app.races.metaschedule import import_database
 
     invocation = Invocation.here(context)
     settings = invocation.settings(threads=threads).values

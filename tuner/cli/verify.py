@@ -12,7 +12,7 @@ from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from tuner.app.export.verify import FunctionVerdict, Verification
+    from tuner.app.export.verdicts import FunctionVerdict, Verification
 
 
 def verify(
@@ -115,7 +115,7 @@ def _document(directory: Path, verification: Verification) -> dict[str, Any]:
 
 
 def _function(verdict: FunctionVerdict) -> dict[str, Any]:
-    from tuner.app.export.verify import Retimed
+    from tuner.app.export.verdicts import Retimed
 
     retimed = verdict.result if isinstance(verdict.result, Retimed) else None
     return {

@@ -52,5 +52,5 @@ def worker(
         name=name,
         node_ip=node_ip,
         labels=labels_of(label or ()),
-        said=invocation.output.note,
+        note=invocation.output.note,
     )

@@ -17,6 +17,10 @@ MOST_ROWS = 1 << 16  # the plan has a byte for each number of rows
 JUDGED = 2048  # most numbers of rows by which a choice of extents is judged: about a second
 CANDIDATES = 40  # extents that are considered, spread evenly over the logarithm of the range
 
+# Of rows that are copied because they are padded or not aligned, read and written. The
+# figure is cautious, because padding should be the exception.
+COPY_BYTES_PER_S = 8e9
+
 Seconds = Callable[[int], float]
 """Seconds as a function of the number of rows."""
 Traffic = Mapping[int, float]
@@ -51,6 +55,17 @@ def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) 
         first.append(best)
         seconds.append(costs[best])
     return Plan(first=tuple(first), seconds=tuple(seconds))
+
+
+def copy_s(row_bytes: Sequence[int], count: int) -> float:
+    """Seconds of copying so many rows in and out; `row_bytes` has each tensor's."""
+    return 2 * count * sum(row_bytes) / COPY_BYTES_PER_S
+
+
+def interpolated(low: int, high: int, low_s: float, high_s: float) -> Seconds:
+    """Seconds as a linear function of the number of rows, by its values at both ends."""
+    slope = (high_s - low_s) / (high - low)
+    return lambda rows: low_s + slope * (rows - low)
 
 
 def worst_regret(

@@ -15,7 +15,8 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from tests.support.targets import host_target
-from tuner.app.export.verify import Retimed, verify_export
+from tuner.app.export.verdicts import Retimed
+from tuner.app.export.verify import verify_export
 from tuner.app.models.family import Batch, family_of
 from tuner.app.models.tuned_model import export_family, export_model, submit_model
 from tuner.db import artifacts, jobs, kernels, targets, workloads

@@ -18,7 +18,9 @@ import pytest
 from tests.support.gpu_machine import REASON
 from tests.support.targets import host_target
 from tests.unit.app.subjects import relu_kernel
-from tuner.app.export.verify import Retimed, VerificationError, verify_export, workload_of
+from tuner.app.export.manifest_workloads import workload_of
+from tuner.app.export.verdicts import Retimed, VerificationError
+from tuner.app.export.verify import verify_export
 from tuner.errors import UsageError, WorkloadError
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ManifestError

@@ -1,4 +1,4 @@
-"""Kernels of the database as an exported library."""
+"""Kernels of the database as an exported library for CPUs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ PAGE = 500
 
 
 def all_kernels(database: Database) -> list[Kernel]:
-    """Every promoted kernel of this machine, the newest first. Raises UsageError where
-    there is none."""
+    """All promoted kernels of this machine's CPU, the newest first.
+
+    Raises UsageError where there is none.
+    """
     machine = detect_cpu()
     promoted: list[Kernel] = []
     cursor: str | None = None
@@ -41,7 +43,7 @@ def all_kernels(database: Database) -> list[Kernel]:
 
 
 def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:
-    """The kernels of these ids. Raises NotFound."""
+    """The kernels with these ids, each once. Raises NotFound."""
     with database.read() as session:
         return [kernels.get(session, kernel_id) for kernel_id in dict.fromkeys(ids)]
 
@@ -57,12 +59,12 @@ def export_kernels(
     signing_key: Path | None = None,
     widen: Widen | None = None,
 ) -> Manifest:
-    """Writes the library `name` into `directory`, whole or not at all. Raises what
-    `tuner.export.library.export_library` does.
+    """Writes the library `name` into `directory`, whole or not at all.
 
-    `portfolios`, of `tuner.app.export.portfolio`, are functions of it too. Signed by the key
-    in the file `signing_key`, which is made when it is missing; without one, not
-    signed. With `widen` the kernels get variants for other CPUs.
+    `portfolios`, made by `tuner.app.export.portfolio`, become functions of it too. With
+    `signing_key`, a file that is made if missing, the library is signed. With `widen` the
+    kernels get variants for lesser CPUs. Raises what
+    `tuner.export.library.export_library` raises.
     """
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)

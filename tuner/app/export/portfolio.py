@@ -1,5 +1,4 @@
-"""Portfolios: which members of a family to tune, and the stored kernels of a family as
-one function for export."""
+"""Portfolios: which members of a family to tune, and their kernels as one function."""
 
 from __future__ import annotations
 
@@ -16,45 +15,45 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel
-from tuner.export.portfolio import MOST_ROWS, choose_extents, plan_rows, worthwhile
+from tuner.export.portfolio import (
+    MOST_ROWS,
+    Plan,
+    choose_extents,
+    copy_s,
+    interpolated,
+    plan_rows,
+    worthwhile,
+)
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio as KernelPortfolio
 from tuner.target.roofline import bandwidth_at, relative_rate
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import Widen, describe
+from tuner.workload.expression import Expression, Tensor
 from tuner.workload.rows import Rows, member, rows_of
 from tuner.workload.spec import Portfolio
 from tuner.workload.workload import Workload
 
 PAGE = 500
-COPY_BYTES_PER_S = (
-    8e9  # of padding, read and written; a careful figure, because padding is to be the exception
-)
-COPY_S = 2e-7  # of padding nothing: two lists of blocks are searched
+BLOCKS_S = 2e-7  # of each call: two lists of blocks are searched
 
 
 def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple[Workload, ...]:
-    """The few workloads of the family whose kernels serve all of it, by the machine's
-    measured limits.
+    """The few workloads of the family whose kernels will serve all of it.
 
-    Raises WorkloadError and UsageError for a family that one function cannot serve.
+    Chosen by the machine's measured limits. Raises WorkloadError and UsageError for a
+    family that one function cannot serve.
     """
     rows = rows_checked(portfolio)
-    expected = {
-        extent: _expected_s(member(portfolio, extent), target, threads)
-        for extent in (rows.low, rows.high)
-    }
-    slope = (expected[rows.high] - expected[rows.low]) / (rows.high - rows.low)
-
-    def ideal_s(extent: int) -> float:
-        return expected[rows.low] + slope * (extent - rows.low)
-
+    low_s, high_s = (
+        _expected_s(member(portfolio, extent), target, threads) for extent in (rows.low, rows.high)
+    )
     row_bytes = _row_bytes(portfolio, rows)
     extents = choose_extents(
         rows.low,
         rows.high,
-        ideal_s,
-        lambda count: _copy_s(row_bytes, count),
+        interpolated(rows.low, rows.high, low_s, high_s),
+        lambda count: _padding_s(row_bytes, count),
         traffic=portfolio.traffic,
     )
     return tuple(member(portfolio, extent) for extent in extents)
@@ -68,10 +67,10 @@ def portfolio_kernel(
     artifacts: ArtifactStore,
     widen: Widen | None = None,
 ) -> ExportKernel:
-    """One function for the whole family, of the promoted kernels of its members. Raises
-    UsageError where there is none.
+    """One function for the whole family, made of the promoted kernels of its members.
 
-    With `widen` the members get variants for other CPUs.
+    With `widen` the members get variants for lesser CPUs. Raises UsageError where no
+    member has a kernel, ExportRefused for kernels that pack constants.
     """
     rows = rows_checked(portfolio)
     promoted = _family(database, portfolio, rows, target, threads)
@@ -82,12 +81,12 @@ def portfolio_kernel(
         )
     row_bytes = _row_bytes(portfolio, rows)
 
-    def copy_s(count: int) -> float:
-        return _copy_s(row_bytes, count)
+    def padding_s(count: int) -> float:
+        return _padding_s(row_bytes, count)
 
     times = {extent: kernel.median_s for extent, kernel in promoted.items()}
-    extents = worthwhile(times, rows.low, rows.high, copy_s, traffic=portfolio.traffic)
-    plan = plan_rows([(extent, promoted[extent].median_s) for extent in extents], rows.high, copy_s)
+    extents = worthwhile(times, rows.low, rows.high, padding_s, traffic=portfolio.traffic)
+    plan = plan_rows([(extent, times[extent]) for extent in extents], rows.high, padding_s)
     with database.read() as session:
         described = tuple(
             describe(session, promoted[extent], artifacts, widen) for extent in extents
@@ -98,17 +97,23 @@ def portfolio_kernel(
                 f"{spec_of(portfolio)}: kernels that pack constants cannot be in a portfolio; "
                 f"leave out const="
             )
+    combined = _combined(portfolio, rows, extents, described, plan)
+    expression = member(portfolio, rows.high).expression
+    return replace(combined, expected=expected_outputs(expression, combined))
+
+
+def _combined(
+    portfolio: Portfolio,
+    rows: Rows,
+    extents: tuple[int, ...],
+    described: tuple[ExportKernel, ...],
+    plan: Plan,
+) -> ExportKernel:
+    """The members' kernels as one kernel, with the arguments of the greatest member."""
     greatest = member(portfolio, rows.high)
-    expression = greatest.expression
-    shapes = {
-        tensor.name: tensor.shape
-        for tensor in (
-            *expression.inputs,
-            *(expression.tensor(name) for name in expression.outputs),
-        )
-    }
-    whole = plan.seconds[rows.high]
-    made = replace(
+    shapes = {tensor.name: tensor.shape for tensor in _tensors(greatest.expression)}
+    whole_s = plan.seconds[rows.high]
+    return replace(
         described[-1],
         workload_key=portfolio_key(portfolio),
         params={**greatest.params, rows.name: f"{rows.low}..{rows.high}"},
@@ -116,8 +121,8 @@ def portfolio_kernel(
             replace(argument, shape=shapes[argument.name]) for argument in described[-1].arguments
         ),
         portfolio=KernelPortfolio(rows=rows, extents=extents, kernels=described, plan=plan.first),
-        median_s=whole,
-        ci95_s=(whole, whole),
+        median_s=whole_s,
+        ci95_s=(whole_s, whole_s),
         verified=all(kernel.verified for kernel in described),
         max_rel_error=max(kernel.max_rel_error for kernel in described),
         isa=tuple(sorted({feature for kernel in described for feature in kernel.isa})),
@@ -128,25 +133,29 @@ def portfolio_kernel(
             "versions": described[-1].provenance.get("versions"),
         },
     )
-    return replace(made, expected=expected_outputs(expression, made))
 
 
 def spec_of(portfolio: Portfolio) -> str:
+    """The family as a spec, with its range."""
     ((name, (low, high)),) = portfolio.ranges.items()
     parts = [f"{key}={value}" for key, value in portfolio.params.items()]
     return f"{portfolio.op}:{','.join([f'{name}={low}..{high}', *parts])}"
 
 
 def portfolio_key(portfolio: Portfolio) -> str:
-    """SHA-256 of the keys of the least and the greatest member: they hold everything
-    that the family has in common."""
+    """The family's key: SHA-256 of the keys of its least and its greatest member.
+
+    These two hold everything that the members have in common.
+    """
     ((_, ends),) = portfolio.ranges.items()
     return sha256(" ".join(member(portfolio, extent).key for extent in ends).encode()).hexdigest()
 
 
 def rows_checked(portfolio: Portfolio) -> Rows:
-    """The family's rows. Raises WorkloadError and UsageError for one that one function
-    cannot serve."""
+    """The rows of a family.
+
+    Raises WorkloadError and UsageError for a family that one function cannot serve.
+    """
     rows = rows_of(portfolio)
     if rows.high > MOST_ROWS:
         raise UsageError(
@@ -163,40 +172,43 @@ def rows_checked(portfolio: Portfolio) -> Rows:
     return rows
 
 
+def _tensors(expression: Expression) -> tuple[Tensor, ...]:
+    """Inputs, then outputs."""
+    return (*expression.inputs, *(expression.tensor(name) for name in expression.outputs))
+
+
 def _row_bytes(portfolio: Portfolio, rows: Rows) -> tuple[int, ...]:
-    expression = member(portfolio, rows.high).expression
-    tensors = [*expression.inputs, *(expression.tensor(name) for name in expression.outputs)]
+    """Bytes of one row of each tensor that has rows."""
+    tensors = _tensors(member(portfolio, rows.high).expression)
     return tuple(tensors[place].nbytes // rows.high for place in rows.ranged)
 
 
-def _copy_s(row_bytes: tuple[int, ...], count: int) -> float:
-    return COPY_S + 2 * count * sum(row_bytes) / COPY_BYTES_PER_S
+def _padding_s(row_bytes: tuple[int, ...], count: int) -> float:
+    """Seconds of a call on so many padded rows, besides the kernel."""
+    return BLOCKS_S + copy_s(row_bytes, count)
 
 
 def _expected_s(workload: Workload, target: Target, threads: int) -> float:
-    """Computing and moving one after the other: blocks read again what has no rows, and
-    that is what tells them apart."""
+    """Seconds of a kernel by the measured limits: computing, then moving all tensors.
+
+    The two are added because each block reads again what has no rows, and that makes the
+    difference between large and small blocks.
+    """
     limits, expression = target.limits, workload.expression
     assert limits is not None, "the machine's limits are measured before anything is tuned"
-    nbytes = sum(
-        tensor.nbytes
-        for tensor in (
-            *expression.inputs,
-            *(expression.tensor(name) for name in expression.outputs),
-        )
-    )
+    nbytes = sum(tensor.nbytes for tensor in _tensors(expression))
     rate = limits.fma_flops * relative_rate(expression.inputs[0].dtype, target) * threads
     return (
         expression.flops / rate
         + nbytes / (bandwidth_at(limits, nbytes / threads) * threads)
-        + COPY_S
+        + BLOCKS_S
     )
 
 
 def _family(
     database: Database, portfolio: Portfolio, rows: Rows, target: Target, threads: int
 ) -> dict[int, Kernel]:
-    """The promoted kernels of members, by their number of rows."""
+    """The promoted kernels of the family's members, by number of rows."""
     by_extent: dict[int, Kernel] = {}
     cursor: str | None = None
     greatest = member(portfolio, rows.high)
@@ -216,7 +228,7 @@ def _family(
 
 
 def _extent(document: Mapping[str, Any], greatest: Workload, rows: Rows) -> int | None:
-    """The number of rows of a stored workload that is a member of the family."""
+    """The number of rows of a stored workload; None if it is no member of the family."""
     params = dict(document.get("params") or {})
     extent = params.pop(rows.name, None)
     same = params == {name: value for name, value in greatest.params.items() if name != rows.name}

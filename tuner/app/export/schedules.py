@@ -1,5 +1,4 @@
-"""Promoted kernels' schedules for TVM users: TVMScript, or a MetaSchedule database, in
-a directory of their own."""
+"""Schedules of promoted kernels for TVM users, as TVMScript or a MetaSchedule database."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ FORMATS: tuple[Format, ...] = ("metaschedule", "tvmscript")
 def export_schedules(
     source: Database, chosen: Sequence[Kernel], directory: Path, form: Format
 ) -> tuple[str, ...]:
-    """Writes the kernels' schedules into a directory that is new or empty; the names of the files.
+    """Writes the kernels' schedules into a new or empty directory; returns the files' names.
 
-    `metaschedule` gives the two files of a MetaSchedule work_dir, `tvmscript` a file
-    for each kernel, named by its id. Raises ExportRefused for a directory that is not
-    free, ExportError where it cannot be written.
+    `metaschedule` gives the two files of a MetaSchedule work_dir, `tvmscript` a file for
+    each kernel, named after its id. Raises ExportRefused for a directory that is not
+    free, ExportError where it cannot be written, UsageError without kernels.
     """
     if not chosen:
         raise UsageError("no kernels to export; tune one first")
@@ -56,7 +55,7 @@ def _record(source: Database, kernel: Kernel) -> Record:
 
 
 def stored_schedule(document: Any) -> StoredSchedule:
-    """The schedule of a kernel's stored document."""
+    """The schedule in a kernel's stored document."""
     return StoredSchedule(
         module=document["module"],
         trace=document["trace"],

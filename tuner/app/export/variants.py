@@ -1,5 +1,4 @@
-"""A kernel compiled for lesser CPUs beside this machine's own: verified and timed here,
-ready to stand behind it in a library."""
+"""Variants: a kernel compiled for lesser CPUs too, verified and timed on this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tuner.app.kernels.race import PLAN
+from tuner.app.export.schedules import stored_schedule
+from tuner.app.platforms.cpu import CpuRunner
+from tuner.app.races.race import PLAN
 from tuner.errors import TunerError, UsageError
 from tuner.export.kernel import ExportKernel, Variant
 from tuner.export.library import function_of
 from tuner.lowering.compiler import compile_kernel, compile_stored
-from tuner.lowering.schedule import StoredSchedule
-from tuner.measure.assignment import Assignment
-from tuner.measure.race import Contender, race
+from tuner.measure.race import Contender, Runs, race
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.measure.timing import TimingPlan
@@ -26,7 +25,6 @@ from tuner.settings import Settings
 from tuner.target.architectures.table import architecture_of, detectable_features
 from tuner.target.architectures.x86_64.cpuid import LEVELS
 from tuner.target.target import Target
-from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.workload import Workload
 
 TUNED, DEFAULT = "tuned", "default"
@@ -34,16 +32,16 @@ SYMBOL = "kernel"
 
 
 class VariantError(TunerError):
-    """No kernel for a lesser CPU could be made that gives right answers; nothing was exported."""
+    """No variant for a lesser CPU gives right answers. Nothing was exported."""
 
     code = "variant"
 
 
 def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
-    """The levels of a text with commas between them, the richest first, without the machine's own.
+    """The levels named in a comma-separated text, the richest first.
 
-    Raises UsageError for one that does not exist, or whose code cannot run here, where
-    it is to be verified.
+    The machine's own level is left out. Raises UsageError for a level that does not
+    exist, or whose code cannot run here, where it has to be verified.
     """
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in LEVELS]
@@ -64,18 +62,15 @@ def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
 
 
 class Levels:
-    """Gives kernels their variants. A context: it holds a runner."""
+    """Gives kernels their variants; a `Widen`. A context, because it holds a runner."""
 
     def __init__(
         self, levels: Sequence[str], machine: Target, settings: Settings, plan: TimingPlan = PLAN
     ) -> None:
-        self._levels, self._machine, self._settings, self._plan = (
-            tuple(levels),
-            machine,
-            settings,
-            plan,
-        )
-        self._runner = RunnerProcess()
+        self._levels = tuple(levels)
+        self._machine, self._settings, self._plan = machine, settings, plan
+        self._process = RunnerProcess()
+        self._runner = CpuRunner(self._process, settings)
 
     def __enter__(self) -> Levels:
         return self
@@ -86,31 +81,32 @@ class Levels:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._runner.close()
+        self._process.close()
 
     def __call__(
         self, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
     ) -> ExportKernel:
-        """The kernel with a variant for each level. `schedule` is its stored document.
-        Raises VariantError, LinkError."""
-        lane = plan_machine(
-            usable_nodes(), threads=kernel.threads, declared=self._settings.lanes
-        ).lanes[0]
-        self._runner.prepare(
-            Assignment(
-                workload=workload, lane=lane, threads=kernel.threads, seed=self._settings.seed
-            )
+        """The kernel with a variant for each level.
+
+        `schedule` is its stored document. Raises VariantError, LinkError.
+        """
+        runs = self._runner.prepare(workload, threads=kernel.threads, seed=self._settings.seed)
+        variants = tuple(
+            self._variant(level, kernel, workload, schedule, runs) for level in self._levels
         )
-        variants = tuple(self._variant(level, kernel, workload, schedule) for level in self._levels)
         return replace(kernel, variants=variants)
 
     def _variant(
-        self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
+        self,
+        level: str,
+        kernel: ExportKernel,
+        workload: Workload,
+        schedule: Mapping[str, Any],
+        runs: Runs,
     ) -> Variant:
-        """The faster of the kernel's own schedule and the default one, each compiled
-        for the level."""
+        """The faster of the kernel's own and the default schedule, compiled for the level."""
         codes = self._codes(level, kernel, workload, schedule)
-        made = {
+        compiled = {
             name: replace(
                 kernel,
                 symbol=SYMBOL,
@@ -123,14 +119,14 @@ class Levels:
         }
         with tempfile.TemporaryDirectory(prefix="tuner-variant-") as folder:
             contenders = []
-            for name, candidate in made.items():
+            for name, candidate in compiled.items():
                 path = Path(folder) / f"{name}.so"
                 path.write_bytes(link(SYMBOL + "s", [function_of(candidate)]))
                 timeout_s = self._settings.run_timeout_s
                 contenders.append(
                     Contender(name=name, library=str(path), symbol=SYMBOL, timeout_s=timeout_s)
                 )
-            result = race(contenders, self._runner, rounds=MIN_ROUNDS, plan=self._plan)
+            result = race(contenders, runs, rounds=MIN_ROUNDS, plan=self._plan)
         times = {name: race_median_ci95(rounds) for name, rounds in result.rounds.items()}
         if not times:
             reasons = "; ".join(
@@ -142,9 +138,9 @@ class Levels:
             name=level,
             isa=LEVELS[level],
             schedule="tuned" if best == TUNED else "default",
-            object_code=made[best].object_code,
-            tvm_symbol=made[best].tvm_symbol,
-            prepack=made[best].prepack,
+            object_code=compiled[best].object_code,
+            tvm_symbol=compiled[best].tvm_symbol,
+            prepack=compiled[best].prepack,
             median_s=times[best][0],
             ci95_s=times[best][1],
             max_rel_error=result.max_rel_error[best],
@@ -153,18 +149,12 @@ class Levels:
     def _codes(
         self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
     ) -> dict[str, bytes]:
+        """Object code for the level by schedule: `TUNED`, and `DEFAULT` where it differs."""
         target = replace(self._machine, tvm={"kind": "llvm", "mcpu": level}, isa=LEVELS[level])
-        stored = StoredSchedule(
-            module=schedule["module"],
-            trace=schedule["trace"],
-            text=schedule["text"],
-            versions=schedule["versions"],
-            prepack=schedule.get("prepack"),
-        )
-        codes = {TUNED: compile_stored(stored, target)}
+        codes = {TUNED: compile_stored(stored_schedule(schedule), target)}
         if kernel.prepack is not None:
-            # the default schedule packs nothing, and a function takes packed constants
-            # on every CPU or on none
+            # The default schedule does not pack, and a function takes packed constants on
+            # all CPUs or on none.
             return codes
         default = compile_kernel(
             workload=workload,

@@ -1,5 +1,4 @@
-"""A model of an exported directory put to the test: run confined on the examples'
-inputs, held against their right answers."""
+"""Verifies a model of an exported directory: confined, on the inputs of the examples."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ MODEL = "model"  # in a function's provenance: the SHA-256 of the ONNX file it c
 
 
 def is_model(function: Mapping[str, Any]) -> bool:
+    """Whether a function's entry in a manifest is that of a whole model."""
     return isinstance(function["provenance"].get(MODEL), str)
 
 
@@ -33,11 +33,12 @@ def checked_model(
     library: Path,
     cores: Sequence[int],
 ) -> tuple[float, Checked]:
-    """The largest error among the stored right answers, relative to 1 or the answer, and the run.
+    """Runs the model and compares it with stored right answers: largest error, and the run.
 
-    The right answers are a sample of what ONNX's reference evaluator said at the
-    export; they are under the manifest's hashes. Raises ManifestError for a wrong
-    answer, ModelRefused for a failed call.
+    The right answers are a sample of the outputs of ONNX's reference evaluator at the
+    export. The manifest has their hash. An error is relative to the answer, or to 1 where
+    that is greater. Raises ManifestError for a wrong answer, ModelRefused where the call
+    fails.
     """
     symbol = function["symbol"]
     answers = _answers(directory, manifest, symbol)
@@ -60,6 +61,7 @@ def checked_model(
 
 
 def _answers(directory: Path, manifest: Manifest, symbol: str) -> Mapping[str, Any]:
+    """The right answers for a function, from the examples' file. Raises ManifestError."""
     with open_regular(directory / EXPECTED) as file:
         content = file.read(LARGEST_BYTES + 1)
     if sha256(content).hexdigest() != manifest.files.get(EXPECTED):

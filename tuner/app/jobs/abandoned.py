@@ -1,5 +1,7 @@
-"""Jobs that a process of this machine held when it was killed go back to the queue at
-once, not when their leases run out."""
+"""Jobs whose process on this machine was killed: back to the queue, or cancelled, at once.
+
+Without this they would wait until their leases run out.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from tuner.db.jobs import Job
 
 
 def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
-    """Ends the leases of this machine's processes that are gone, and those of `owner`,
-    who is only starting; the jobs' ids.
+    """Ends the leases of dead processes of this machine and returns the jobs' ids.
 
-    A process number that is in use again counts as alive: that job waits until its lease runs out.
+    Leases of `owner`, which is only starting, end too. A process number that is in use
+    again counts as alive: that job waits until its lease runs out.
     """
     abandoned = []
     with database.write("take-back") as session:
@@ -27,16 +29,16 @@ def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
 
 
 def cancel(session: Session, job_id: str) -> Job:
-    """Cancels a queued job at once, a running one as soon as its orchestrator sees it,
-    or at once where that is gone.
+    """Cancels a job: at once if it is queued or its orchestrator is dead.
 
-    Raises IllegalTransition for a job that succeeded or failed, NotFound.
+    Otherwise it is cancelled as soon as its orchestrator sees it. Raises
+    IllegalTransition for a job that succeeded or failed, NotFound.
     """
     return settled(session, jobs.request_cancel(session, job_id))
 
 
 def settled(session: Session, job: Job) -> Job:
-    """The job, cancelled if it was to be and nobody is left to do it."""
+    """The job; a cancelling one whose process is dead is cancelled now."""
     return (
         leases.abandon(session, job.id)
         if job.state == jobs.CANCELLING and is_gone(job.lease_owner)
@@ -45,8 +47,10 @@ def settled(session: Session, job: Job) -> Job:
 
 
 def is_gone(holder: str | None) -> bool:
-    """Whether the holder of a lease, as `host:pid`, was a process of this machine that
-    has ended; unknown ones count as alive."""
+    """Whether the holder of a lease, as `host:pid`, is a dead process of this machine.
+
+    Processes of other machines count as alive.
+    """
     host, _, pid = (holder or "").rpartition(":")
     if host != socket.gethostname() or not pid.isdecimal():
         return False

@@ -1,5 +1,4 @@
-"""Jobs from the outside: queued, run in this process to their end, continued after
-cancellation or crash, and their results."""
+"""Jobs from the outside: submitted, run in this process, requeued, and their results."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tuner.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What tuning one workload came to."""
+    """The result of tuning one workload."""
 
     workload: Workload
     target: Target
@@ -36,9 +35,9 @@ class TaskResult:
     trials: int
     trials_ok: int
     failures: Mapping[FailureKind, int]
-    kernel: (
-        Kernel | None
-    )  # None where the job was stopped before promotion, or not even the default could be verified
+    # None where the job ended before promotion, or not even the default schedule could
+    # be verified.
+    kernel: Kernel | None
     elapsed_s: Mapping[str, float]  # total, search, build, measure
     error: str | None
 
@@ -52,9 +51,9 @@ def submit(
     priority: int = 0,
     improve: bool = True,
 ) -> Job:
-    """Queues a job for these workloads with the settings' budget, strategy and seed.
+    """Queues a job for workloads, with the settings' budget, strategy and seed.
 
-    Without `improve`, workloads whose kernel a search has found before are answered by it.
+    Without `improve`, a workload that an earlier search gave a kernel keeps that kernel.
     """
     with database.write("submit") as session:
         targets.remember(session, target)
@@ -84,11 +83,11 @@ def run(
     observer: Observer = unobserved,
     interrupt: Interrupt = lambda: None,
 ) -> JobReport:
-    """Runs a queued job in this process with local workers, to its end or until
-    `interrupt` says to stop.
+    """Runs a queued job in this process with local workers.
 
-    A job for a GPU that is neither here nor in the settings' cluster is waited for,
-    until a runner of its target has served it.
+    It runs to its end, or until `interrupt` says to stop. A job for a GPU that neither
+    this machine nor the settings' cluster has is only watched, until a runner of its
+    target has finished it.
     """
     target = target_of(database, job_id)
     gpus = gpus_for(target)
@@ -104,7 +103,10 @@ def run(
 
 
 def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> OrchestratorOptions:
-    """`gpus`: numbers of those that measure; without any, cores do."""
+    """The orchestrator's options from the settings.
+
+    `gpus` are the numbers of the GPUs that measure; without any, cores measure.
+    """
     limits = Limits(
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=settings.run_timeout_s,
@@ -128,11 +130,11 @@ def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> Orch
 def requeue(
     database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None
 ) -> Job:
-    """Makes a job ready to run again after its recorded trials: cancelled, failed, or
-    left running by a process that is gone.
+    """Queues a job again; it will continue after its recorded trials.
 
-    Raises LeaseHeld while a living process works on it, IllegalTransition for one that
-    succeeded, NotFound.
+    The job is cancelled, failed, or was left running by a dead process. Raises LeaseHeld
+    while a living process works on it, IllegalTransition for a job that succeeded,
+    NotFound.
     """
     with database.write("requeue") as session:
         leases.settle_abandoned(session)
@@ -147,7 +149,7 @@ def requeue(
 
 
 def results(database: Database, job_id: str) -> tuple[TaskResult, ...]:
-    """One for each workload of the job, in its order."""
+    """The results of the job's workloads, in their order."""
     with database.read() as session:
         job = jobs.get(session, job_id)
         target = targets.get(session, job.target)

@@ -1,5 +1,7 @@
-"""Old trials, events, runs and timelines let go of, a little at a time: no transaction
-is long enough to keep others waiting."""
+"""Deletes old trials, events, runs and timelines, in transactions of limited size.
+
+So no other user of the database has to wait long.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from tuner.settings import Settings
 Subject = TypeVar("Subject")
 
 BATCH = 1000  # rows in one transaction
-RUNS = BATCH // 3  # runs in one: with each go two artifacts at most
-EVERY_S = 3600.0  # between two rounds of a service
-PAUSE_S = 0.02  # between two transactions, in which others have their turn
+RUNS = BATCH // 3  # runs in one transaction; each has at most two artifacts
+EVERY_S = 3600.0  # between two prunings by a service
+PAUSE_S = 0.02  # between two transactions, so that others can write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """What stays. None keeps everything."""
+    """What is kept. None keeps everything."""
 
     days: int | None = None  # since a job or a run ended, or a lane's span began
     trials: int | None = None  # of the newest finished jobs, together
@@ -39,7 +41,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    jobs: int  # that lost something
+    """How many rows were deleted."""
+
+    jobs: int  # that lost trials or events
     trials: int
     events: int
     keys: int  # expired idempotency keys
@@ -48,7 +52,7 @@ class Pruned:
 
 
 def kept_by(settings: Settings) -> Keep:
-    """Zero stands for everything."""
+    """What the settings keep; a setting of 0 keeps everything."""
     return Keep(
         days=settings.keep_days or None,
         trials=settings.keep_trials or None,
@@ -59,8 +63,10 @@ def kept_by(settings: Settings) -> Keep:
 def prune(
     database: Database, keep: Keep, store: ArtifactStore, *, stop: threading.Event | None = None
 ) -> Pruned:
-    """Until nothing is left to go, or `stop` is set: what is deleted by then stays so.
-    `store` has the arrays of runs."""
+    """Deletes all that is not kept, or until `stop` is set.
+
+    `store` has the artifacts of runs, which are deleted with them.
+    """
     stop = stop or threading.Event()
     with database.read() as session:
         before = None if keep.days is None else session.now() - timedelta(days=keep.days)
@@ -92,7 +98,7 @@ def prune(
 
 
 def _drained(drop: Callable[[int], int], most: int, stop: threading.Event) -> int:
-    """Drops at most `most` at a time until fewer are left; how many."""
+    """Calls `drop(most)` until it deletes fewer than `most`; returns the total."""
     total = 0
     while not stop.is_set():
         count = drop(most)
@@ -113,9 +119,9 @@ def _dropped(
 def _dropped_runs(database: Database, store: ArtifactStore, before: datetime, most: int) -> int:
     with database.write("prune") as session:
         count, forgotten = retention.drop_runs(session, before, most)
-    store.delete(
-        forgotten, before=before
-    )  # after the commit: who is stopped in between leaves files, never rows without them
+    # After the commit: a process that dies in between leaves files without rows, but
+    # never rows without files.
+    store.delete(forgotten, before=before)
     return count
 
 
@@ -126,8 +132,10 @@ def prune_now_and_then(
     stop: threading.Event,
     on_error: Callable[[str], None],
 ) -> None:
-    """What a service does beside its work: a round at its start and one every hour,
-    until `stop` is set."""
+    """Prunes at the start and then every hour, until `stop` is set.
+
+    `on_error` gets the message of a pruning that failed; the next one tries again.
+    """
     while not keep.everything:
         try:
             prune(database, keep, store, stop=stop)

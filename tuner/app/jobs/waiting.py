@@ -1,5 +1,4 @@
-"""A job that this machine cannot measure: queued, and watched until a runner of its
-target has served it."""
+"""Waits for a job that this machine cannot measure, until a runner elsewhere is done."""
 
 from __future__ import annotations
 
@@ -13,18 +12,21 @@ from tuner.target.target import Target
 from tuner.workers.jobs.orchestrator import Interrupt, JobReport
 from tuner.workers.jobs.progress import Observer, WorkerNotice
 
-LOOK_S = 0.5  # between two looks at the job
+POLL_S = 0.5  # between two reads of the job
 
 
 def target_of(database: Database, job_id: str) -> Target:
-    """Raises NotFound."""
+    """The target of a job. Raises NotFound."""
     with database.read() as session:
         return targets.get(session, jobs.get(session, job_id).target)
 
 
 def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Interrupt) -> JobReport:
-    """Until the job is finished. `observer` is told what it waits for and what ends the
-    wait; `interrupt` cancels it."""
+    """Waits until the job is finished.
+
+    `observer` gets what the job waits for and what would end the wait. When `interrupt`
+    returns a value, the job is cancelled.
+    """
     last_message, cancelled = "", False
     while True:
         with database.read() as session:
@@ -33,24 +35,24 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
             target = targets.get(session, job.target)
         if job.state in FINISHED:
             return JobReport(job=job)
-        said = (
+        message = (
             f"{reason}; {way_out(target)}"
             if reason
             else f"{job.state}, at a runner of {called(target)}"
         )
-        if said != last_message:
-            observer(WorkerNotice(message=said))
-            last_message = said
+        if message != last_message:
+            observer(WorkerNotice(message=message))
+            last_message = message
         if interrupt() is not None and not cancelled:
             with database.write("cancel") as session:
                 jobs.request_cancel(session, job_id)
             cancelled = True
             continue
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def way_out(target: Target) -> str:
-    """What ends the wait."""
+    """What the user can do to end the wait."""
     return (
         f"the job stays queued until a runner of {called(target)} joins: a machine that has the "
         f"GPU, with 'tuner worker --target "

@@ -1,1 +1,1 @@
-"""Promoted kernels: called, raced, and imported from other tuners."""
+"""Promoted kernels of the database as callable objects."""

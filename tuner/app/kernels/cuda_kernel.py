@@ -1,5 +1,4 @@
-"""`CudaKernel`: what tuning for a GPU gives back. A promoted kernel of the database,
-callable on arrays in that GPU's memory."""
+"""`CudaKernel`: a promoted kernel for a GPU, callable on arrays in its memory."""
 
 from __future__ import annotations
 
@@ -18,18 +17,20 @@ class CudaKernel(Promoted):
     def __init__(
         self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
     ) -> None:
-        """Needs no GPU. Raises ArtifactMissing or ArtifactCorrupt where the store does
-        not hold what was promoted."""
+        """Raises ArtifactMissing or ArtifactCorrupt if the store lacks the library.
+
+        Needs no GPU.
+        """
         super().__init__(stored=stored, workload=workload, artifacts=artifacts)
         library = CudaLibrary(self.path)
-        (symbol,) = library.names
-        self._function: CudaFunction = library.function(symbol)
+        (self.symbol,) = library.names
+        self._function: CudaFunction = library.function(self.symbol)
 
     def __call__(self, *arrays: Any, stream: Any = None) -> None:
-        """`kernel(*inputs, *outputs)`: arrays of PyTorch, CuPy or JAX on the GPU;
-        returns once the work is on the stream.
+        """Launches the kernel on `inputs`, then `outputs`: PyTorch, CuPy or JAX arrays.
 
-        Raises ArrayError and CudaLibraryError of tuner.runtime.cuda_loader.
+        Returns once the work is on the stream. Raises ArrayError and CudaLibraryError of
+        tuner.runtime.cuda_loader.
         """
         self._function(*arrays, stream=stream)
 

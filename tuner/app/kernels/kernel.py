@@ -1,5 +1,4 @@
-"""`Kernel`: what tuning gives back. A promoted kernel of the database, callable on
-NumPy arrays through its compiled library."""
+"""`Kernel`: a promoted kernel for a CPU, callable on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,19 +22,18 @@ class Kernel(Promoted):
     def __init__(
         self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
     ) -> None:
-        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what
-        was promoted."""
+        """Raises ArtifactMissing or ArtifactCorrupt if the store lacks the library."""
         super().__init__(stored=stored, workload=workload, artifacts=artifacts)
         library = Library(self.path)
-        (symbol,) = library.signatures
-        self._function: TunedFunction = library.function(symbol)
+        (self.symbol,) = library.signatures
+        self._function: TunedFunction = library.function(self.symbol)
 
     def __call__(self, *inputs: Any, out: Array | None = None) -> Any:
-        """The output array, or a tuple of them; inputs in the workload's order, dense,
-        of its shapes and dtypes.
+        """The output array, or a tuple of several.
 
-        Misaligned or strided arrays are copied. Raises ShapeError, DTypeError or
-        LibraryError of tuner.runtime.loader.
+        Inputs come in the workload's order and have its shapes and dtypes. Misaligned or
+        strided arrays are copied. Raises ShapeError, DTypeError or LibraryError of
+        tuner.runtime.loader.
         """
         return self._function(*inputs, out=out)
 
@@ -46,18 +44,23 @@ class Kernel(Promoted):
 
     @property
     def gflops(self) -> float:
+        """10⁹ operations a second."""
         return self.stored.gflops
 
     @property
     def roofline_fraction(self) -> float | None:
-        """Share of what the machine's measured limits allow; None where they do not
-        bound this workload."""
+        """Share of the speed that the machine's measured limits allow.
+
+        None where they do not bound this workload.
+        """
         return self.stored.roofline_fraction
 
     @property
     def max_rel_error(self) -> float:
-        """Largest error against the float64 reference, normalised as decision 7 of
-        docs/explanation/architecture.md says."""
+        """Largest error against the float64 reference.
+
+        Normalised as decision 7 of docs/explanation/architecture.md says.
+        """
         return self.stored.max_rel_error
 
     @property
@@ -67,7 +70,7 @@ class Kernel(Promoted):
 
     @property
     def rivals(self) -> Mapping[str, Any]:
-        """What else was timed in the same race."""
+        """Times of all contenders in the same race, by name."""
         return self.stored.race
 
     def __repr__(self) -> str:

@@ -1,5 +1,4 @@
-"""`Promoted`: what a promoted kernel says of itself, whatever it runs on; the numbers
-are those of the race it won."""
+"""`Promoted`: what a promoted kernel says of itself, whatever it runs on."""
 
 from __future__ import annotations
 
@@ -12,19 +11,24 @@ from tuner.workload.workload import Workload
 
 
 class Promoted:
-    """A verified kernel as the database has it, with its compiled library."""
+    """A verified kernel as the database has it, with its compiled library.
+
+    Its numbers are those of the race it won.
+    """
+
+    symbol: str  # of its function in the library
 
     def __init__(
         self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
     ) -> None:
-        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what
-        was promoted."""
+        """Raises ArtifactMissing or ArtifactCorrupt if the store lacks the library."""
         self.stored = stored
         self.workload = workload
         self.path: Path = artifacts.verify(stored.artifact)  # of the compiled library
 
     @property
     def id(self) -> str:
+        """The kernel's id in the database."""
         return self.stored.id
 
     @property
@@ -49,4 +53,5 @@ class Promoted:
 
     @property
     def verified(self) -> bool:
+        """Whether it gave right answers on unseen inputs."""
         return self.stored.verified

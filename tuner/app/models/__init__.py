@@ -1,1 +1,1 @@
-"""Whole models: tuned, exported, and where their time goes."""
+"""Whole models: their jobs, their libraries, and where their time goes."""

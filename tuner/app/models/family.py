@@ -1,9 +1,8 @@
-"""Models for a range of batches: the model for a few of them, each one kernel, behind
-one function for any batch of the range.
+"""Models for a range of batch sizes: one function made of the model for a few of them.
 
-The plan is that of any portfolio. Rows must be computed apart; that is not taken on
-trust but seen: batches made of several blocks, and padded ones, are held against ONNX's
-reference evaluator before anything is exported.
+The plan is that of any portfolio. Rows must be computed independently, which is checked:
+batches of several blocks and padded batches are compared with ONNX's reference evaluator
+before anything is exported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
-from tuner.export.portfolio import choose_extents, plan_rows
+from tuner.export.portfolio import choose_extents, copy_s, interpolated, plan_rows
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
@@ -33,15 +32,12 @@ from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
 
 MOST_MEMBERS = 4  # each is a whole model to tune
-GREATEST = 1024  # of a batch
-COPY_BYTES_PER_S = (
-    8e9  # of rows copied because they are padded or not aligned, read and written; a careful figure
-)
+GREATEST = 1024  # batch size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """An extent that the file's inputs name, as a range."""
+    """The batch size as a range: an extent that the file's inputs name."""
 
     name: str
     low: int
@@ -57,8 +53,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A model for each of the batches worth one, ascending; the last is the greatest of
-    the range."""
+    """A model for each batch size worth one, ascending; the last is the range's greatest."""
 
     batch: Batch
     rows: Rows
@@ -66,25 +61,24 @@ class Family:
 
 
 def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: Target) -> Family:
-    """Reads the file for both ends of the range, chooses the members by the machine's
-    limits, and reads it for them.
+    """The family of a model file.
 
-    Raises ModelRefused for a file that is none, and UsageError for one whose inputs and
-    outputs do not all have the batch first.
+    The file is read for both ends of the range. The members are chosen by the machine's
+    limits, and the file is read for each of them. Raises ModelRefused for a file that is
+    no model, and UsageError where not all outputs have the batch as first extent.
     """
     graphs = {
         end: import_model(content, {**shapes, batch.name: end}) for end in (batch.low, batch.high)
     }
     rows = _rows(graphs[batch.low], graphs[batch.high], batch)
-    expected = {end: _expected_s(graph, target) for end, graph in graphs.items()}
-    slope = (expected[batch.high] - expected[batch.low]) / (batch.high - batch.low)
-
-    def ideal_s(extent: int) -> float:
-        return expected[batch.low] + slope * (extent - batch.low)
-
-    copied = _row_bytes(graphs[batch.high], rows)
+    low_s, high_s = (_expected_s(graphs[end], target) for end in (batch.low, batch.high))
+    row_bytes = _row_bytes(graphs[batch.high], rows)
     chosen = choose_extents(
-        batch.low, batch.high, ideal_s, lambda count: _copy_s(copied, count), MOST_MEMBERS
+        batch.low,
+        batch.high,
+        interpolated(batch.low, batch.high, low_s, high_s),
+        lambda count: copy_s(row_bytes, count),
+        MOST_MEMBERS,
     )
     members = {}
     for extent in chosen:
@@ -97,19 +91,23 @@ def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: T
 def family_kernel(
     family: Family, members: Mapping[int, ExportKernel], symbol: str, cores: Sequence[int]
 ) -> ExportKernel:
-    """One function for every batch of the range, from the members' checked kernels.
-    Raises ModelWrong for a wrong batch."""
-    rows, copied = family.rows, _row_bytes(family.members[family.batch.high].graph, family.rows)
-    loose = any(size % ALIGNMENT for size in copied)  # then every block but the first is copied
+    """One function for all batches of the range, from the members' checked kernels.
+
+    Raises ModelWrong where a batch has wrong outputs.
+    """
+    rows = family.rows
+    row_bytes = _row_bytes(family.members[family.batch.high].graph, rows)
+    # Rows that are not aligned: then every block but the first is copied.
+    unaligned = any(size % ALIGNMENT for size in row_bytes)
 
     def call_s(extent: int) -> float:
-        return members[extent].median_s + (_copy_s(copied, extent) if loose else 0.0)
+        return members[extent].median_s + (copy_s(row_bytes, extent) if unaligned else 0.0)
 
     extents = tuple(members)
     plan = plan_rows(
         [(extent, call_s(extent)) for extent in extents],
         rows.high,
-        lambda count: _copy_s(copied, count),
+        lambda count: copy_s(row_bytes, count),
     )
     greatest = members[rows.high]
     whole_s = plan.seconds[rows.high]
@@ -136,7 +134,7 @@ def family_kernel(
 
 
 def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
-    """Batches that no member is made for: padded ones, and such as take several blocks."""
+    """Batches without a member: padded ones, and ones that take several blocks."""
     others = [batch for batch in range(rows.low, rows.high + 1) if batch not in extents]
     return sorted({others[0], others[len(others) // 2], others[-1]}) if others else [rows.high]
 
@@ -144,6 +142,7 @@ def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
 def _error(
     family: Family, made: ExportKernel, path: Path, batch: int, cores: Sequence[int]
 ) -> float:
+    """The largest error of the function for one batch, on random inputs."""
     model = next(iter(family.members.values()))
     rng = np.random.default_rng(batch)
     inputs = []
@@ -159,10 +158,15 @@ def _error(
 
 
 def _tensors(graph: Graph) -> tuple[Tensor, ...]:
+    """Inputs, then outputs."""
     return (*graph.inputs, *(graph.tensor(name) for name in graph.outputs))
 
 
 def _rows(small: Graph, large: Graph, batch: Batch) -> Rows:
+    """The tensors whose first extent is the batch, by the model at both ends of the range.
+
+    Raises UsageError for a model that does not have it there.
+    """
     ranged = []
     for place, (smaller, larger) in enumerate(zip(_tensors(small), _tensors(large), strict=True)):
         if smaller.shape == larger.shape and place < len(small.inputs):
@@ -188,16 +192,13 @@ def _rows(small: Graph, large: Graph, batch: Batch) -> Rows:
 
 
 def _row_bytes(graph: Graph, rows: Rows) -> tuple[int, ...]:
+    """Bytes of one row of each tensor that has rows; `graph` is of the greatest batch."""
     tensors = _tensors(graph)
     return tuple(tensors[place].nbytes // rows.high for place in rows.ranged)
 
 
-def _copy_s(row_bytes: Sequence[int], count: int) -> float:
-    return 2 * count * sum(row_bytes) / COPY_BYTES_PER_S
-
-
 def _expected_s(graph: Graph, target: Target) -> float:
-    """Computing at the machine's rate, and reading each kernel's tensors, one after the other."""
+    """Seconds of a call by the measured limits: computing, then moving all kernels' tensors."""
     limits = target.limits
     if limits is None:
         raise UsageError(

@@ -1,5 +1,4 @@
-"""What each kernel of a model takes within it, beside what it took alone and what the
-machine could do."""
+"""Where a model's time goes: the time of each kernel within the model and by itself."""
 
 from __future__ import annotations
 
@@ -27,15 +26,14 @@ _SYMBOL = "profiled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelShare:
-    """One kernel of a model; times are of one call, medians, in seconds."""
+    """One kernel of a model. Times are medians of one call, in seconds."""
 
     workload: Workload
     calls: int  # in one call of the model
     inside_s: float  # within the model, the mean over its calls there
-    alone_s: float  # as it was promoted: its inputs warm, nothing else between two calls
-    peak_fraction: (
-        float | None
-    )  # of the machine's multiply-add rate, within the model; None where that was never measured
+    alone_s: float  # as it was promoted: with warm inputs and nothing else between calls
+    # Of the machine's multiply-add rate, within the model; None where that was not measured.
+    peak_fraction: float | None
 
     @property
     def total_s(self) -> float:
@@ -44,7 +42,7 @@ class KernelShare:
 
     @property
     def gflops(self) -> float:
-        """Within the model, 10⁹ operations a second."""
+        """Its speed within the model, in 10⁹ operations a second."""
         return self.workload.expression.flops / self.inside_s / 1e9
 
 
@@ -56,8 +54,10 @@ def profile(
     inputs: Sequence[Array],
     cores: Sequence[int],
 ) -> tuple[KernelShare, ...]:
-    """Every kernel of the model, the one with the largest part of its time first.
-    Raises LinkError, ModelRefused."""
+    """The shares of all kernels of the model, the largest first.
+
+    Raises LinkError, ModelRefused.
+    """
     built = model_kernel(graph, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True)
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "profiled.so")

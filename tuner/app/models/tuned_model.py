@@ -1,5 +1,4 @@
-"""A model from its file to its library: a job of its kernels, then these with a
-generated executor, checked and timed."""
+"""Models: a job that tunes their kernels, then one library, checked and timed."""
 
 from __future__ import annotations
 
@@ -7,19 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.app.machine import first_lane
 from tuner.app.models.family import Family, family_kernel
 from tuner.app.models.shares import KernelShare, profile
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.workloads import workloads_of
 from tuner.settings import Settings
 from tuner.target.target import Target
-from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.jobs.model_jobs import CALLS, MODEL, SHAPES
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of, random_inputs
 from tuner.workload.spec import to_document
@@ -27,7 +27,7 @@ from tuner.workload.spec import to_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedModel:
-    """What came of it."""
+    """An exported model."""
 
     manifest: Manifest
     median_s: float
@@ -39,11 +39,11 @@ class TunedModel:
 def submit_model(
     database: Database, models: Sequence[Model], target: Target, settings: Settings
 ) -> Job:
-    """Queues the tuning of a model's kernels within one budget: the settings' trials
-    for each on average, seconds for all.
+    """Queues the tuning of a model's kernels within one budget.
 
-    `models` are of one file; more than one where several batches are to be tuned, the
-    last then the greatest.
+    The budget is the settings' trials for each kernel on average, and the settings'
+    seconds for all together. `models` come from one file. There are several for several
+    batch sizes, the greatest last.
     """
     parts = [part for model in models for part in workloads_of(model.graph)]
     model = models[-1]
@@ -82,28 +82,18 @@ def export_model(
     *,
     signing_key: Path | None,
 ) -> TunedModel:
-    """Writes the library `name` with the one function `<name>_run` into `directory`,
-    whole or not at all.
+    """Writes the library `name` with the function `<name>_run`, whole or not at all.
 
-    Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library` does.
+    Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library`
+    raises.
     """
     kernels = kernels_of(
         database, model.graph, target, settings.threads, ArtifactStore(settings.artifacts)
     )
-    lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
-    seen = checked_kernel(model, kernels, target, settings.threads, name, lane.cores)
-    shares = profile(
-        model.graph, kernels, target, settings.threads, random_inputs(seen), lane.cores
-    )
-    signer = None if signing_key is None else signer_at(signing_key)
-    manifest = export_library([seen], directory, name, signer=signer)
-    return TunedModel(
-        manifest=manifest,
-        median_s=seen.median_s,
-        ci95_s=seen.ci95_s,
-        max_rel_error=seen.max_rel_error,
-        shares=shares,
-    )
+    cores = first_lane(settings, settings.threads).cores
+    checked = checked_kernel(model, kernels, target, settings.threads, name, cores)
+    shares = profile(model.graph, kernels, target, settings.threads, random_inputs(checked), cores)
+    return _exported(checked, shares, directory, name, signing_key)
 
 
 def export_family(
@@ -116,25 +106,38 @@ def export_family(
     *,
     signing_key: Path | None,
 ) -> TunedModel:
-    """As `export_model` of a model for a range of batches; its times and shares are
-    those of the greatest."""
+    """Does as `export_model` for a model for a range of batches.
+
+    Times and shares are those of the greatest batch. Raises as `export_model` does.
+    """
     store, members = ArtifactStore(settings.artifacts), {}
-    lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
+    cores = first_lane(settings, settings.threads).cores
     for extent, model in family.members.items():
         kernels = kernels_of(database, model.graph, target, settings.threads, store)
         members[extent] = checked_kernel(
-            model, kernels, target, settings.threads, f"{name}_{extent}", lane.cores
+            model, kernels, target, settings.threads, f"{name}_{extent}", cores
         )
-    made = family_kernel(family, members, f"{name}_run", lane.cores)
-    shares = profile(
-        model.graph, kernels, target, settings.threads, random_inputs(members[extent]), lane.cores
-    )
+    combined = family_kernel(family, members, f"{name}_run", cores)
+    # After the loop these are the model and the kernels of the greatest batch.
+    inputs = random_inputs(members[extent])
+    shares = profile(model.graph, kernels, target, settings.threads, inputs, cores)
+    return _exported(combined, shares, directory, name, signing_key)
+
+
+def _exported(
+    kernel: ExportKernel,
+    shares: tuple[KernelShare, ...],
+    directory: Path,
+    name: str,
+    signing_key: Path | None,
+) -> TunedModel:
+    """Writes the library of a model's one function."""
     signer = None if signing_key is None else signer_at(signing_key)
-    manifest = export_library([made], directory, name, signer=signer)
+    manifest = export_library([kernel], directory, name, signer=signer)
     return TunedModel(
         manifest=manifest,
-        median_s=made.median_s,
-        ci95_s=made.ci95_s,
-        max_rel_error=made.max_rel_error,
+        median_s=kernel.median_s,
+        ci95_s=kernel.ci95_s,
+        max_rel_error=kernel.max_rel_error,
         shares=shares,
     )

@@ -1,5 +1,8 @@
-"""Strategies compared on recorded tables: those of a job, the same search warmed up by
-the other tables, and Optuna's TPE."""
+"""Search strategies for recorded tables, by name.
+
+These are the strategies of jobs, annealing warmed up by other tables (`transfer`), and
+Optuna's TPE (`tpe`).
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,18 @@ TRANSFER, TPE = "transfer", "tpe"
 NAMES = (*STRATEGIES, TRANSFER, TPE)
 CARRIED = 2  # best configs of each other table that transfer tries first
 
-# Tables stand for spaces too large to list: explorers have to explore them.
+# A table stands for a space that is too large to list, so it is explored, not listed.
 OPTIONS = GuidedOptions(listed=0)
 
 
 def factories(
     names: Sequence[str], tables: Sequence[RecordedTable]
 ) -> Mapping[str, SearcherFactory]:
-    """A factory for each name. `transfer` is annealing warmed up as a job is: by the
-    other tables, those of the operator carrying their winners over.
+    """A factory of searchers for each name.
 
-    Raises UsageError for an unknown name, `tpe` without Optuna, `transfer` with a single table.
+    `transfer` is annealing warmed up by the other tables, as a job is by its history.
+    Winners of tables with the same operator are carried over. Raises UsageError for an
+    unknown name, for `tpe` without Optuna, and for `transfer` with a single table.
     """
     for name in names:
         if name not in NAMES:
@@ -56,8 +60,10 @@ def _factory(name: str, tables: Sequence[RecordedTable]) -> SearcherFactory:
 
 
 def _cold(table: RecordedTable, seed: int) -> SearchSetup:
-    """A job without a history: it starts from the estimate of cycles and its
-    alternatives where the table has the terms."""
+    """The setup of a job without a history.
+
+    It starts from the estimate of cycles, where the table has the features for it.
+    """
     if features_of(table) != LOOP_NEST:
         return _setup(table, Ranker(), seed, carried_over(table.space, ()))
     return _warm(table, Prior(), (), seed)
@@ -102,13 +108,13 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
 
 
 def best_of(table: RecordedTable, count: int) -> list[Config]:
-    """The table's fastest configs, fastest first."""
+    """The configs of the table's fastest rows, the fastest first."""
     timed = table.points[table.outcomes == 0]
     return [table.space.config(timed[row]) for row in table.median_s.argsort(kind="stable")[:count]]
 
 
 def _tpe() -> SearcherFactory:
-    """Optuna takes a second to import and is an optional extra: loaded only when asked for."""
+    """Optuna's TPE. Optuna is an optional extra and slow to import, so it is loaded here."""
     if find_spec("optuna") is None:
         raise UsageError(
             "strategy tpe needs Optuna; install the extra: pip install 'tuner[compare]'"

@@ -1,5 +1,7 @@
-"""Recorded tables with the features a search would have: computed anew from workload,
-target and config, not stored with them."""
+"""Recorded tables with the features that a search would see.
+
+Features are not stored with a table. They are computed from workload, target and config.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ LOOP_NEST, KNOBS = "loop nest", "knobs"  # kinds of features
 
 
 def open_tables(paths: Sequence[Path]) -> list[RecordedTable]:
-    """The tables, each with the features of the loop nest where its space still has its
-    configs; `features_of` says which.
+    """The tables, with features of the loop nest where the space still has their configs.
 
-    Raises UsageError for a file that is no table, and for two of one name.
+    `features_of` tells which features a table has. Raises UsageError for a file that is
+    no table, and for two tables with one name.
     """
     tables = [with_features(read_table(path)) for path in paths]
     names = [table.name for table in tables]
@@ -38,12 +40,16 @@ def open_tables(paths: Sequence[Path]) -> list[RecordedTable]:
 
 
 def features_of(table: RecordedTable) -> str:
+    """The kind of the table's features, LOOP_NEST or KNOBS."""
     return KNOBS if table.features is None else LOOP_NEST
 
 
 def with_features(table: RecordedTable) -> RecordedTable:
-    """The table itself where spaces have changed since it was recorded: then its knobs'
-    values are what a model sees."""
+    """The table with features of the loop nest.
+
+    The table itself where spaces have changed since it was recorded: a model then sees
+    the values of its knobs.
+    """
     if table.features is not None or "target" not in table.notes:
         return table
     target = target_from_document(json.loads(table.notes["target"]))
@@ -56,8 +62,10 @@ def with_features(table: RecordedTable) -> RecordedTable:
 
 
 def past_of_table(table: RecordedTable) -> Past:
-    """What transfer learns from a table. Raises UsageError for one without the features
-    of the loop nest."""
+    """What transfer learns from a table.
+
+    Raises UsageError for a table without the features of the loop nest.
+    """
     if table.features is None:
         raise UsageError(
             f"table {table.name!r} was recorded from another version of its space; record it "

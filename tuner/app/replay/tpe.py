@@ -1,5 +1,4 @@
-"""Optuna's tree-structured Parzen estimator as a `Searcher`: the external optimiser
-that replay compares with. Needs Optuna."""
+"""Optuna's tree-structured Parzen estimator as a `Searcher`, to compare with. Needs Optuna."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
 from tuner.spaces.core.space import Config, Points
 
-_REPEATS = 64  # suggestions in a row that were tried before, after which a random point is taken
+_REPEATS = 64  # suggestions of tried points in a row, after which a random point is taken
 
 
 class TpeSearcher:
-    """Optuna's defaults. It sees a knob as an integer, the index of its value, because
-    values are ordered by likeness.
+    """A `Searcher` with Optuna's defaults.
 
-    TPE suggests points again and again; a repeat is answered from memory and costs it
-    no trial, which is in its favour.
+    A knob is an integer, the index of its value, because neighbouring values are
+    similar. TPE suggests some points repeatedly. A repeat is answered from memory and
+    costs no trial, which favours TPE in comparisons.
     """
 
     def __init__(self, domain: Domain, *, seed: int) -> None:
@@ -37,7 +36,7 @@ class TpeSearcher:
         self._random = random_sequence(domain, seed)
 
     def forecast(self, config: Config) -> float | None:
-        return None  # it has no scores of points it was not asked for
+        return None  # it does not score points
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -70,6 +69,7 @@ class TpeSearcher:
                 self._answer(suggestion, self._values[key])
 
     def _suggested(self) -> np.ndarray[tuple[int], np.dtype[np.int32]] | None:
+        """A point that was not tried, shape (knobs,); None when all were."""
         for _ in range(_REPEATS):
             suggestion = self._study.ask()
             point = self._point(suggestion)
@@ -89,6 +89,7 @@ class TpeSearcher:
         return None
 
     def _point(self, suggestion: optuna.trial.Trial) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The suggested point, shape (knobs,); knobs that its sketch does not use are 0."""
         space = self._domain.space
         point = np.zeros(len(space.knobs), np.int32)
         if len(space.combinations) > 1:
@@ -106,6 +107,7 @@ class TpeSearcher:
         return int(self._domain.keys(point[None, :])[0])
 
     def _answer(self, suggestion: optuna.trial.Trial, value: float | None) -> None:
+        """Tells Optuna the logarithm of the seconds, or a failure."""
         if value is None:
             self._study.tell(suggestion, state=optuna.trial.TrialState.FAIL)
         else:

@@ -1,5 +1,4 @@
-"""A process that is kept running: started again when it ends by itself, ended with the
-block that keeps it."""
+"""Keeps a process running for a block: restarts it when it ends by itself."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-STOP_S = 30.0  # for the process to end in good order once it is asked to
-PAUSE_S = 1.0  # before it is started again, doubled each time it ends at once
+STOP_S = 30.0  # for a process that is asked to end, before it is killed
+PAUSE_S = 1.0  # before the first restart, doubled for each further one
 LONGEST_PAUSE_S = 30.0
 
 
@@ -18,21 +17,21 @@ def _note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
+def _close_input(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
 
 
-class _Kept(threading.Thread):
+class _Keeper(threading.Thread):
+    """The thread that waits for the process and restarts it."""
+
     def __init__(
         self, start: Callable[[], subprocess.Popen[bytes]], name: str, note: Callable[[str], None]
     ) -> None:
         super().__init__(name=f"keeper of the {name}", daemon=True)
         self._start, self._what, self._note = start, name, note
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._process = (
-            start()
-        )  # here, so that what makes it impossible is raised where it was asked for
+        self._process = start()  # here, so that a first start that fails raises in the caller
 
     def run(self) -> None:
         pause_s = PAUSE_S
@@ -40,7 +39,7 @@ class _Kept(threading.Thread):
             status = self._process.wait()  # at once where it could not be started again
             if self._over.is_set():
                 return
-            _let_go(self._process)
+            _close_input(self._process)
             self._note(
                 f"the {self._what} ended with status {status}; it is started again in {pause_s:g} s"
             )
@@ -56,6 +55,7 @@ class _Kept(threading.Thread):
                     self._note(f"the {self._what} cannot be started: {error}")
 
     def end(self) -> None:
+        """Ends the process, by force after STOP_S, and the thread."""
         with self._lock:
             self._over.set()
         self._process.terminate()
@@ -65,7 +65,7 @@ class _Kept(threading.Thread):
             self._process.kill()
             self._process.wait()
         self.join()
-        _let_go(self._process)
+        _close_input(self._process)
 
 
 @contextmanager
@@ -76,16 +76,19 @@ def kept(
     name: str,
     note: Callable[[str], None] = _note,
 ) -> Iterator[None]:
-    """Runs `command` for the block. It learns from its standard input, which is closed
-    then, when this process is gone."""
+    """Runs `command` for the block and restarts it whenever it ends.
+
+    Its standard input is closed when this process dies, so that it can end too. `note`
+    gets a message for each restart.
+    """
 
     def start() -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C reaches it through this process alone, in good order.
+        # In a session of its own, so that Ctrl-C reaches it only through this process.
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, env=dict(environment), start_new_session=True
         )
 
-    keeper = _Kept(start, name, note)
+    keeper = _Keeper(start, name, note)
     keeper.start()
     try:
         yield

@@ -1,9 +1,8 @@
-"""The orchestrator of `tuner serve`, a process of its own: `python -m
-tuner.app.service.orchestrate`; settings come by the environment.
+"""The orchestrator process of `tuner serve`: `python -m tuner.app.service.orchestrate`.
 
-It ends on SIGTERM, and when its standard input is closed: then the process that started
-it is gone. A job in progress goes back to the queue. Beside the jobs, in a thread, runs
-of kernels on callers' arrays are answered.
+Its settings come from the environment. It ends on SIGTERM, and when its standard input
+is closed because the process that started it is dead. A running job then goes back to
+the queue. Two threads run kernels on callers' arrays and delete old data.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from tuner.workers.jobs.runs import RunOptions, RunServer
 
 
 def main() -> None:
+    """Runs jobs until the process is told to end."""
     settings = load_settings().values
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,7 +42,8 @@ def main() -> None:
         runs = RunServer(database, _run_options(settings, options))
         with ThreadPoolExecutor(2, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
-            served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
+            # If it fails, the whole service ends.
+            served.add_done_callback(lambda done: stop.set())
             store = ArtifactStore(settings.artifacts)
             beside.submit(
                 prune_now_and_then, database, kept_by(settings), store, stop, _say("retention")
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions:
-    """Runs are of kernels for this machine's CPU, whatever it measures on."""
+    """Options for runs of kernels, which are for this machine's CPU whatever it measures on."""
     plan = plan_machine(
         usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders
     )
@@ -75,10 +76,12 @@ def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions
 
 
 def _say(who: str) -> Callable[[str], None]:
+    """Writes lines that begin with `who` to standard error."""
     return lambda text: print(f"{who}: {text}", file=sys.stderr, flush=True)
 
 
 def _watch_owner(stop: threading.Event) -> None:
+    """Sets `stop` when standard input is closed."""
     sys.stdin.read()
     stop.set()
 

@@ -1,5 +1,7 @@
-"""`tuner serve`: the API in this process, an orchestrator with local workers in
-another; they meet in the database."""
+"""`tuner serve`: the API in this process, an orchestrator with workers in another.
+
+The two communicate through the database.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,13 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 
 
 def _orchestrator(settings: Settings) -> AbstractContextManager[None]:
-    """Its process is kept for the block: jobs must not wait for ever because it was killed."""
-    said = settings.model_dump(
-        exclude={"server", "token"}
-    )  # those are for commands that ask a service
-    given = {
-        ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""
+    """Keeps the orchestrator's process running, so that jobs go on after it was killed."""
+    # `server` and `token` are for commands that ask a service.
+    values = settings.model_dump(exclude={"server", "token"})
+    variables = {
+        ENVIRONMENT_PREFIX + name.upper(): str(value)
+        for name, value in values.items()
+        if value != ""
     }
     command = [sys.executable, "-P", "-m", "tuner.app.service.orchestrate"]
-    return kept(command, environment=dict(os.environ) | given, name="orchestrator")
+    return kept(command, environment=dict(os.environ) | variables, name="orchestrator")

@@ -1,5 +1,4 @@
-"""`tuner worker`: a host process that joins the cluster, watched until it ends or this
-process is told to."""
+"""`tuner worker`: joins a cluster with a host process, and joins again when it is lost."""
 
 from __future__ import annotations
 
@@ -23,16 +22,15 @@ from tuner.workers.fleet.messages import HostPlan
 from tuner.workers.fleet.notices import ClusterLost, FleetRefused, Notice
 from tuner.workers.jobs.timeline import versions
 
-STOP_S = 15.0  # for the host to leave the cluster in good order
-REJOIN_S = 900.0  # for which a cluster that was lost is looked for again
-PAUSE_S = 3.0
+STOP_S = 15.0  # for the host to leave the cluster, before it is killed
+REJOIN_S = 900.0  # for which a lost cluster is tried again
+PAUSE_S = 3.0  # between two tries
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 ADDRESS = re.compile(r"[A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}\Z")
 
 
 class WorkerRefused(TunerError):
-    """The cluster's driver does not work with this machine, or the cluster cannot be
-    joined; the text says why."""
+    """The cluster cannot be joined, or its driver refuses this machine. The text says why."""
 
     code = "worker_refused"
 
@@ -54,9 +52,12 @@ def join(
     name: str,
     node_ip: str,
     labels: Mapping[str, str],
-    said: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
-    """Until SIGINT or SIGTERM. `said` gets what happens. Raises UsageError, WorkerRefused."""
+    """Works for the cluster until SIGINT or SIGTERM.
+
+    `note` gets what happens. Raises UsageError, WorkerRefused.
+    """
     name = name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63]
     if not ADDRESS.match(settings.address):
         raise UsageError(
@@ -91,35 +92,40 @@ def join(
         storage="",
         node_ip=node_ip,
     )
-    _attend(plan, said)
+    _stay_joined(plan, note)
 
 
-def _attend(plan: HostPlan, said: Callable[[str], None]) -> None:
-    """Joins, and joins again whenever the cluster is lost: its head restarted, the
-    network cut, this machine's node killed."""
+def _stay_joined(plan: HostPlan, note: Callable[[str], None]) -> None:
+    """Joins, and joins again whenever the cluster is lost.
+
+    It is lost when its head restarts, the network fails, or this machine's node dies.
+    Raises WorkerRefused where it cannot be joined the first time, or for REJOIN_S.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: sys.exit(0))
-    until: float | None = (
-        None  # to when joining again is tried; a first time that fails is the operator's to see
-    )
+    deadline: float | None = None  # of joining again; None until it was joined once
     while True:
-        lost = _join_once(plan, said)
-        until = time.monotonic() + REJOIN_S if lost.joined else until
-        if until is None or time.monotonic() > until:
+        lost = _join_once(plan, note)
+        deadline = time.monotonic() + REJOIN_S if lost.joined else deadline
+        if deadline is None or time.monotonic() > deadline:
             raise WorkerRefused(lost.reason)
-        said(f"{lost.reason}; joining again")
+        note(f"{lost.reason}; joining again")
         time.sleep(PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
+    """How a membership of the cluster ended."""
+
     joined: bool  # before it was lost
     reason: str
 
 
-def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
-    """From joining to losing the cluster. Raises WorkerRefused where a driver does not
-    want this machine."""
+def _join_once(plan: HostPlan, note: Callable[[str], None]) -> _Lost:
+    """Joins the cluster and stays until it is lost.
+
+    Raises WorkerRefused where the driver refuses this machine.
+    """
     folder, joined = session.make_session(), False
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
@@ -139,7 +145,7 @@ def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
                 raise WorkerRefused(notice.message)
             if isinstance(notice, ClusterLost):
                 return _Lost(joined, f"worker {plan.name}: {notice.message}")
-            said(notice.message)
+            note(notice.message)
             joined = True
     except (EOFError, OSError):
         log_end = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,10 @@ from tuner.db.engine import Database, Session, open_database
 from tuner.db.errors import NotFound
 from tuner.db.jobs import FINISHED
 from tuner.db.trial_pages import TrialFilter
-from tuner.errors import UsageError
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
     from tuner.cli.progress import TuningDisplay
-    from tuner.target.target import Target
-    from tuner.workers.jobs.kernel_descriptions import Widen
 
 PAGE = 500
 POLL_S = 0.25  # between two looks for events of a job
@@ -199,59 +196,21 @@ class LocalKernels:
         return RollbackAnswer(rolled_back=kernel, promoted=promoted)
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
-        from tuner.app.export.cuda import are_for_gpus, export_cuda_kernels
-        from tuner.app.export.kernels import all_kernels, chosen_kernels, export_kernels
-        from tuner.app.export.portfolio import portfolio_kernel
-        from tuner.app.machine import checked_target
-        from tuner.export.artifacts import ArtifactStore
-        from tuner.export.signature import KEY_FILE
+        from tuner.app.export.exporters import LibraryRequest, export_library_of
+        from tuner.app.export.kernels import all_kernels, chosen_kernels
 
-        database, settings, store = (
-            self.database(),
-            self.settings,
-            ArtifactStore(self.settings.artifacts),
+        database = self.database()
+        library = LibraryRequest(
+            kernels=all_kernels(database)
+            if request.every
+            else chosen_kernels(database, request.ids),
+            families=request.families,
+            directory=request.directory,
+            name=request.name,
+            isa=request.isa,
         )
-        chosen = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
-        if chosen and are_for_gpus(database, chosen):
-            if request.families or request.isa:
-                raise UsageError(
-                    "ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs "
-                    "without them"
-                )
-            on_gpus = export_cuda_kernels(
-                database, chosen, settings.artifacts, request.directory, request.name or "tuned"
-            )
-            return [Exported(directory=request.directory, manifest=dict(on_gpus))]
-        machine = checked_target(settings) if request.families or request.isa else None
-        with _levels(request.isa, machine, settings) as widen:
-            families = [
-                portfolio_kernel(database, family, machine, settings.threads, store, widen)
-                for family in request.families
-                if machine
-            ]
-            manifest = export_kernels(
-                database,
-                chosen,
-                settings.artifacts,
-                request.directory,
-                request.name or "tuned",
-                portfolios=families,
-                signing_key=settings.data_dir / KEY_FILE,
-                widen=widen,
-            )
-        return [Exported(directory=request.directory, manifest=manifest.document())]
-
-
-def _levels(
-    isa: str | None, machine: Target | None, settings: Settings
-) -> AbstractContextManager[Widen | None]:
-    """What gives kernels variants for other CPUs; the compiler is loaded only where
-    some are wanted."""
-    if isa is None or machine is None:
-        return nullcontext()
-    from tuner.app.export.variants import Levels, checked_levels
-
-    return Levels(checked_levels(isa, machine), machine, settings)
+        manifest = export_library_of(database, library, self.settings)
+        return [Exported(directory=request.directory, manifest=dict(manifest))]
 
 
 def resolve(session: Session, name: str) -> str:

@@ -1,5 +1,8 @@
-"""Foreign schedules: MetaSchedule records replayed, verified on unseen inputs, raced,
-promoted where they win. Never trusted."""
+"""Imports MetaSchedule records: replays, verifies and races them, and promotes winners.
+
+Records are untrusted. A process of its own replays them, and what it compiles is
+verified on unseen inputs before it can win.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +16,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.app.kernels.race import PLAN
+from tuner.app.platforms.cpu import cpu_runner
+from tuner.app.races.race import DEFAULT, PLAN, RaceError, default_contender, promoted_kernel
 from tuner.db import artifacts, kernels, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.importers.records import ForeignRecord, RecordError, read_database
-from tuner.measure.assignment import Assignment
-from tuner.measure.outcome import Failed
 from tuner.measure.race import Contender, RaceResult, race
-from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.link import Function, link
 from tuner.settings import Settings
 from tuner.target.document import target_to_document
 from tuner.target.roofline import roofline_fraction
 from tuner.target.target import Target
-from tuner.workers.backends.table import backend_of
-from tuner.workers.fleet.build_server import build
 from tuner.workers.fleet.builder import compiler_environment
-from tuner.workers.fleet.machine import plan_machine, usable_nodes
-from tuner.workers.fleet.messages import BuildRequest, Problem
+from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs.plausibility import work_of
 from tuner.workers.jobs.timeline import versions
 from tuner.workload.spec import to_document, workload_from_expression
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Workload
 
-SYMBOL = "imported"  # of a record's function, as the process that compiles it names it
-DEFAULT, INCUMBENT = "default", "incumbent"
-BEST = 8  # records of a workload that are tried, those first that claim to be fastest
-COMPILE_S = 150.0
+SYMBOL = "imported"  # the function of a record, as the process that compiles it names it
+INCUMBENT = "incumbent"  # name of the promoted kernel in the race
+BEST = 8  # records of a workload that are tried: those that claim to be fastest
+COMPILE_S = 150.0  # seconds of replaying and compiling one record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What became of one record."""
+    """The outcome of one record."""
 
     record: int  # its line, from 1
     workload: str | None  # its spec; None where it could not be read
@@ -60,12 +58,19 @@ class Imported:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Replayed:
+class Replayed:
+    """A record with its workload and its compiled code."""
+
     record: ForeignRecord
     workload: Workload
     object_code: bytes
     schedule: Mapping[str, Any]
     library: bytes
+
+    @property
+    def name(self) -> str:
+        """Its name in the race."""
+        return f"record {self.record.number}"
 
 
 def import_database(
@@ -76,10 +81,11 @@ def import_database(
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Imported, ...]:
-    """Tries the records of a MetaSchedule work_dir, up to `BEST` a workload; one answer
-    each, in the order of the file.
+    """Tries the records of a MetaSchedule work_dir, up to `BEST` for each workload.
 
-    Raises RecordError for a directory without such a database; a record that fails is an answer.
+    Returns one answer for each record, in the order of the file. A record that fails is
+    an answer too. Raises RecordError for a directory without such a database, and where
+    the default schedule does not build.
     """
     answers: dict[int, Imported] = {}
     groups: dict[str, list[ForeignRecord]] = {}
@@ -110,14 +116,15 @@ def import_database(
 
 
 def _refused(number: int, reason: str, record: ForeignRecord | None = None) -> Imported:
+    """The answer of a record that did not race."""
     claimed_s = None if record is None else record.claimed_s
     return Imported(
         record=number, workload=None, median_s=None, claimed_s=claimed_s, kernel=None, reason=reason
     )
 
 
-def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
-    """The record's program and code, by a process of its own. Raises TunerError."""
+def _replay(record: ForeignRecord, target: Target, threads: int) -> Replayed:
+    """The record's workload and code, made by a process of its own. Raises TunerError."""
     request = {
         "workload": record.workload,
         "trace": record.trace,
@@ -153,7 +160,7 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
         tvm_symbol=f"__tvm_ffi_{SYMBOL}",
     )
     library = link("kernel", [function])
-    return _Replayed(
+    return Replayed(
         record=record,
         workload=workload,
         object_code=code,
@@ -163,47 +170,35 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
 
 
 def _settle(
-    database: Database, replayed: Sequence[_Replayed], target: Target, settings: Settings
+    database: Database, replayed: Sequence[Replayed], target: Target, settings: Settings
 ) -> list[Imported]:
-    """Races the records of one workload against the default schedule and the incumbent;
-    the winner is promoted."""
-    workload, threads, store = (
-        replayed[0].workload,
-        settings.threads,
-        ArtifactStore(settings.artifacts),
-    )
-    incumbent = _incumbent(database, workload, target, threads)
-    lane = plan_machine(usable_nodes(), threads=threads, declared=settings.lanes).lanes[0]
-    with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder, RunnerProcess() as runner:
-        contenders = [_default(workload, target, threads, Path(folder))]
+    """Races the records of one workload against the default schedule and the incumbent.
+
+    A record that wins is promoted.
+    """
+    workload, threads = replayed[0].workload, settings.threads
+    incumbent = promoted_kernel(database, workload, target, threads)
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-import-") as folder,
+        cpu_runner(settings) as runner,
+    ):
+        try:
+            contenders = [default_contender(workload, target, threads, Path(folder))]
+        except RaceError as error:
+            raise RecordError(str(error)) from error
         if incumbent is not None:
-            path = store.verify(incumbent.artifact)
-            symbol = str(_schedule(database, incumbent)["symbol"])
-            contenders.append(
-                Contender(
-                    name=INCUMBENT,
-                    library=str(path),
-                    symbol=symbol,
-                    timeout_s=settings.run_timeout_s,
-                )
-            )
+            contenders.append(_incumbent_contender(database, incumbent, settings))
         for entrant in replayed:
             path = Path(folder) / f"{entrant.record.number}.so"
             path.write_bytes(entrant.library)
-            contenders.append(
-                Contender(
-                    name=_name(entrant),
-                    library=str(path),
-                    symbol=SYMBOL,
-                    timeout_s=settings.run_timeout_s,
-                )
-            )
-        runner.prepare(
-            Assignment(workload=workload, lane=lane, threads=threads, seed=settings.seed)
-        )
-        named = None if incumbent is None else INCUMBENT
+            contenders.append(_contender(entrant.name, path, SYMBOL, settings))
         result = race(
-            contenders, runner, rounds=MIN_ROUNDS, plan=PLAN, default=DEFAULT, incumbent=named
+            contenders,
+            runner.prepare(workload, threads=threads, seed=settings.seed),
+            rounds=MIN_ROUNDS,
+            plan=PLAN,
+            default=DEFAULT,
+            incumbent=None if incumbent is None else INCUMBENT,
         )
     winner = None if result.decision is None else result.decision.winner
     return [
@@ -212,48 +207,31 @@ def _settle(
     ]
 
 
-def _name(entrant: _Replayed) -> str:
-    return f"record {entrant.record.number}"
-
-
-def _incumbent(
-    database: Database, workload: Workload, target: Target, threads: int
-) -> Kernel | None:
-    with database.read() as session:
-        if targets.find(session, target.key) is None:
-            return None
-        return kernels.find_promoted(session, workload.key, target.key, threads)
-
-
-def _schedule(database: Database, kernel: Kernel) -> Mapping[str, Any]:
-    with database.read() as session:
-        return kernels.schedule(session, kernel.id)
-
-
-def _default(workload: Workload, target: Target, threads: int, folder: Path) -> Contender:
-    problem = Problem(workload=workload, target=target, threads=threads)
-    built = build(
-        backend_of(problem.target).compiler(problem, folder),
-        BuildRequest(number=0, config=None),
-        folder,
+def _contender(name: str, library: Path, symbol: str, settings: Settings) -> Contender:
+    return Contender(
+        name=name, library=str(library), symbol=symbol, timeout_s=settings.run_timeout_s
     )
-    if isinstance(built, Failed):
-        raise RecordError(
-            f"the default schedule of {workload.spec} does not build: {built.message}"
-        )
-    return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)
+
+
+def _incumbent_contender(database: Database, kernel: Kernel, settings: Settings) -> Contender:
+    """The promoted kernel as a contender. Raises ArtifactMissing or ArtifactCorrupt."""
+    with database.read() as session:
+        symbol = str(kernels.schedule(session, kernel.id)["symbol"])
+    library = ArtifactStore(settings.artifacts).verify(kernel.artifact)
+    return _contender(INCUMBENT, library, symbol, settings)
 
 
 def _outcome(
     database: Database,
-    entrant: _Replayed,
+    entrant: Replayed,
     result: RaceResult,
     winner: str | None,
     incumbent: Kernel | None,
     target: Target,
     settings: Settings,
 ) -> Imported:
-    name, record = _name(entrant), entrant.record
+    """The answer of a record that raced; the winner is promoted."""
+    name, record = entrant.name, entrant.record
     median_s, kernel, reason = None, None, ""
     if name in result.failed:
         failure = result.failed[name]
@@ -261,7 +239,7 @@ def _outcome(
     else:
         median_s, _ = race_median_ci95(result.rounds[name])
         if winner == name:
-            kernel = _promote(database, entrant, result, incumbent, target, settings).id
+            kernel = promote(database, entrant, result, incumbent, target, settings).id
         else:
             reason = (
                 f"it lost the race to "
@@ -277,19 +255,20 @@ def _outcome(
     )
 
 
-def _promote(
+def promote(
     database: Database,
-    entrant: _Replayed,
+    entrant: Replayed,
     result: RaceResult,
     incumbent: Kernel | None,
     target: Target,
     settings: Settings,
 ) -> Kernel:
+    """Stores the winner's code and makes it the promoted kernel of its workload."""
     store, workload = ArtifactStore(settings.artifacts), entrant.workload
     problem = Problem(workload=workload, target=target, threads=settings.threads)
     library, code = store.put(entrant.library), store.put(entrant.object_code)
     times = {name: race_median_ci95(rounds) for name, rounds in result.rounds.items()}
-    median_s, ci95_s = times[_name(entrant)]
+    median_s, ci95_s = times[entrant.name]
     new = NewKernel(
         workload=workload.key,
         target=target.key,
@@ -303,7 +282,7 @@ def _promote(
         roofline_fraction=None
         if target.limits is None
         else roofline_fraction(median_s, work_of(problem), target),
-        max_rel_error=result.max_rel_error[_name(entrant)],
+        max_rel_error=result.max_rel_error[entrant.name],
         verified=True,
         default_median_s=times[DEFAULT][0] if DEFAULT in times else None,
         versions=versions(),
