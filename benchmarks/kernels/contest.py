@@ -15,8 +15,8 @@ from benchmarks.kernels.report import Row
 from benchmarks.kernels.rival import METASCHEDULE, tune_rival
 from tuner.app.kernels.cuda_kernel import CudaKernel
 from tuner.app.kernels.kernel import Kernel
-from tuner.app.races.race import race_kernel
 from tuner.app.machine import checked_target
+from tuner.app.races.race import race_kernel
 from tuner.app.tune import NoKernel, tune
 from tuner.measure.race import Contender
 from tuner.settings import Settings

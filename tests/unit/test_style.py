@@ -23,13 +23,6 @@ STILL_RENAMED = frozenset(
         "benchmarks/search",
         "benchmarks/service",
         "benchmarks/sharing",
-        "tuner",
-        "tuner/app",
-        "tuner/cli",
-        "tuner/cli/backend",
-        "tuner/export",
-        "tuner/models",
-        "tuner/search",
     }
 )
 # Files that may compare a target's kind with a text: where kinds are declared and read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,30 +63,42 @@ def bench(
     for workload, kernel in stored:
         invocation.output.note(f"racing {workload.spec} against {', '.join(rivals)}")
         races.append(race_kernel(workload, kernel, machine, settings, rivals))
+    _print(invocation, races)
+    if fail_if_slower is not None:
+        _check_regression(races, fail_if_slower)
+
+
+def _print(invocation: Invocation, races: Sequence[Race]) -> None:
     for race in races:
         for name, reason in race.absent.items():
             invocation.output.warning(f"{name} did not take part in {race.workload.spec}: {reason}")
     if invocation.output.as_json:
         invocation.output.document({"results": [_document(race) for race in races]})
-    else:
-        rows = [row for race in races for row in _rows(race)]
-        invocation.output.table(
-            ("workload", "contestant", "median", "95% interval", "time/kernel"),
-            rows,
-            right=("median", "time/kernel"),
-        )
-    if fail_if_slower is None:
         return
+    rows = [row for race in races for row in _rows(race)]
+    invocation.output.table(
+        ("workload", "contestant", "median", "95% interval", "time/kernel"),
+        rows,
+        right=("median", "time/kernel"),
+    )
+
+
+def _check_regression(races: Sequence[Race], percent: float) -> None:
+    """Ends the command where a rival is faster by more than `percent`.
+
+    Raises UsageError for a race without a rival.
+    """
     if unrivalled := [race.workload.spec for race in races if not race.ratios]:
         raise UsageError(
             f"--fail-if-slower has nothing to compare {unrivalled[0]} with: no rival took part; "
             f"name others with --against"
         )
-    if any(race.slower_percent > fail_if_slower for race in races):
+    if any(race.slower_percent > percent for race in races):
         raise typer.Exit(Exit.REGRESSION)
 
 
 def _document(race: Race) -> dict[str, Any]:
+    """A race as JSON values."""
     return {
         "workload": documents.workload(race.workload),
         "kernel": race.kernel.id,
@@ -99,6 +112,7 @@ def _document(race: Race) -> dict[str, Any]:
 
 
 def _rows(race: Race) -> list[tuple[str, ...]]:
+    """A race as rows of the table; the first one names the workload."""
     return [
         (
             race.workload.spec if entry is race.entries[0] else "",

@@ -1,4 +1,4 @@
-"""The curve that `tuner show --plot` draws in the terminal."""
+"""The curve of best times that `tuner show --plot` draws in the terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer, KernelAnswer, TrialAnswer
     from tuner.cli.backend.roles import Backend
 
-RIVALS = 5  # lines of libraries
-OWN = ("default", "incumbent")  # contestants of a race that are no libraries, beside its trials
+RIVALS = 5  # most levels of libraries
+OWN = ("default", "incumbent")  # contenders of a race that are neither libraries nor trials
 
 
 def curve_lines(backend: Backend, job: JobAnswer, width: int) -> list[str]:
-    """Best so far of each of the job's workloads as text, at most `width` columns."""
+    """The curves of all workloads of a job as lines of text, at most `width` columns wide."""
     from tuner.api.dashboard.charts.terminal import plot
 
     trials: dict[int, list[TrialAnswer]] = {}
@@ -30,7 +30,7 @@ def curve_lines(backend: Backend, job: JobAnswer, width: int) -> list[str]:
 
 
 def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
-    """The curve of one workload's trials, given by number."""
+    """The curve of one workload's trials, which are in the order of their numbers."""
     import numpy as np
 
     from tuner.api.dashboard.charts.curve import Curve, record_mask
@@ -58,7 +58,7 @@ def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
 
 
 def levels_of(trials: Sequence[TrialAnswer], kernel: KernelAnswer | None) -> list[Level]:
-    """The default schedule, the roofline, and the libraries in the kernel's race."""
+    """Levels to draw: the default schedule, the roofline, and libraries of the race."""
     from tuner.api.dashboard.charts.curve import Level
 
     levels = [

@@ -1,5 +1,4 @@
-"""`tuner doctor`: what this machine offers a tuning run, and what is in the way, each
-with its way out."""
+"""`tuner doctor`: checks of this machine, each problem with its way out."""
 
 from __future__ import annotations
 
@@ -30,9 +29,11 @@ FREE_BYTES_WANTED = 2 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
+    """The result of one check."""
+
     check: str
     status: Literal["ok", "warning", "failed"]
-    detail: str  # what was found and, unless ok, the way out
+    detail: str  # what was seen and, unless ok, the way out
 
 
 def doctor(context: typer.Context) -> None:
@@ -206,7 +207,7 @@ def _disk(invocation: Invocation) -> Finding:
 
 
 def _isolation(invocation: Invocation) -> list[Finding]:
-    """How candidates would be fenced in, one row a mechanism."""
+    """How candidates would be isolated, one finding for each mechanism."""
     from tuner.measure.sandbox.isolation import isolation_report
 
     try:

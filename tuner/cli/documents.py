@@ -1,5 +1,4 @@
-"""The JSON documents that commands print with --json; jobs, trials and kernels have the
-fields that REST gives them."""
+"""The JSON documents that commands print with --json, with the fields of REST's answers."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
         WorkerAnswer,
         WorkloadAnswer,
     )
-    from tuner.spaces.core.space import Config
+    from tuner.spaces.core.space import Config, Value
     from tuner.target.target import Target
     from tuner.workload.workload import Workload
 
@@ -24,6 +23,7 @@ Document = dict[str, Any]
 
 
 def job(answer: JobAnswer) -> Document:
+    """A job with its tasks."""
     return {
         "id": answer.id,
         "kind": answer.kind,
@@ -60,6 +60,7 @@ def job(answer: JobAnswer) -> Document:
 
 
 def answered_workload(answer: WorkloadAnswer) -> Document:
+    """A workload as REST answers it."""
     return _workload(
         answer.key,
         answer.op,
@@ -68,6 +69,7 @@ def answered_workload(answer: WorkloadAnswer) -> Document:
 
 
 def workload(source: Workload) -> Document:
+    """A workload that was read from the command line."""
     return _workload(
         source.key,
         source.op,
@@ -76,17 +78,18 @@ def workload(source: Workload) -> Document:
 
 
 def _workload(key: str, op: str | None, document: Mapping[str, Any]) -> Document:
-    """`key` and `op` with `params`, or with `notation` and `shapes` for what did not
-    come from the catalogue."""
+    """`key` and `op` with `params`; with `notation` and `shapes` where there is no operator."""
     rest = ("params",) if op is not None else ("notation", "shapes")
     return {"key": key, "op": op, **{name: document.get(name) for name in rest}}
 
 
 def target(named: Target | TargetRef) -> Document:
+    """A target by key, kind and name."""
     return {"key": named.key, "kind": named.kind, "name": named.name}
 
 
 def trial(answer: TrialAnswer) -> Document:
+    """A trial with its config and outcome."""
     names = (
         "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error",
         "build_s", "measure_s",
@@ -98,6 +101,7 @@ def trial(answer: TrialAnswer) -> Document:
 
 
 def kernel(answer: KernelAnswer) -> Document:
+    """A kernel with its workload, numbers and origin."""
     return {
         "state": answer.state,
         "workload": {**answered_workload(answer.workload), "spec": answer.workload.spec},
@@ -116,7 +120,7 @@ def kernel(answer: KernelAnswer) -> Document:
 
 
 def kernel_numbers(answer: KernelAnswer) -> Document:
-    """A kernel as the result of `tuner tune` has it."""
+    """The numbers of a kernel, as the result of `tuner tune` has them."""
     return {
         "id": answer.id,
         "config": answer.config,
@@ -131,6 +135,7 @@ def kernel_numbers(answer: KernelAnswer) -> Document:
 
 
 def worker(answer: WorkerAnswer) -> Document:
+    """A worker with its lanes."""
     document = answer.model_dump(mode="json")
     return document | {
         "joined_at": _moment(answer.joined_at),
@@ -139,10 +144,13 @@ def worker(answer: WorkerAnswer) -> Document:
 
 
 def config(values: Config) -> Document:
-    """A config as JSON has it, with lists for tuples."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
-    }
+    """A config as JSON values."""
+    return {name: plain_value(value) for name, value in values.items()}
+
+
+def plain_value(value: Value) -> Any:
+    """A knob's value as JSON has it, with lists for tuples."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _moment(value: datetime | None) -> str | None:

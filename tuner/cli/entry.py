@@ -1,5 +1,4 @@
-"""The `tuner` program: its commands in one table, the global flags, and how an error
-becomes a message and an exit code."""
+"""The `tuner` program: its table of commands, its global flags, and its exit codes."""
 
 from __future__ import annotations
 
@@ -84,6 +83,7 @@ def _root(
 
 
 def program() -> typer.Typer:
+    """The program with all its commands."""
     app = typer.Typer(
         name="tuner", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
     )
@@ -96,8 +96,10 @@ def program() -> typer.Typer:
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the global flags moved to the front, so that they may be
-    written after the command too."""
+    """The arguments with the global flags moved to the front.
+
+    So a user may write them after the command too.
+    """
     front: list[str] = []
     rest: list[str] = []
     queue = list(arguments)

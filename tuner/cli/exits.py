@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends the command with which."""
+"""Exit codes of commands, and the error that each belongs to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ TOO_MANY_REQUESTS = 429
 
 
 class Exit(IntEnum):
+    """The exit codes that scripts may rely on."""
+
     OK = 0
     FAILED = 1
     USAGE = 2  # the request or the database it names is wrong; nothing was written
@@ -21,6 +23,7 @@ class Exit(IntEnum):
 
 
 def exit_code(error: TunerError) -> Exit:
+    """The exit code of a command that an error ended."""
     status = getattr(error, "status", None)  # of an answer of a service
     if isinstance(status, int):
         return Exit.USAGE if 400 <= status < 500 and status != TOO_MANY_REQUESTS else Exit.FAILED

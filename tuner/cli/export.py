@@ -1,7 +1,8 @@
-"""`tuner export`: promoted kernels as a library that needs nothing of ours."""
+"""`tuner export`: promoted kernels as a library that does not need tuner."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,22 +86,29 @@ def export(
         isa=isa,
     )
     with invocation.backend(threads=threads) as backend:
-        made = backend.kernels.export(request)
+        libraries = backend.kernels.export(request)
+    _report(invocation, output, libraries)
+
+
+def _report(invocation: Invocation, directory: Path, libraries: Sequence[Exported]) -> None:
     if not invocation.output.as_json:
-        for library in made:
+        for library in libraries:
             _print(invocation, library)
-    elif len(made) == 1:
-        invocation.output.document(_document(made[0]))
+    elif len(libraries) == 1:
+        invocation.output.document(_document(libraries[0]))
     else:
         invocation.output.document(
-            {"directory": str(output), "libraries": [_document(library) for library in made]}
+            {
+                "directory": str(directory),
+                "libraries": [_document(library) for library in libraries],
+            }
         )
 
 
 def _schedules(
     invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str
 ) -> None:
-    """The kernels' schedules instead of their code, for whoever has TVM."""
+    """Writes the kernels' schedules instead of their code, for users of TVM."""
     from tuner.app.export.kernels import all_kernels, chosen_kernels
     from tuner.app.export.schedules import FORMATS, export_schedules
 
@@ -117,15 +125,16 @@ def _schedules(
         invocation.output.line(f"{directory}: {', '.join(files)}")
 
 
-def _document(made: Exported) -> dict[str, Any]:
-    return {"directory": str(made.directory), **made.manifest}
+def _document(library: Exported) -> dict[str, Any]:
+    """A library as JSON values: its directory and its manifest."""
+    return {"directory": str(library.directory), **library.manifest}
 
 
-def _print(invocation: Invocation, made: Exported) -> None:
-    manifest = made.manifest
+def _print(invocation: Invocation, library: Exported) -> None:
+    manifest = library.manifest
     signed = f"signed by {manifest['public_key']}" if manifest.get("public_key") else "not signed"
     invocation.output.line(
-        f"{made.directory / manifest['library']}, {len(manifest['files'])} files, {signed}"
+        f"{library.directory / manifest['library']}, {len(manifest['files'])} files, {signed}"
     )
     rows = [
         (

@@ -1,4 +1,4 @@
-"""`tuner workers` and `health`: which machines measure, and whether all is well."""
+"""`tuner workers` and `tuner health`: the machines that measure, and the service's state."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def workers(context: typer.Context) -> None:
 
 
 def in_use(seconds: Mapping[str, float]) -> float | None:
-    """Share of a lane's time, idle included, that candidates held it; None for a
-    builder, whose idle time is not recorded."""
+    """The share of a lane's time in which candidates held it.
+
+    None for a builder, whose idle time is not recorded.
+    """
     held = seconds.get("time", 0.0) + seconds.get("check", 0.0)
     total = held + seconds.get("idle", 0.0)
     return held / total if total else None

@@ -1,5 +1,4 @@
-"""A job's events shown as they come: what `tuner watch` does, and `tuner tune` where
-the job runs somewhere else."""
+"""Shows a job's events as they come, for `tuner watch` and for jobs that a service runs."""
 
 from __future__ import annotations
 
@@ -17,8 +16,10 @@ FINISHED = ("succeeded", "failed", "cancelled")
 
 
 class Reporter:
-    """Tells a display what the events mean; the events up to `past` happened before
-    anybody looked."""
+    """Shows events on a display.
+
+    Trials from before the reporter was made count as past: they say nothing of the rate.
+    """
 
     def __init__(self, jobs: Jobs, job: JobAnswer, display: TuningDisplay) -> None:
         self._jobs, self._job, self._display, self._past = jobs, job, display, job.last_event
@@ -50,7 +51,7 @@ class Reporter:
                 self._display.end(None if event.kind == "succeeded" else event.kind)
 
     def _turn_to(self, position: int) -> None:
-        """The display shows one workload at a time; its space is known once its first trial is."""
+        """Makes the display show another workload. Its space is known by its first trial."""
         if position == self._position:
             return
         self._display.end(None)
@@ -73,10 +74,10 @@ def follow(
     *,
     on_interrupt: Callable[[], object] | None = None,
 ) -> JobAnswer:
-    """Shows the job's events from its first to its last; the job as it ended.
+    """Shows the job's events from the first to the last; returns the job as it ended.
 
-    The first Ctrl-C calls `on_interrupt` and goes on to the job's end; without it, and
-    at the second, KeyboardInterrupt leaves.
+    The first Ctrl-C calls `on_interrupt` and goes on to the job's end. Without it, and at
+    the second Ctrl-C, KeyboardInterrupt is raised.
     """
     reporter, after, asked = Reporter(jobs, jobs.get(job), display), 0, False
     with raised_on_signal():
@@ -97,8 +98,10 @@ def follow(
 
 
 def flops_of(job: JobAnswer, position: int) -> int:
-    """Of one call of a workload, which is made again from its text; 0 where that is not
-    possible."""
+    """Operations in one call of a workload; 0 where its text is not known.
+
+    The workload is made again from its text.
+    """
     from tuner.errors import WorkloadError
     from tuner.workload.spec import workload_from_notation, workload_from_params
 

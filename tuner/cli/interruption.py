@@ -1,5 +1,4 @@
-"""Ctrl-C during a run: the first asks the job to stop cleanly, the second ends the
-command at once."""
+"""Ctrl-C during a run: the first stops the job cleanly, the second ends the command."""
 
 from __future__ import annotations
 
@@ -11,8 +10,10 @@ from types import FrameType
 
 @contextmanager
 def stop_on_signal(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether to stop. SIGINT and SIGTERM make it true; a
-    second one raises KeyboardInterrupt."""
+    """Yields a function that tells whether a SIGINT or SIGTERM asked to stop.
+
+    A second signal raises KeyboardInterrupt.
+    """
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -31,7 +32,7 @@ def stop_on_signal(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def raised_on_signal() -> Iterator[None]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt at once, also out of a wait for the network."""
+    """Makes SIGINT and SIGTERM raise KeyboardInterrupt at once, even in a network wait."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

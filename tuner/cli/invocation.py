@@ -1,5 +1,7 @@
-"""What all commands of one call share: its output and the global flags; settings,
-database or service are opened when needed."""
+"""One call of the program: its output, its global flags, and what they lead to.
+
+Settings, database or service are opened when a command needs them.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
+    """What the command of one call works with."""
+
     output: Output
     command: str = "tuner"  # as it was called, such as "tuner bench"
     db: str | None = None  # as given by --db
@@ -28,14 +32,17 @@ class Invocation:
 
     @classmethod
     def of(cls, context: typer.Context) -> Invocation:
+        """The invocation of a command that works here or on a service."""
         root = context.find_object(cls)
         assert root is not None, "the root callback makes the invocation before any command runs"
         return cls(output=root.output, command=context.command_path, db=root.db, server=root.server)
 
     @classmethod
     def here(cls, context: typer.Context) -> Invocation:
-        """For a command that is about this machine by its nature. Raises UsageError
-        where --server was given with it."""
+        """The invocation of a command that is about this machine.
+
+        Raises UsageError if --server was given.
+        """
         invocation = cls.of(context)
         if invocation.server:
             raise UsageError(
@@ -45,7 +52,7 @@ class Invocation:
         return invocation
 
     def settings(self, **flags: Any) -> LoadedSettings:
-        """The effective settings under this command's flags (None is not given)."""
+        """The effective settings. A flag that is None was not given."""
         from tuner.settings import load_settings
 
         if self.db is not None and self.server is not None:
@@ -53,14 +60,16 @@ class Invocation:
                 f"--db {self.db} and --server {self.server} were given; a command works on one "
                 f"of the two"
             )
-        # --db is nearer than a service named by the environment or a file.
+        # --db takes precedence over a service named by the environment or a file.
         server = "" if self.db is not None else self.server
         return load_settings({"db": self.db, "server": server, **flags})
 
     @contextmanager
     def backend(self, *, create: bool = False, **flags: Any) -> Iterator[Backend]:
-        """The service that the settings name, else the database. A missing one is made
-        as by `database`."""
+        """The service that the settings name; else the database.
+
+        A missing database is made as `database` does.
+        """
         loaded = self.settings(**flags)
         if loaded.values.server:
             from tuner.cli.backend.remote import remote_backend
@@ -75,8 +84,10 @@ class Invocation:
 
     @contextmanager
     def fleet(self, **flags: Any) -> Iterator[Fleet]:
-        """The fleet of the service that the settings name, else of the database; that
-        is opened only for what needs it."""
+        """The fleet of the service that the settings name; else that of the database.
+
+        The database is opened only when it is needed.
+        """
         loaded = self.settings(**flags)
         if loaded.values.server:
             from tuner.cli.backend.remote import RemoteFleet, connected
@@ -90,10 +101,10 @@ class Invocation:
 
     @contextmanager
     def database(self, *, create: bool = False) -> Iterator[Database]:
-        """The database the settings name. A missing one is made with `create`, or where
-        it is the built-in default.
+        """The database that the settings name.
 
-        Raises UsageError where the settings name a service: this command needs the database itself.
+        A missing one is made with `create`, or if it is the built-in default. Raises
+        UsageError where the settings name a service.
         """
         from tuner.db.engine import open_database
 
@@ -105,8 +116,10 @@ class Invocation:
             opened.close()
 
     def database_settings(self) -> LoadedSettings:
-        """The settings of a command that works on the database itself. Raises
-        UsageError where they name a service."""
+        """The settings of a command that needs the database itself.
+
+        Raises UsageError where they name a service.
+        """
         loaded = self.settings()
         if loaded.values.server:
             where = f"{loaded.values.server} ({loaded.origins['server']})"
@@ -119,6 +132,7 @@ class Invocation:
 
 
 def _may_be_made(loaded: LoadedSettings) -> bool:
+    """Whether a missing database is made: if it is the built-in default."""
     from tuner.settings import BUILT_IN
 
     return loaded.origins["db"] == BUILT_IN

@@ -1,4 +1,4 @@
-"""`tuner jobs`, `show`, `trials`, `cancel`: what was asked for and what became of it."""
+"""`tuner jobs`, `show`, `trials`, `cancel`: jobs and what became of them."""
 
 from __future__ import annotations
 
@@ -69,28 +69,34 @@ def show(
     if invocation.output.as_json:
         invocation.output.document(documents.job(answer))
         return
-    budget = f"{answer.trials} trials" + (
-        "" if answer.seconds is None else f" or {units.duration(answer.seconds)}"
-    )
-    for name, text in (
-        ("job", answer.id),
-        (
-            "state",
-            answer.state
-            + (f": {answer.error or answer.waiting}" if answer.error or answer.waiting else ""),
-        ),
-        ("target", answer.target.name),
-        (
-            "budget",
-            f"{budget} for each workload; {answer.strategy}, seed {answer.seed}, threads "
-            f"{answer.threads}",
-        ),
-        ("created", _local(answer.created_at)),
-        ("started", _local(answer.started_at)),
-        ("finished", _local(answer.finished_at)),
-    ):
+    for name, text in _facts(answer):
         invocation.output.line(f"{name:<9} {text}")
     invocation.output.line()
+    _print_tasks(invocation, answer)
+    for line in drawn:
+        invocation.output.line(line)
+
+
+def _facts(job: JobAnswer) -> tuple[tuple[str, str], ...]:
+    """What is true of the job as a whole, with names."""
+    reason = job.error or job.waiting
+    limit = "" if job.seconds is None else f" or {units.duration(job.seconds)}"
+    return (
+        ("job", job.id),
+        ("state", f"{job.state}: {reason}" if reason else job.state),
+        ("target", job.target.name),
+        (
+            "budget",
+            f"{job.trials} trials{limit} for each workload; {job.strategy}, seed {job.seed}, "
+            f"threads {job.threads}",
+        ),
+        ("created", _local(job.created_at)),
+        ("started", _local(job.started_at)),
+        ("finished", _local(job.finished_at)),
+    )
+
+
+def _print_tasks(invocation: Invocation, job: JobAnswer) -> None:
     rows = [
         (
             task.workload.spec,
@@ -103,7 +109,7 @@ def show(
             task.kernel or units.DASH,
             task.error or "",
         )
-        for task in answer.tasks
+        for task in job.tasks
     ]
     columns = (
         "workload",
@@ -117,8 +123,6 @@ def show(
         "error",
     )
     invocation.output.table(columns, rows, right=("space", "trials", "ok", "best"))
-    for line in drawn:
-        invocation.output.line(line)
 
 
 def trials(
@@ -171,9 +175,11 @@ def cancel(context: typer.Context, job: JobName) -> None:
 
 
 def _specs(job: JobAnswer) -> str:
+    """The job's first workload, and how many more there are."""
     more = f" and {len(job.tasks) - 1} more" if len(job.tasks) > 1 else ""
     return (job.tasks[0].workload.spec if job.tasks else "a model") + more
 
 
 def _local(moment: datetime | None) -> str:
+    """A moment in local time."""
     return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,5 +1,4 @@
-"""`tuner best` and `rollback`: the promoted kernels, and the one before when the newest
-turns out to be wrong."""
+"""`tuner best` and `tuner rollback`: promoted kernels, and a return to the one before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`tuner keys`: who may use the service. A token is shown once, when it is made; only
-its digest is stored."""
+"""`tuner keys`: the keys of a service.
+
+A token is shown once, when its key is made. Only its digest is stored.
+"""
 
 from __future__ import annotations
 
@@ -121,4 +123,5 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 def _day(moment: datetime | None) -> str:
+    """The day of a moment in local time."""
     return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d")

@@ -1,5 +1,4 @@
-"""`tuner tune MODEL.onnx`: its kernels tuned within one budget, and one library of the
-whole model."""
+"""`tuner tune MODEL.onnx`: the model's kernels within one budget, and one library."""
 
 from __future__ import annotations
 
@@ -13,10 +12,13 @@ from tuner.cli.workloads import extents_of
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.models.family import Batch
+    from tuner.app.models.family import Batch, Family
     from tuner.app.models.shares import KernelShare
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
+    from tuner.db.engine import Database
+    from tuner.settings import Settings
+    from tuner.target.target import Target
     from tuner.workers.jobs.model_library import Model
 
 SUFFIX = ".onnx"
@@ -24,6 +26,7 @@ _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed
 
 
 def is_model(spec: str) -> bool:
+    """Whether an argument names a model's file."""
     return spec.endswith(SUFFIX)
 
 
@@ -36,19 +39,18 @@ def tune_model(
     name: str | None,
     flags: dict[str, Any],
 ) -> None:
-    """Tunes the model and, with a directory, exports it there. Raises ModelRefused
-    before anything is written.
+    """Tunes a model and, with a directory, exports it there.
 
-    `shapes` gives extents that its inputs name: `NAME=EXTENT,…`, of which one may be a
-    range of batches, `NAME=LEAST..GREATEST`.
+    `shapes` gives the extents that its inputs name: `NAME=EXTENT,…`. One of them may be a
+    range of batches, `NAME=LEAST..GREATEST`. Raises ModelRefused before anything is
+    written.
     """
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.family import family_of
-    from tuner.app.models.tuned_model import export_family, export_model, submit_model
+    from tuner.app.models.tuned_model import submit_model
     from tuner.cli.progress import TuningDisplay
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
-    from tuner.export.signature import KEY_FILE
     from tuner.models.importer import import_file, read_file
     from tuner.workers.jobs.model_library import Model
 
@@ -93,20 +95,33 @@ def tune_model(
         if directory is None or ended.state != "succeeded":
             conclude(invocation, backend, ended)
             return
-        key = settings.data_dir / KEY_FILE
-        if family is not None:
-            tuned = export_family(
-                database, family, target, settings, Path(directory), library, signing_key=key
-            )
-        else:
-            tuned = export_model(
-                database, models[0], target, settings, Path(directory), library, signing_key=key
-            )
+        tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
         _report(invocation, models[-1], tuned, job.id, directory, library)
 
 
+def _exported(
+    database: Database,
+    model: Model,
+    family: Family | None,
+    target: Target,
+    settings: Settings,
+    directory: Path,
+    library: str,
+) -> TunedModel:
+    """Exports a tuned model; the family of models where there is one."""
+    from tuner.app.models.tuned_model import export_family, export_model
+    from tuner.export.signature import KEY_FILE
+
+    key = settings.data_dir / KEY_FILE
+    if family is not None:
+        return export_family(
+            database, family, target, settings, directory, library, signing_key=key
+        )
+    return export_model(database, model, target, settings, directory, library, signing_key=key)
+
+
 def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
-    """The numbers, and the one range. Raises UsageError."""
+    """The extents in `shapes`, and the one range. Raises UsageError."""
     from tuner.app.models.family import Batch
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
@@ -124,7 +139,7 @@ def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
 
 
 def library_name(path: str) -> str:
-    """The file's name as an identifier."""
+    """The library's name: the file's name as an identifier."""
     stem = re.sub(r"[^a-z0-9_]+", "_", Path(path).name.removesuffix(SUFFIX).lower()).strip("_")[:48]
     return stem if stem[:1].isalpha() else f"model_{stem}".rstrip("_")
 
@@ -162,6 +177,7 @@ def _report(
 
 
 def _share(share: KernelShare) -> dict[str, Any]:
+    """A kernel's share as JSON values."""
     return {
         "workload": share.workload.key,
         "name": share.workload.expression.name,
@@ -175,6 +191,7 @@ def _share(share: KernelShare) -> dict[str, Any]:
 
 
 def _row(share: KernelShare, whole_s: float) -> tuple[str, ...]:
+    """A kernel's share as a row of the table; `whole_s` is the time of all kernels."""
     shapes = " ".join(
         "×".join(map(str, tensor.shape)) for tensor in share.workload.expression.inputs[:2]
     )
@@ -190,7 +207,7 @@ def _row(share: KernelShare, whole_s: float) -> tuple[str, ...]:
 
 
 def refuse_mixture(specs: list[str], notation: str | None) -> str:
-    """The one model that was given. Raises UsageError where other workloads stand beside it."""
+    """The one model that was given. Raises UsageError if other workloads were given too."""
     if len(specs) != 1 or notation is not None:
         raise UsageError("a model is tuned by itself; give one .onnx file and nothing else")
     return specs[0]

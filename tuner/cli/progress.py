@@ -1,7 +1,7 @@
-"""The live display of a tuning run on standard error: best so far, rate, failures, time left.
+"""The live display of a tuning run: best time, rate, failures, and time left.
 
-On a terminal one updating line; elsewhere a line for each improvement, at most one
-every few seconds. Quiet prints nothing.
+It is written to standard error. On a terminal it is one updating line; elsewhere it is a
+line for each improvement, at most one every few seconds. Quiet prints nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINE_EVERY_S = 2.0  # between two lines where no terminal can be updated
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """What is known of the workload being tuned."""
+    """The state of the workload being tuned."""
 
     spec: str
     flops: int  # of one call
@@ -34,13 +34,14 @@ class Run:
     seconds: float | None  # budget
     started_s: float  # by the display's clock
     resumed: int = 0  # trials that were recorded before this run
-    done: int = 0  # all of them, the earlier ones too
+    done: int = 0  # trials in all, with those
     best_s: float | None = None
     default_s: float | None = None
     failed: Counter[str] = field(default_factory=Counter)
-    phase: str = ""  # what happens beside trials: starting workers, promotion
+    phase: str = ""  # what happens besides trials: starting workers, promotion
 
     def take(self, number: int, median_s: float | None, failed: str | None, *, past: bool) -> None:
+        """Counts a trial. `failed` is the kind of a failure."""
         self.done += 1
         self.resumed += past
         if failed is not None:
@@ -49,6 +50,7 @@ class Run:
             self.default_s = median_s
 
     def text(self, now_s: float) -> str:
+        """The state in one line, at `now_s` of the display's clock."""
         elapsed = now_s - self.started_s
         parts = [f"{self.spec}  {self.done}/{self.trials}"]
         if self.best_s is not None:
@@ -77,7 +79,7 @@ class Run:
 
 
 class TuningDisplay:
-    """Use as a context manager; every call is cheap and safe when nothing is shown."""
+    """The display, a context manager. Calls are cheap and safe when nothing is shown."""
 
     def __init__(
         self, console: Console, *, quiet: bool, clock: Callable[[], float] = time.monotonic
@@ -104,7 +106,7 @@ class TuningDisplay:
             self._live.stop()
 
     def observe(self, progress: Progress) -> None:
-        """Takes what the orchestrator tells (a `workers.progress.Observer`)."""
+        """Shows what an orchestrator reports; an `Observer` of tuner.workers.jobs.progress."""
         match progress:
             case TaskStarted(workload=workload):
                 self.begin(
@@ -142,7 +144,7 @@ class TuningDisplay:
         seconds: float | None,
         recorded: int = 0,
     ) -> None:
-        """A workload's turn comes; `recorded` are its trials of an earlier run."""
+        """Starts to show a workload. `recorded` counts its trials of an earlier run."""
         self._run = Run(
             spec=spec,
             flops=flops,
@@ -159,11 +161,12 @@ class TuningDisplay:
     def trial(
         self, number: int, median_s: float | None, *, failed: str | None = None, past: bool = False
     ) -> None:
-        """`failed` is the kind of a failure; a trial of the `past` says nothing about the rate."""
+        """Shows a trial. `failed` is the kind of a failure; a `past` trial has no rate."""
         if self._run is not None:
             self._run.take(number, median_s, failed, past=past)
 
     def best(self, median_s: float) -> None:
+        """Shows a new best time."""
         if self._run is not None:
             self._run.best_s = median_s
             self._line(self._run)
@@ -177,14 +180,14 @@ class TuningDisplay:
             self.note(text)
 
     def end(self, error: str | None) -> None:
-        """The workload's run is over: its last state stays on the screen."""
+        """Ends the workload's display; its last state stays on the screen."""
         if self._run is not None:
             self._run.phase = "" if error is None else error
             self.note(self._run.text(self._clock()))
             self._run = None
 
     def note(self, text: str) -> None:
-        """A line above the display."""
+        """Writes a line above the display."""
         if not self._quiet:
             self._console.print(Text(text), soft_wrap=True)
 

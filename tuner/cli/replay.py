@@ -1,4 +1,4 @@
-"""`tuner replay`: strategies compared on recorded tables, over many seeds, without a clock."""
+"""`tuner replay`: strategies compared on recorded tables, over many seeds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from tuner.replay.comparison import Comparison, ComparisonEntry, Quartiles
     from tuner.replay.table import RecordedTable
 
-HIGHEST_REGRET = (
-    1.0  # of a plot: twice the best time; what is worse says nothing about how a search ends
-)
+# The top of a plot: twice the best time. Higher regret says nothing of how a search ends.
+HIGHEST_REGRET = 1.0
 
 
 def replay(

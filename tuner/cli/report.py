@@ -1,4 +1,4 @@
-"""`tuner report`: a job as one self-contained page."""
+"""`tuner report`: a job as one self-contained HTML page."""
 
 from __future__ import annotations
 

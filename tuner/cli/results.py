@@ -1,5 +1,4 @@
-"""What a job came to: its workloads' kernels, for people and as the document of `tuner
-tune --json`, and the exit code."""
+"""The results of a job: its kernels, for people or as JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -20,18 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What tuning one workload came to."""
+    """The result of tuning one workload."""
 
     task: TaskAnswer
-    kernel: (
-        KernelAnswer | None
-    )  # None where the job was stopped before promotion, or not even the default could be verified
+    # None where the job ended before promotion, or not even the default schedule could
+    # be verified.
+    kernel: KernelAnswer | None
     failed: dict[str, int]  # trials by kind of failure
 
 
 def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
-    """Prints the results of a job that has ended, and ends the command with the exit
-    code that says how."""
+    """Prints the results of a job that has ended, and ends the command.
+
+    Raises typer.Exit unless the job succeeded.
+    """
     output = invocation.output
     results = _results(backend, job)
     if output.as_json:
@@ -43,8 +44,8 @@ def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
         raise typer.Exit(Exit.CANCELLED)
     if job.state != "succeeded":
         output.warning(f"job {job.id} {job.state}: {job.error}; tuner resume {job.id} tries again")
-        # A task fails by itself only where its default schedule could not be verified;
-        # else it is the job that fails.
+        # A task fails only where its default schedule could not be verified. Any other
+        # failure is one of the job.
         unverified = any(task.state == "failed" for task in job.tasks)
         raise typer.Exit(Exit.NO_KERNEL if unverified else Exit.FAILED)
 

@@ -1,4 +1,4 @@
-"""`tuner ops` and `tuner space`: what can be tuned, and what there is to choose from."""
+"""`tuner ops` and `tuner space`: the catalogue of operators, and spaces of schedules."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tuner.errors import WorkloadError
 
 if TYPE_CHECKING:
     from tuner.api.schemas import OperatorAnswer, OperatorParameter
+    from tuner.cli.output import Output
+    from tuner.spaces.core.space import Combination, Space
 
 
 def ops(
@@ -60,12 +62,13 @@ def ops(
 
 
 def _named(name: str, operators: Sequence[OperatorAnswer]) -> OperatorAnswer:
+    """The operator with this name. Raises WorkloadError."""
     from tuner.workload.catalogue import operator
 
     for candidate in operators:
         if candidate.name == name:
             return candidate
-    operator(name)  # refuses with the nearest name
+    operator(name)  # raises for an unknown name, and suggests the nearest
     raise WorkloadError(
         f"the service has no operator {name!r}: it is of another version", parameter="op"
     )
@@ -76,10 +79,12 @@ def _operator(answer: OperatorAnswer) -> dict[str, Any]:
 
 
 def _needed(answer: OperatorAnswer) -> list[OperatorParameter]:
+    """The parameters without a default."""
     return [param for param in answer.parameters if param.default is None]
 
 
 def _takes(param: OperatorParameter) -> str:
+    """The values that a parameter takes."""
     if param.choices:
         return ", ".join(str(choice) for choice in param.choices)
     if param.least is not None:
@@ -114,35 +119,41 @@ def space(
         machine = fleet.target()
     knobs = space_of(workload, machine, settings.threads).space
     example = knobs.config(knobs.sample(np.random.default_rng(settings.seed), 1)[0])
-    if invocation.output.as_json:
-        invocation.output.document(
+    output = invocation.output
+    if output.as_json:
+        output.document(
             {
                 "workload": documents.workload(workload),
                 "target": documents.target(machine),
                 "threads": settings.threads,
                 "size": knobs.size,
-                "sketches": [
-                    {
-                        "name": sketch.name,
-                        "size": sketch.size,
-                        "knobs": [
-                            {
-                                "name": knob.name,
-                                "values": list(
-                                    documents.config({"v": v})["v"] for v in knob.values
-                                ),
-                            }
-                            for knob in sketch.knobs
-                        ],
-                    }
-                    for sketch in knobs.combinations
-                ],
+                "sketches": [_sketch(sketch) for sketch in knobs.combinations],
                 "example": documents.config(example),
             }
         )
         return
-    output = invocation.output
     output.line(f"{workload.spec} on {machine.name}, threads {settings.threads}")
+    _print_sketches(output, knobs)
+    output.line()
+    output.line(f"example: {units.config_text(example)}")
+
+
+def _sketch(sketch: Combination) -> dict[str, Any]:
+    """A sketch as JSON values."""
+    return {
+        "name": sketch.name,
+        "size": sketch.size,
+        "knobs": [
+            {
+                "name": knob.name,
+                "values": [documents.plain_value(value) for value in knob.values],
+            }
+            for knob in sketch.knobs
+        ],
+    }
+
+
+def _print_sketches(output: Output, knobs: Space) -> None:
     output.line(
         f"{units.count(knobs.size)} configs in {len(knobs.combinations)} "
         f"sketch{'es' if len(knobs.combinations) > 1 else ''}"
@@ -152,10 +163,9 @@ def space(
         output.line(f"{sketch.name}: {units.count(sketch.size)} configs")
         rows = [(knob.name, str(len(knob.values)), _some(knob.values)) for knob in sketch.knobs]
         output.table(("knob", "values", "such as"), rows, right=("values",))
-    output.line()
-    output.line(f"example: {units.config_text(example)}")
 
 
 def _some(values: tuple[Any, ...]) -> str:
+    """A few of a knob's values, the first and last among them."""
     shown = values if len(values) <= 6 else (*values[:3], "…", *values[-2:])
     return ", ".join(units.value_text(value) for value in shown)

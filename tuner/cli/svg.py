@@ -1,5 +1,4 @@
-"""Small plots as SVG text: curves with bands, and groups of bars. Enough to see a
-comparison; no plotting library."""
+"""Small plots as SVG text, without a plotting library: curves with bands, groups of bars."""
 
 from __future__ import annotations
 
@@ -10,14 +9,8 @@ from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 760, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 170, 34, 44
-COLOURS = (
-    "#0b62a4",
-    "#c8500a",
-    "#3a7d34",
-    "#7a4a9e",
-    "#8a6d00",
-    "#a3324f",
-)  # told apart without seeing red or green
+# Distinguishable with red-green colour blindness.
+COLOURS = ("#0b62a4", "#c8500a", "#3a7d34", "#7a4a9e", "#8a6d00", "#a3324f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +23,7 @@ class Curve:
 
 
 def curves(title: str, lines: Mapping[str, Curve], *, x: str, y: str, top: float) -> str:
-    """One chart of height HEIGHT; values above `top` are drawn at it."""
+    """A chart of lines, HEIGHT high. Values above `top` are drawn at the top."""
     length = max((len(line.middle) for line in lines.values()), default=1)
 
     def across(position: float) -> float:
@@ -73,8 +66,10 @@ def curves(title: str, lines: Mapping[str, Curve], *, x: str, y: str, top: float
 def bars(
     title: str, groups: Mapping[str, Mapping[str, float]], *, y: str, line: float | None = None
 ) -> str:
-    """One chart of bars side by side, a group for each key; `line` draws a level to
-    compare with."""
+    """A chart of bars side by side, a group for each key.
+
+    `line` is the height of a horizontal line to compare with.
+    """
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     top = max((value for group in groups.values() for value in group.values()), default=1.0) * 1.05
     room = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
@@ -86,7 +81,7 @@ def bars(
     for place, (label, group) in enumerate(groups.items()):
         start = LEFT + room * place
         middle = start + room / 2
-        parts.append(_text(middle, HEIGHT - BOTTOM + 12, label, anchor="end", turned=True))
+        parts.append(_text(middle, HEIGHT - BOTTOM + 12, label, anchor="end", slanted=True))
         width = 0.8 * room / max(1, len(names))
         for name, value in group.items():
             left = start + 0.1 * room + width * names.index(name)
@@ -110,7 +105,7 @@ def bars(
 
 
 def document(charts: Sequence[str]) -> str:
-    """The charts one below the other, as one SVG file."""
+    """One SVG file with the charts one below the other."""
     height = HEIGHT * len(charts)
     placed = [
         f'<g transform="translate(0 {HEIGHT * place})">\n{chart}\n</g>'
@@ -182,11 +177,11 @@ def _text(
     *,
     anchor: str = "start",
     weight: str = "normal",
-    turned: bool = False,
+    slanted: bool = False,
 ) -> str:
     place = (
         f'transform="translate({x:.1f} {y:.1f}) rotate(-30)"'
-        if turned
+        if slanted
         else f'x="{x:.1f}" y="{y:.1f}"'
     )
     return f'<text {place} text-anchor="{anchor}" font-weight="{weight}">{escape(words)}</text>'

@@ -1,5 +1,4 @@
-"""`tuner tune`, `submit`, `watch` and `resume`: a job from its request to its kernels,
-watched on the way."""
+"""`tuner tune`, `submit`, `watch` and `resume`: jobs from their request to their kernels."""
 
 from __future__ import annotations
 
@@ -171,7 +170,7 @@ def _request(
     priority: int,
     traffic: Path | None = None,
 ) -> Request:
-    """What is asked for, checked as far as that is possible without a machine."""
+    """The request, checked as far as possible without a machine."""
     from tuner.cli.backend.roles import Request
 
     families = families_of([spec for spec in specs or () if ".." in spec], traffic)
@@ -192,8 +191,7 @@ def _request(
 
 
 def _run(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
-    """Sees the queued job to its end with a live display, prints what came of it, and
-    ends with the exit code that says so."""
+    """Runs a queued job to its end with a live display, and prints its results."""
     from tuner.cli.progress import TuningDisplay
 
     output = invocation.output

@@ -61,29 +61,7 @@ def verify(
     """Checks an exported library's hashes, runs every function against the reference on
     unseen inputs, and re-times it."""
     invocation = Invocation.here(context)
-    settings = invocation.settings().values
-    from tuner.app.export.verify import verify_export
-    from tuner.export.errors import ManifestError
-    from tuner.export.signature import public_key_of
-    from tuner.measure.gpu.sanitizer import parse_tools
-
-    required = None if public_key is None else public_key_of(public_key)
-    try:
-        verification = verify_export(
-            directory,
-            settings,
-            seed=seed,
-            public_key=required,
-            sanitize=() if sanitize is None else parse_tools(sanitize),
-            progress=lambda symbol: invocation.output.note(f"running {symbol}"),
-        )
-    except ManifestError as error:
-        if not invocation.output.as_json:
-            raise
-        invocation.output.document(
-            {"directory": str(directory), "ok": False, "error": str(error), "functions": []}
-        )
-        raise typer.Exit(Exit.FAILED) from None
+    verification = _verified(invocation, directory, seed, public_key, sanitize)
     if verification.unlisted:
         invocation.output.warning(
             f"{directory} holds files that its manifest does not list: "
@@ -99,7 +77,41 @@ def verify(
         raise typer.Exit(Exit.REGRESSION)
 
 
+def _verified(
+    invocation: Invocation,
+    directory: Path,
+    seed: int | None,
+    public_key: str | None,
+    sanitize: str | None,
+) -> Verification:
+    """The verification. Ends a command with --json here for a directory that is no export."""
+    from tuner.app.export.verify import verify_export
+    from tuner.export.errors import ManifestError
+    from tuner.export.signature import public_key_of
+    from tuner.measure.gpu.sanitizer import parse_tools
+
+    settings = invocation.settings().values
+    required = None if public_key is None else public_key_of(public_key)
+    try:
+        return verify_export(
+            directory,
+            settings,
+            seed=seed,
+            public_key=required,
+            sanitize=() if sanitize is None else parse_tools(sanitize),
+            progress=lambda symbol: invocation.output.note(f"running {symbol}"),
+        )
+    except ManifestError as error:
+        if not invocation.output.as_json:
+            raise
+        invocation.output.document(
+            {"directory": str(directory), "ok": False, "error": str(error), "functions": []}
+        )
+        raise typer.Exit(Exit.FAILED) from None
+
+
 def _document(directory: Path, verification: Verification) -> dict[str, Any]:
+    """The verification as JSON values."""
     return {
         "directory": str(directory),
         "ok": verification.ok,
@@ -115,6 +127,7 @@ def _document(directory: Path, verification: Verification) -> dict[str, Any]:
 
 
 def _function(verdict: FunctionVerdict) -> dict[str, Any]:
+    """The verdict on a function as JSON values."""
     from tuner.app.export.verdicts import Retimed
 
     retimed = verdict.result if isinstance(verdict.result, Retimed) else None
@@ -162,6 +175,7 @@ def _print(invocation: Invocation, directory: Path, verification: Verification) 
 
 
 def _row(function: dict[str, Any]) -> tuple[str, ...]:
+    """The verdict on a function as a row of the table."""
     return (
         function["symbol"],
         "right" if function["ok"] else "failed",

@@ -1,5 +1,4 @@
-"""Workloads as they are written on the command line: specs, or a notation file with the
-extents of its symbols."""
+"""Workloads on the command line: specs, or a notation file with its symbols' extents."""
 
 from __future__ import annotations
 
@@ -49,8 +48,10 @@ Traffic = Annotated[
 
 
 def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, ...]:
-    """The SPECs with a range, for the traffic in the file. Raises UsageError
-    (WorkloadError) for what is wrong with either."""
+    """The SPECs with a range as families, weighted by the traffic in a file.
+
+    Raises UsageError (WorkloadError) for a wrong spec or file.
+    """
     from tuner.workload.spec import parse_portfolio
     from tuner.workload.traffic import read_traffic, with_traffic
 
@@ -65,8 +66,10 @@ def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, 
 def read_workloads(
     specs: Sequence[str] | None, notation: str | None, shapes: str | None
 ) -> list[Workload]:
-    """All of them, checked; at least one. Raises UsageError (WorkloadError with its
-    position) for the first that is wrong."""
+    """All workloads that were given, checked; at least one.
+
+    Raises UsageError (WorkloadError with its position) for the first that is wrong.
+    """
     from tuner.workload.spec import parse_spec, workload_from_notation
 
     if shapes is not None and notation is None:
@@ -94,7 +97,7 @@ def read_workloads(
 
 
 def read_workload(spec: str | None, notation: str | None, shapes: str | None) -> Workload:
-    """Exactly one."""
+    """The one workload that was given. Raises as `read_workloads`, and for several."""
     workloads = read_workloads(None if spec is None else [spec], notation, shapes)
     if len(workloads) > 1:
         raise UsageError(f"a SPEC ({spec}) and --notation {notation} were given; give one of them")
@@ -102,6 +105,7 @@ def read_workload(spec: str | None, notation: str | None, shapes: str | None) ->
 
 
 def _read(name: str) -> str:
+    """The text of a notation file; `-` is standard input. Raises UsageError."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as error:
@@ -111,6 +115,7 @@ def _read(name: str) -> str:
 
 
 def extents_of(text: str) -> dict[str, int]:
+    """The extents in `NAME=EXTENT,…`. Raises UsageError."""
     extents: dict[str, int] = {}
     for part in (piece.strip() for piece in text.split(",") if piece.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))

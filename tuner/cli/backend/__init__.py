@@ -1,1 +1,1 @@
-"""What commands work on: the database and the machine they run on, or a service somewhere else."""
+"""What commands work on: the local database and machine, or a service."""

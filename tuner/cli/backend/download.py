@@ -1,9 +1,7 @@
-"""A downloaded kernel: unpacked, held against its hashes and its signature, and only
-then put in place.
+"""Unpacks a downloaded kernel, after its hashes and its signature were checked.
 
-Nothing of the archive is believed before: names that leave the folder, links, devices
-and files that the manifest does not list are refused, and so is more than a library can
-hold.
+The archive is untrusted: paths that leave the folder, links, devices, files that the
+manifest does not list, and archives larger than any library are refused.
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ from tuner.export.errors import ManifestError
 from tuner.export.manifest import Manifest, verify_hashes
 from tuner.export.signature import is_signed
 
-LARGEST_BYTES = 1 << 30  # of an unpacked library; one kernel's has some hundred kilobytes
+LARGEST_BYTES = 1 << 30  # of an unpacked library; one of a kernel has some hundred kilobytes
 MOST_FILES = 10_000
 
 
 def unpack(kernel: str, download: Download, directory: Path, *, public_key: str | None) -> Manifest:
-    """Puts the library of one kernel into `directory`; its manifest.
+    """Puts the library of one kernel into `directory` and returns its manifest.
 
-    The manifest's signature must be right, and the service's over the whole archive by
-    the same key; with `public_key` only that key will do. Raises ManifestError,
-    ExportRefused for a directory that is not ours to replace, ExportError.
+    The manifest must be signed, and the archive by the same key; with `public_key` by
+    that key. Raises ManifestError, ExportRefused for a directory that is no export,
+    ExportError.
     """
     check_replaceable(directory)
     if not download.is_archive:
@@ -60,7 +58,7 @@ def unpack(kernel: str, download: Download, directory: Path, *, public_key: str 
 
 
 def read_archive(kernel: str, content: bytes) -> Mapping[str, bytes]:
-    """The files of a gzipped tar by their paths below its one folder. Raises ManifestError."""
+    """The files of a gzipped tar, by path below its one folder. Raises ManifestError."""
     files: dict[str, bytes] = {}
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as unzipped:
@@ -92,6 +90,7 @@ def read_archive(kernel: str, content: bytes) -> Mapping[str, bytes]:
 
 
 def _check_whole(kernel: str, download: Download, manifest: Manifest) -> None:
+    """Checks the signature over the archive's hash. Raises ManifestError."""
     if manifest.public_key is None:
         return
     try:

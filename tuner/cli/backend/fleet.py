@@ -1,5 +1,4 @@
-"""The fleet's roles: the catalogue, the target, workers and health, of this program and
-its database or of a service."""
+"""The role of the fleet, played by this program and its database."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocalFleet:
-    """Loads the database only for what needs it: `tuner ops` does not."""
+    """A `Fleet`. It opens the database only when needed, which `tuner ops` does not."""
 
     settings: Settings
     database: Callable[[], AbstractContextManager[Database]]

@@ -1,4 +1,4 @@
-"""The roles on the database and the machine of this process."""
+"""The roles played by the local database and this machine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from tuner.cli.progress import TuningDisplay
 
 PAGE = 500
-POLL_S = 0.25  # between two looks for events of a job
+POLL_S = 0.25  # between two reads of a job's events
 
 
 @dataclass(slots=True)
 class OpenedLate:
-    """The database, opened when it is first needed: what is refused before leaves no
-    file behind."""
+    """The database, opened when it is first needed.
+
+    So a command that is refused before leaves no file behind.
+    """
 
     settings: Settings
-    create: bool  # a missing one
+    create: bool  # whether a missing database is made
     opened: list[Database] = field(default_factory=list)
 
     def __call__(self) -> Database:
@@ -44,6 +46,7 @@ class OpenedLate:
 
 @contextmanager
 def local_backend(settings: Settings, *, create: bool) -> Iterator[Backend]:
+    """The backend on the settings' database, which is closed after the block."""
     database = OpenedLate(settings, create)
     try:
         yield Backend(
@@ -59,6 +62,8 @@ def local_backend(settings: Settings, *, create: bool) -> Iterator[Backend]:
 
 @dataclass(frozen=True, slots=True)
 class LocalJobs:
+    """`Jobs` of the database."""
+
     database: OpenedLate
 
     def list(self, *, states: Sequence[str], limit: int) -> list[JobAnswer]:
@@ -115,6 +120,8 @@ class LocalJobs:
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
+    """`Work` on this machine."""
+
     database: OpenedLate
     settings: Settings
 
@@ -171,6 +178,8 @@ class LocalWork:
 
 @dataclass(frozen=True, slots=True)
 class LocalKernels:
+    """`Kernels` of the database."""
+
     database: OpenedLate
     settings: Settings
 
@@ -214,8 +223,10 @@ class LocalKernels:
 
 
 def resolve(session: Session, name: str) -> str:
-    """The id meant by a JOB argument; LAST is the newest job there is. Raises NotFound
-    where there is none."""
+    """The id of a job named on the command line; LAST is the newest job.
+
+    Raises NotFound where there is no job.
+    """
     if name != LAST:
         return name
     page = jobs.list_page(session, limit=1)

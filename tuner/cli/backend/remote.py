@@ -1,4 +1,4 @@
-"""The roles played by a service, asked over HTTP."""
+"""The roles played by a service, over HTTP."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[Client]:
+    """A client of the settings' service, closed after the block."""
     with Client(settings.server, key=settings.token.get_secret_value() or None) as client:
         yield client
 
 
 @contextmanager
 def remote_backend(loaded: LoadedSettings) -> Iterator[Backend]:
+    """The backend on the settings' service."""
     with connected(loaded.values) as client:
         jobs = RemoteJobs(client)
         yield Backend(
@@ -52,6 +54,8 @@ def remote_backend(loaded: LoadedSettings) -> Iterator[Backend]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteJobs:
+    """`Jobs` of a service."""
+
     client: Client
 
     def list(self, *, states: Sequence[str], limit: int) -> Sequence[JobAnswer]:
@@ -82,6 +86,8 @@ class RemoteJobs:
 
 @dataclass(frozen=True, slots=True)
 class RemoteWork:
+    """`Work` that a service does."""
+
     client: Client
     jobs: RemoteJobs
     loaded: LoadedSettings
@@ -103,8 +109,10 @@ class RemoteWork:
         )
 
     def _members(self, request: Request) -> list[Workload]:
-        """Which members of a family are worth tuning depends on the measured limits of
-        the machine that will tune them."""
+        """The members of the families that are worth tuning.
+
+        They depend on the measured limits of the machine that will tune them.
+        """
         if not request.families:
             return []
         from tuner.app.export.portfolio import members_to_tune
@@ -132,6 +140,8 @@ class RemoteWork:
 
 @dataclass(frozen=True, slots=True)
 class RemoteKernels:
+    """`Kernels` of a service."""
+
     client: Client
     server: str
 
@@ -186,6 +196,8 @@ class RemoteKernels:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFleet:
+    """A `Fleet` of a service."""
+
     client: Client
     loaded: LoadedSettings
 
@@ -203,7 +215,7 @@ class RemoteFleet:
 
 
 def written(workload: Workload) -> Mapping[str, Any]:
-    """A workload as a request has it. Raises UsageError for one that came as tensors."""
+    """A workload as requests have it. Raises UsageError for one that came as tensors."""
     if workload.op is not None:
         rest = {"const": "+".join(workload.constants)} if workload.constants else {}
         return {
@@ -224,12 +236,15 @@ def written(workload: Workload) -> Mapping[str, Any]:
 
 
 def target_name(loaded: LoadedSettings) -> str | None:
-    """What a request names; None where the user named nothing, so that the service's
-    own target is meant."""
+    """The target that a request names.
+
+    None where the user named none: the service's own target is meant.
+    """
     return None if loaded.origins["target"] == BUILT_IN else loaded.values.target
 
 
 def chosen_target(client: Client, loaded: LoadedSettings) -> Target:
+    """The target among those of the service. Raises UsageError."""
     return choose(target_name(loaded), [_target(answer) for answer in client.targets()], None)
 
 
@@ -260,6 +275,7 @@ def _target(answer: TargetAnswer) -> Target:
 
 
 def _limits(answer: TargetAnswer) -> Limits | None:
+    """The target's measured limits; None where they were not measured."""
     limits = answer.limits
     if limits is None:
         return None

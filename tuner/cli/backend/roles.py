@@ -1,7 +1,7 @@
-"""The roles a command meets, each played by a local and a remote implementation; all of
-them answer in the types of REST.
+"""The roles that commands work with, each with a local and a remote implementation.
 
-So there is one way to print a job, whether it came from the database or from a service.
+All of them answer in the types of REST. So there is one way to print a job, whether it
+came from the database or from a service.
 """
 
 from __future__ import annotations
@@ -28,40 +28,42 @@ if TYPE_CHECKING:
     from tuner.workload.spec import Portfolio
     from tuner.workload.workload import Workload
 
-LAST = "last"  # as a job's id: the newest job there is
+LAST = "last"  # as a job's id: the newest job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a job is to tune; its budgets come from the settings."""
+    """What a job is to tune. Its budget comes from the settings."""
 
     workloads: tuple[Workload, ...]
-    families: tuple[Portfolio, ...] = ()  # of which a few members are tuned
+    families: tuple[Portfolio, ...] = ()  # of each, a few members are tuned
     priority: int = 0  # higher goes first
-    improve: bool = True  # tune also what has a kernel already
+    improve: bool = True  # whether workloads that have a kernel are tuned again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
+    """What to export, and where to."""
+
     ids: tuple[str, ...]  # of kernels
     families: tuple[Portfolio, ...]
     every: bool  # all promoted kernels of this machine instead
     directory: Path
     name: str | None  # of the library; None: as the implementation names it
-    public_key: str | None = None  # who must have signed what is downloaded
-    isa: str | None = None  # levels of x86-64 to compile for besides, with commas
+    public_key: str | None = None  # that must have signed what is downloaded
+    isa: str | None = None  # levels of x86-64 to compile for too, with commas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """One library in its directory."""
+    """An exported library in its directory."""
 
     directory: Path
     manifest: dict[str, Any]  # as manifest.json has it
 
 
 class Jobs(Protocol):
-    """Jobs as they are. `job` is an id or LAST."""
+    """Reads and cancels jobs. `job` is an id or LAST."""
 
     def list(self, *, states: Sequence[str], limit: int) -> Sequence[JobAnswer]: ...
 
@@ -72,25 +74,27 @@ class Jobs(Protocol):
     def cancel(self, job: str) -> JobAnswer: ...
 
     def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
-        """Those numbered above `after`, as they come, until the job is finished."""
+        """The events numbered above `after`, as they come, until the job is finished."""
         ...
 
 
 class Work(Protocol):
-    """Jobs made, continued and seen to their end."""
+    """Makes jobs, continues them, and runs them to their end."""
 
     def submit(self, request: Request) -> JobAnswer: ...
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer: ...
 
     def run(self, job: str, display: TuningDisplay) -> JobAnswer:
-        """Until the job has ended; the first Ctrl-C cancels it."""
+        """Returns the job when it has ended. The first Ctrl-C cancels it."""
         ...
 
 
 class Kernels(Protocol):
+    """Reads, rolls back and exports kernels."""
+
     def list(self, *, workload: str | None) -> Sequence[KernelAnswer]:
-        """The promoted ones, the newest first; those of one workload's key, or all."""
+        """Promoted kernels, the newest first: those of one workload's key, or all."""
         ...
 
     def get(self, kernel: str) -> KernelAnswer: ...
@@ -101,12 +105,12 @@ class Kernels(Protocol):
 
 
 class Fleet(Protocol):
-    """What there is to tune on, and what can be tuned."""
+    """What can be tuned, and on what."""
 
     def operators(self) -> Sequence[OperatorAnswer]: ...
 
     def target(self) -> Target:
-        """The one the settings name."""
+        """The target that the settings name."""
         ...
 
     def workers(self) -> Sequence[WorkerAnswer]: ...
@@ -116,6 +120,8 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
+    """The three roles that work on jobs and kernels."""
+
     where: str  # for people: a database's or a service's address
     jobs: Jobs
     work: Work
