@@ -22,7 +22,8 @@ from tuner.lowering.schedule import replay
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cpu.amx import TILES, AmxSketch
+from tuner.spaces.cpu.amx import TILES, MatrixArithmetic
+from tuner.spaces.cpu.tile_sketch import TileSketch
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -263,17 +264,26 @@ def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, isa: tuple[s
     assert not any("amx" in sketch.name for sketch in shared_space(spec, target).space.combinations)
 
 
+def amx_sketches(space: TargetSpace[Any]) -> list[tuple[TileSketch, MatrixArithmetic]]:
+    """The sketches of a space whose sums are in matrix registers."""
+    return [
+        (sketch, sketch.arithmetic)
+        for combination in space.sketches.values()
+        for sketch in combination
+        if isinstance(sketch, TileSketch) and isinstance(sketch.arithmetic, MatrixArithmetic)
+    ]
+
+
 def test_registers_suffice_for_every_tile() -> None:
     assert {(1, 1), (2, 2), (1, 6), (6, 1)} <= set(TILES)
     spec = "matmul:M=200,N=200,K=64,dtype=int8"
     space, configs = sampled(spec, 12)
-    for combination in space.sketches.values():
-        for sketch in combination:
-            if isinstance(sketch, AmxSketch):
-                assert sketch.rows == 16
-                assert {(rows * 16, columns * 16) for rows, columns in TILES} == set(
-                    sketch.register_values()
-                )
+    sketches = amx_sketches(space)
+    assert sketches
+    for sketch, arithmetic in sketches:
+        assert arithmetic.rows(sketch.stage) == 16
+        tiles = {(rows * 16, columns * 16) for rows, columns in TILES}
+        assert set(sketch.choices.register_tile.values) == tiles
     for config in configs:
         used = {
             int(number) for number in re.findall(r"%tmm(\d)", compiled(spec, config).sources["asm"])
@@ -284,24 +294,14 @@ def test_registers_suffice_for_every_tile() -> None:
 def test_rows_are_shared_evenly_among_registers() -> None:
     for extent, rows in ((28, 14), (16, 16), (17, 9), (5, 5), (100, 15)):
         space, _ = sampled(f"matmul:M={extent},N=40,K=64,dtype=bfloat16", 1)
-        sketches = [
-            sketch
-            for chosen in space.sketches.values()
-            for sketch in chosen
-            if isinstance(sketch, AmxSketch)
-        ]
-        assert sketches[0].rows == rows
+        sketch, arithmetic = amx_sketches(space)[0]
+        assert arithmetic.rows(sketch.stage) == rows
 
 
 def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
     def rate(spec: str) -> float:
         space, _ = sampled(spec, 1)
-        return next(
-            sketch.rate
-            for chosen in space.sketches.values()
-            for sketch in chosen
-            if isinstance(sketch, AmxSketch)
-        )
+        return amx_sketches(space)[0][0].facts.rate
 
     full = rate("matmul:M=64,N=40,K=64,dtype=bfloat16")
     assert rate("matmul:M=64,N=40,K=8,dtype=bfloat16") == full / 4  # four words of two

@@ -13,7 +13,10 @@ from tests.support.programs import check
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.spaces.by_target import space_of
-from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.cpu.copy_values import copy_modes
+from tuner.spaces.cpu.facts import Unrolling
+from tuner.spaces.cpu.reduction_values import unrollings
+from tuner.spaces.cpu.tile_sketch import TileSketch
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Fuse
 from tuner.target.target import Target
@@ -148,8 +151,8 @@ def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None
     sketch = next(
         sketch for sketch in next(iter(space.sketches.values())) if isinstance(sketch, TileSketch)
     )
-    (read,) = sketch.reads
-    assert [mode.value for mode in sketch.copy_values(read)] == values
+    (read,) = sketch.stage.reads
+    assert [mode.value for mode in copy_modes(sketch.stage, read)] == values
     check(workload, configs=6)
 
 
@@ -162,4 +165,4 @@ def test_a_reduction_is_unrolled_by_what_divides_it(extent: int, factors: list[i
     space = shared_space(f"matmul:M=32,N=32,K={extent}", EIGHT)
     sketch = space.sketches["C:tile_j"][0]
     assert isinstance(sketch, TileSketch)
-    assert sketch.unroll_values() == [(0, factor) for factor in factors]
+    assert unrollings(sketch.stage) == [Unrolling(position=0, factor=factor) for factor in factors]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
@@ -12,8 +11,8 @@ from tuner.spaces.cpu.amx import amx_sketch
 from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
-from tuner.spaces.cpu.row_knobs import lane_sketches, row_sketch
-from tuner.spaces.cpu.tile_knobs import tile_sketches
+from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
+from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.bf16x3 import part_axis
@@ -37,13 +36,12 @@ def _parallel_units(_target: Target, threads: int) -> ParallelUnits:
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if isinstance(group, RowGroup):
         return []
-    tiles = tile_sketches(group, context)
     if not context.rewritten:
-        return tiles
+        return tile_sketches(group, context)
     if factors(group.anchor) is not None:
         return []  # products of bfloat16, which only AMX sums faster than float32
     # Of so many stages neither every combination is offered nor a copy of each read of a map.
-    return [replace(tiles[0], copying=group.anchor.reducer is not None)]
+    return tile_sketches(group, context, copying=group.anchor.reducer is not None)[:1]
 
 
 def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
@@ -72,7 +70,7 @@ def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]
 
 def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
     """The axes that tile sketches vectorise, in their order."""
-    return [sketch.vector for sketch in tile_sketches(group, context) if sketch.vector]
+    return [stage.vector for stage in vectorised_stages(group, context) if stage.vector]
 
 
 CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(

@@ -65,7 +65,7 @@ def packed_copy(
     ]
     if plan.vector in access.axes:
         registers += plan.tiled(str(plan.vector)).register
-    if plan.instruction_axes:
+    if plan.instruction.axes:
         return _for_instruction(name, access, value, plan, (outer, inner, registers), dtype)
     # What lies within its tensor only under a condition is read one by one; and TVM
     # shuffles no 16-bit floats.
@@ -119,8 +119,8 @@ def _for_instruction(
     what all of them share."""
     outer, inner, registers = levels
     moving = [axis for axis in plan.reduction if axis.axis.name in access.axes]
-    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction_axes]
-    instruction = [_within(axis) for axis in moving if axis.axis.name in plan.instruction_axes]
+    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction.axes]
+    instruction = [_within(axis) for axis in moving if axis.axis.name in plan.instruction.axes]
     vectorised = plan.vector in access.axes
     if vectorised:
         *registers, lanes = registers
@@ -139,7 +139,7 @@ def _for_instruction(
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     mark: Mark | None = None
-    side_by_side = access.stride(plan.instruction_axes[-1]) == 1 and not access.padded
+    side_by_side = access.stride(plan.instruction.axes[-1]) == 1 and not access.padded
     if (
         vectorised
         and access.stride(str(plan.vector)) == 1

@@ -69,7 +69,7 @@ class SumNest:
         term = self._term()
         if self._plan.blocked is None and self._zero_point is None:
             innermost = self._accumulate_at_once(term)
-        elif self._plan.register_rows is not None:
+        elif self._plan.instruction.register_rows is not None:
             innermost = self._accumulate_in_matrix_registers(term)
         else:
             innermost = self._accumulate_by_blocks(term)
@@ -91,13 +91,13 @@ class SumNest:
         assert anchor.reducer is not None
         body = substitute(copies.add(), loops.indices)
         when: tuple[Scalar, ...] = ()
-        if not plan.instruction_axes:
+        if not plan.instruction.axes:
             lanes = {loops.vector_lane}
             conditions, body = split_predicates(body, anchor.reducer, anchor.accumulator, lanes)
             when = (*self._live(), *conditions)
-        if plan.zero_point:
+        if plan.instruction.zero_point:
             body, self._zero_point = add_zero_point(
-                body, self._group, plan.zero_point, loops, self._parts
+                body, self._group, plan.instruction.zero_point, loops, self._parts
             )
         prefetches: tuple[Prefetch, ...] = ()
         if plan.prefetch:
@@ -184,7 +184,7 @@ class SumNest:
         for axis in plan.reduction:
             if axis.unroll > 1:
                 steps.append(Unroll(loop=LoopId.of(innermost, axis.unrolled)))
-        if plan.vector is not None and plan.register_rows is None:
+        if plan.vector is not None and plan.instruction.register_rows is None:
             rolled = [axis.inner for axis in plan.reduction if axis.inner.extent >= FEWEST_ROLLED]
             steps += [NoUnroll(loop=LoopId.of(innermost, axis)) for axis in rolled]
 
@@ -192,10 +192,12 @@ class SumNest:
         """Unrolls and vectorises register tiles, or gives them to matrix registers."""
         plan, loops, steps = self._plan, self._loops, self._parts.steps
         for block in dict.fromkeys((innermost, self._sums)):
-            if block == innermost and plan.register_rows is not None:
+            if block == innermost and plan.instruction.register_rows is not None:
                 steps.append(loops.amx_tile(block))
                 over_parts = [
-                    axis.inner for axis in plan.reduction if axis.axis.name == plan.factor_parts
+                    axis.inner
+                    for axis in plan.reduction
+                    if axis.axis.name == plan.instruction.factor_parts
                 ]
                 steps += [AmxParts(loop=loop) for loop in loops_of(block, over_parts)]
             else:

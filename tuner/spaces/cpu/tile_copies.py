@@ -92,7 +92,7 @@ class TileCopies:
         if inside is not None:
             value = Select(inside, value, read.pad)
         dtype = self.dtypes[read.tensor]
-        raw_bits = bool(self._plan.instruction_axes)
+        raw_bits = bool(self._plan.instruction.axes)
         self._parts.buffers.append(Buffer(name=name, shape=shape, dtype=dtype, raw_bits=raw_bits))
         self._parts.compute(name, axes, [Var(axis.name) for axis in axes], value)
         level = self._part_level(access) if in_parts else None

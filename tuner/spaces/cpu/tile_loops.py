@@ -61,7 +61,7 @@ class TileLoops:
     def reduction(self) -> list[Axis]:
         """Over the iterations of a reduction block, unrolled ones last."""
         steps = [
-            axis for axis in self.plan.reduction if axis.axis.name not in self.plan.instruction_axes
+            axis for axis in self.plan.reduction if axis.axis.name not in self.plan.instruction.axes
         ]
         return [axis.inner for axis in steps] + [axis.unrolled for axis in steps if axis.unroll > 1]
 
@@ -71,7 +71,7 @@ class TileLoops:
         return [
             axis.inner
             for axis in self.plan.reduction
-            if axis.axis.name in self.plan.instruction_axes
+            if axis.axis.name in self.plan.instruction.axes
         ]
 
     @cached_property
@@ -124,12 +124,12 @@ class TileLoops:
     def amx_tile(self, block: str) -> AmxTile:
         """The loops that matrix registers replace: a step of the reduction and its outermost."""
         plan = self.plan
-        assert plan.register_rows is not None and plan.vector is not None
+        assert plan.instruction.register_rows is not None and plan.vector is not None
         vectors, vector_lanes = plan.tiled(plan.vector).register
         words, elements = self.instruction
         return AmxTile(
             loop=LoopId.of(block, self.reduction[0]),
-            rows=LoopId.of(block, plan.tiled(plan.register_rows).register[0]),
+            rows=LoopId.of(block, plan.tiled(plan.instruction.register_rows).register[0]),
             vectors=LoopId.of(block, vectors),
             vector_lanes=LoopId.of(block, vector_lanes),
             words=LoopId.of(block, words),

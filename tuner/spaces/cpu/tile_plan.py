@@ -4,7 +4,7 @@ the nest."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.program.loops import Level
@@ -55,6 +55,19 @@ class ReductionAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """What multiplies and adds in a tile's body, where that is no plain vector."""
+
+    # Reduction axes that it takes as a whole: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx.
+    axes: tuple[str, ...] = ()
+    register_rows: str | None = None  # the axis along which AMX's registers have their rows
+    # The reduction axis over products of bfloat16 parts, whose registers share what they load.
+    factor_parts: str | None = None
+    # Added to the factor that the vector's lanes share, so that the instruction takes it.
+    zero_point: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TilePlan:
     """A config of the sketch, decoded."""
 
@@ -71,15 +84,7 @@ class TilePlan:
     # and packed parts, one at most.
     prefetch: int = 0
     non_temporal: bool = False  # whether the output is stored past the caches
-    # Reduction axes that one instruction takes as a whole: tuner.spaces.cpu.dots,
-    # tuner.spaces.cpu.amx.
-    instruction_axes: tuple[str, ...] = ()
-    register_rows: str | None = None  # the axis along which AMX's registers have their rows
-    # The reduction axis over products of bfloat16 parts, whose registers share what they load.
-    factor_parts: str | None = None
-    # Added to the factor that the vector's lanes share, so that an instruction takes it:
-    # tuner.spaces.cpu.dots.
-    zero_point: int = 0
+    instruction: Instruction = field(default_factory=Instruction)
 
     @property
     def blocked(self) -> ReductionAxis | None:

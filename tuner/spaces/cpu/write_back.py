@@ -56,7 +56,7 @@ def write_back(
     parts.steps.append(Reorder(loops=loops_of(output.name, order)))
     parts.steps += loops.innermost_marks(
         output.name,
-        unrolled=not costly and plan.register_rows is None,
+        unrolled=not costly and plan.instruction.register_rows is None,
         merged=has_vector_chains(group, plan, body),
     )
 

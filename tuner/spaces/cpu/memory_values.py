@@ -1,0 +1,66 @@
+"""What a tile nest may do beside computing: prefetch, store past the caches, and take
+its functions from a library."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.copy_values import copy_modes
+from tuner.spaces.cpu.prefetch import MOST_USES, boxes, is_packed_in_parts, is_walked, read_once
+from tuner.spaces.cpu.reduction_values import reduction_blocks
+from tuner.spaces.cpu.store_mode import StoreMode, store_modes
+from tuner.spaces.cpu.tiled_stage import TiledStage
+from tuner.spaces.program.program import MathFunctions
+from tuner.spaces.rewrite.access import Access
+from tuner.spaces.rewrite.stages import is_expensive
+from tuner.workload.expression import DTYPE_BYTES
+
+
+def prefetch_distances(stage: TiledStage) -> tuple[int, ...]:
+    """How far ahead a nest fetches what it uses seldom and has beyond the second cache:
+    bytes along the vectors of a map, blocks of a reduction, parts that are packed."""
+    context, anchor = stage.context, stage.group.anchor
+    if not context.isa.prefetch:
+        return (0,)
+    if stage.across is not None or stage.lanes == 1 or stage.instruction.axes:
+        return (0,)
+    if stage.is_sum:
+        ahead_of = (read for read in boxes(anchor, context.shapes) if _prefetchable(stage, read))
+        tensors, distance = {access.read.tensor for access in ahead_of}, 1
+    else:
+        streams = read_once(anchor, stage.vector, context.shapes)
+        tensors = {anchor.name, *(read.tensor for read in streams)} if streams else set()
+        distance = context.isa.page_bytes
+    # TVM stores narrow floats as integers, under pointers of another type.
+    wide = all(context.dtypes[name] in ("float32", "float64") for name in tensors)
+    size = sum(prod(context.shapes[name]) * DTYPE_BYTES[context.dtypes[name]] for name in tensors)
+    return (0, distance) if wide and size > context.target.l2_bytes else (0,)
+
+
+def _prefetchable(stage: TiledStage, access: Access) -> bool:
+    """Whether a box of what a sum reads can come ahead: a part that is packed, or the
+    next block of the reduction."""
+    modes, anchor = copy_modes(stage, access), stage.group.anchor
+    in_place = (
+        CopyMode.NONE in modes
+        and len(reduction_blocks(stage)) > 1
+        and is_walked(access, anchor, stage.vector)
+    )
+    return in_place or (CopyMode.PACK in modes and is_packed_in_parts(access, anchor))
+
+
+def tile_store_modes(stage: TiledStage) -> tuple[StoreMode, ...]:
+    """Whether an output goes past the caches; of a sum one that computes little for each
+    element, and so waits for memory."""
+    often = prod(axis.extent for axis in stage.group.anchor.reduce_axes) > MOST_USES
+    if often or stage.instruction.axes:
+        return (StoreMode.CACHED,)
+    return store_modes(stage.group.output, stage.vector, stage.lanes, stage.context.target)
+
+
+def function_sources(stage: TiledStage) -> tuple[MathFunctions, ...]:
+    """Where transcendental functions come from, if there are any."""
+    group = stage.group
+    bodies = [group.anchor.body] + ([group.epilogue.body] if group.epilogue else [])
+    return ("polynomial", "libm") if any(map(is_expensive, bodies)) else ("libm",)
