@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
@@ -125,7 +125,18 @@ def box_shape(read: Read, spans: Mapping[str, int]) -> tuple[int, ...]:
     `spans`: points of each iterator within the block.
     """
     return tuple(
-        1 + sum(abs(factor) * (spans[name] - 1) for name, factor in form.coefficients.items())
+        1 + sum(step * (spans[name] - 1) for name, step in steps) for steps in _steps(read)
+    )
+
+
+@cache
+def _steps(read: Read) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """For each dimension of a read the iterators that move along it, and how far.
+
+    Kept, as every tile of a space asks for the same reads.
+    """
+    return tuple(
+        tuple((name, abs(factor)) for name, factor in form.coefficients.items())
         for form in _forms(read)
     )
 
@@ -309,6 +320,7 @@ def padded_stride(row: int, pad: int) -> int:
     return row + (pad - row) % align_factor(row, pad)
 
 
+@cache  # tiles of a space have few different boxes
 def box_bytes(extents: tuple[int, ...], itemsize: int, lanes: int) -> int:
     """Most bytes a box takes in shared memory, whichever dimension comes last and
     however rows are stretched.
