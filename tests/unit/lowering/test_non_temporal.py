@@ -63,8 +63,9 @@ def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -
     workload = parse_spec(spec)
     space = space_of(workload, SMALL, threads=threads)
     programs = [space.program(config) for config in streamed(space, 4)]
-    assert any(block.non_temporal for program in programs for block in program.blocks)
-    check_programs(workload, programs)
+    past = [program for program in programs if any(b.non_temporal for b in program.blocks)]
+    assert past
+    check_programs(workload, past)
 
 
 def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
