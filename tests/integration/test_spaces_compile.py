@@ -12,6 +12,7 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 
+from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import build
@@ -94,7 +95,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     programs: list[tuple[object, Program]] = (
         [("default", default_program(workload))] if threads == 1 else []
     )
-    for point in space.space.sample(rng, CONFIGS[threads]):
+    for point in drawn_once(space.space, rng, CONFIGS[threads]):
         config = space.space.config(point)
         programs.append((config, space.program(config)))
     for chosen, program in programs:

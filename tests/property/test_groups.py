@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 
 from tests.property.expressions import expressions
+from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
 from tuner.lowering.arguments import restore_argument_shapes
@@ -121,7 +122,7 @@ class Sampled:
         space = space_of(workload, host_target(), threads=1 + seed % 2)
         configs = [
             space.space.config(point)
-            for point in space.space.sample(np.random.default_rng(seed), CONFIGS)
+            for point in drawn_once(space.space, np.random.default_rng(seed), CONFIGS)
         ]
         programs = [
             (None, default_program(workload)),

@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.by_target import space_of
@@ -51,7 +52,7 @@ def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> No
         want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
     (name,) = workload.expression.outputs
     numbers = ~np.isnan(want[name].astype(np.float64))
-    for point in space.space.sample(np.random.default_rng(11), configs):
+    for point in drawn_once(space.space, np.random.default_rng(11), configs):
         got = output_of(space.program(space.space.config(point)), workload.expression, inputs)
         np.testing.assert_array_equal(~np.isnan(got.astype(np.float64)), numbers)
         actual, expected, size = (
