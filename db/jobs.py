@@ -129,21 +129,7 @@ def create(
     Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict
     when the key came with another request.
     """
-    if (not new.workloads and new.kind != MODEL) or len(set(new.workloads)) != len(new.workloads):
-        raise UsageError(
-            f"a job takes one workload or several different ones; {len(new.workloads)} were "
-            f"given, some twice or none"
-        )
-    if idempotency is not None and not 1 <= len(idempotency.key) <= MAX_KEY:
-        raise UsageError(
-            f"an Idempotency-Key of {len(idempotency.key)} characters was given; it has 1 to "
-            f"{MAX_KEY}"
-        )
-    for name, lowest, highest in LIMITS:
-        if not lowest <= getattr(new, name) <= highest:
-            raise UsageError(
-                f"{name} is {getattr(new, name)}; it must be from {lowest} to {highest}"
-            )
+    _check(new, idempotency)
     now = session.now()
     job_id = new_id("j", now)
     repeated = None if idempotency is None else _find_repeated(session, idempotency)
@@ -191,6 +177,25 @@ def create(
         return get(session, str(_find_repeated(session, idempotency))), False
     events.append(session, job_id, QUEUED)
     return get(session, job_id), True
+
+
+def _check(new: NewJob, idempotency: Idempotency | None) -> None:
+    """Raises UsageError for a request that no job can be made of."""
+    if (not new.workloads and new.kind != MODEL) or len(set(new.workloads)) != len(new.workloads):
+        raise UsageError(
+            f"a job takes one workload or several different ones; {len(new.workloads)} were "
+            f"given, some twice or none"
+        )
+    if idempotency is not None and not 1 <= len(idempotency.key) <= MAX_KEY:
+        raise UsageError(
+            f"an Idempotency-Key of {len(idempotency.key)} characters was given; it has 1 to "
+            f"{MAX_KEY}"
+        )
+    for name, lowest, highest in LIMITS:
+        if not lowest <= getattr(new, name) <= highest:
+            raise UsageError(
+                f"{name} is {getattr(new, name)}; it must be from {lowest} to {highest}"
+            )
 
 
 def _find_repeated(session: Session, idempotency: Idempotency) -> str | None:

@@ -58,6 +58,7 @@ from tuner.workers.jobs.options import Interruption, OrchestratorOptions
 from tuner.workers.jobs.presence import Presence
 from tuner.workers.jobs.progress import unobserved
 from tuner.workers.jobs.runs import RunOptions, RunServer
+from tuner.workers.jobs.task_preparation import note_limits
 from tuner.workers.jobs.timeline import Timeline, join
 from tuner.workers.jobs.transfer import start_of
 from tuner.workload.spec import parse_spec, to_document
@@ -218,7 +219,10 @@ def act_calibration(database: Database, folder: Path) -> None:
 
 
 def act_limits(database: Database, folder: Path) -> None:
-    job_run(database)._note_limits(MachineLimits(fma_flops=2e11, fma_flops_best=2e11, bandwidth=()))
+    job = only_job(database)
+    with database.read() as session:
+        target = jobs.get(session, job).target
+    note_limits(database, target, MachineLimits(fma_flops=2e11, fma_flops_best=2e11, bandwidth=()))
 
 
 # A model trained on what is known; a model file's kernels.

@@ -1,2 +1,1 @@
-"""The fleet: builders and runners as Ray actors, the driver process that feeds them,
-and how several jobs share them."""
+"""The fleet: builders and runners as Ray actors, their driver process, and its sharing."""

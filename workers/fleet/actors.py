@@ -1,5 +1,4 @@
-"""The actors of a fleet: its builders and runners as actors, where each runs, how long it
-may take, how it is replaced."""
+"""Builders and runners as Ray actors: where each runs, its time limits, its replacement."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from tuner.workers.fleet.runner import Runner
 
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
 GRACE_S = 5.0  # on a busy machine
-PREFETCH = "prefetch"  # the group of methods that Ray runs beside the others
-DEVICE_START_S = 60.0  # of a GPU's process and context, mostly a second
+PREFETCH = "prefetch"  # concurrency group: its methods run beside the others
+DEVICE_START_S = 60.0  # limit for a GPU's process and context, which mostly take a second
 
 
 class Worker:
-    """An actor and how to make it again."""
+    """An actor, its state as the driver knows it, and how to create it again."""
 
     def __init__(
         self,
@@ -36,30 +35,27 @@ class Worker:
         batch_limit_s: float,
         host: str | None = None,
     ) -> None:
-        """`host`: of a cluster, where the actor is to run. An actor that is given a
-        lane measures, one without builds."""
+        """`host` is the host of a cluster on which the actor is to run.
+
+        An actor with a lane in its arguments measures, one without builds.
+        """
         lane = arguments.get("lane")
-        self.name, self.host, self._class, self._arguments, self._batch_limit_s = (
-            name,
-            host,
-            actor,
-            arguments,
-            batch_limit_s,
-        )
+        self.name = name
+        self.host = host
+        self._class = actor
+        self._arguments = arguments
+        self._batch_limit_s = batch_limit_s
         self.builds = lane is None
-        self.prepares = hasattr(
-            actor, PREFETCH
-        )  # whether it can be given a workload while it measures another
-        self.preparing = False  # it does just now
+        self.prepares = hasattr(actor, PREFETCH)  # can prepare a workload while it measures
+        self.preparing = False  # prepares one now
         self.calibrating = False
-        self.up = False  # it has answered: what it is given from now on may be why it is lost
-        self.control: ControlRequest | None = None  # that it is answering
-        self.control_since_s = 0.0  # when, seconds since the epoch
+        self.up = False  # has answered: from now on, its work may be why it is lost
+        self.control: ControlRequest | None = None  # the one that it is answering
+        self.control_since_s = 0.0  # since when, seconds since the epoch
         self.generation = 0
         self.loaded: set[str] = set()
-        self.deadlines: list[
-            float
-        ] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
+        # Of the calls in flight, oldest first, each counted from when it became the oldest.
+        self.deadlines: list[float] = []
         self.handle = self._make()
 
     def _make(self) -> Any:
@@ -76,14 +72,14 @@ class Worker:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Of its lane, or those that its compiler builds on."""
+        """The cores of its lane, or those that its compiler builds on."""
         lane = self._arguments.get("lane")
         cores: tuple[int, ...] = self._arguments["cores"] if lane is None else lane.cores
         return cores
 
     @property
     def place(self) -> Place:
-        """What its lane offers; a builder has none."""
+        """What its lane offers; a default place for a builder."""
         lane = self._arguments.get("lane")
         return Place() if lane is None else Place(threads=len(lane.cores))
 
@@ -96,8 +92,10 @@ class Worker:
         self.handle = self._make()
 
     def prepare(self, problem: Problem) -> Any:
-        """Has it make ready a workload beside what it measures; the future ends when
-        that is done, or cannot be."""
+        """Prepares a workload beside what it measures.
+
+        The returned future ends when that is done or has failed.
+        """
         self.preparing = True
         return self.handle.prefetch.options(concurrency_group=PREFETCH).remote(problem).future()
 
@@ -107,14 +105,16 @@ class Worker:
             ray.kill(self.handle)
 
     def limit_s(self, items: int, *, first: bool) -> float:
-        """How long a call may take; the first one of a problem waits for the compiler
-        to load or for inputs to be made."""
+        """The time limit of a call with so many items, in seconds.
+
+        The first call of a problem also waits for the compiler, or for inputs to be made.
+        """
         return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorFactory:
-    """What the actors are made of."""
+    """Creates the actors of a fleet from their classes."""
 
     builder: type = Builder
     runner: type = Runner
@@ -155,7 +155,7 @@ class ActorFactory:
                 limit_s = limits.run_timeout_s + 5.0
                 if lane.gpu is None:
                     workers.append(Worker(name, self.runner, measuring, limit_s, host))
-                else:  # a candidate that broke its device leaves a new process to be started
+                else:  # after a candidate that broke its device, a new process must start
                     workers.append(
                         Worker(name, self.gpu_runner, measuring, limit_s + DEVICE_START_S, host)
                     )
@@ -181,5 +181,5 @@ def borrowed_builders(plan: FleetPlan, workers: Sequence[Worker]) -> dict[str, s
 
 
 def preparing(workers: Sequence[Worker]) -> list[str]:
-    """Lanes that are made ready for a problem before they are given its candidates."""
+    """Lanes that must be prepared for a problem before they get its candidates."""
     return [worker.name for worker in workers if worker.prepares]

@@ -1,5 +1,4 @@
-"""Which cores a process may run on, thread by thread: how everything but candidates is
-kept off the lanes."""
+"""Confines threads of processes to cores, so that only candidates run on the lanes."""
 
 from __future__ import annotations
 
@@ -11,8 +10,10 @@ import psutil
 
 
 def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]]:
-    """Keeps every thread of a process to `cores`, one pinned to fewer as it is. What
-    each thread had before, by its id."""
+    """Confines every thread of a process to `cores`; returns the previous masks by thread id.
+
+    Threads that are pinned to a subset of `cores` stay as they are.
+    """
     allowed, before = set(cores), {}
     with suppress(psutil.NoSuchProcess):
         for thread in process.threads():
@@ -25,8 +26,10 @@ def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]
 
 
 def confine_family(cores: Sequence[int], *, besides: Collection[int] = ()) -> None:
-    """The same for this process and all that descends from it, `besides` those ids;
-    what they start later inherits it."""
+    """Confines this process and its descendants, except those with the ids in `besides`.
+
+    Processes that they start later inherit it.
+    """
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         if process.pid not in besides:
             confine(process, cores)
@@ -34,8 +37,10 @@ def confine_family(cores: Sequence[int], *, besides: Collection[int] = ()) -> No
 
 @contextmanager
 def confined(cores: Sequence[int]) -> Iterator[None]:
-    """Keeps the calling process to `cores` within the block: a search must not run on
-    the core that is timing its candidates."""
+    """Confines this process to `cores` within the block.
+
+    A search must not run on the core that is timing its candidates.
+    """
     before = confine(psutil.Process(), cores)
     everything = set().union(*before.values())
     try:
@@ -43,7 +48,7 @@ def confined(cores: Sequence[int]) -> Iterator[None]:
     finally:
         for thread in psutil.Process().threads():
             with suppress(ProcessLookupError):
-                if (
-                    everything
-                ):  # threads made meanwhile inherited the confinement and get what the process had
+                # Threads created meanwhile inherited the confinement, and get all cores that
+                # the process had.
+                if everything:
                     os.sched_setaffinity(thread.id, before.get(thread.id, everything))

@@ -1,10 +1,8 @@
-"""The compiler process: compiles and links one candidate after the other, leaves the
-library on shared storage by content hash.
+"""The compiler process: compiles candidates and stores their libraries by content hash.
 
 Run as `python -m tuner.workers.fleet.build_server FD`. It is the only process of a
-builder that loads TVM, and it may crash or hang in the compiler: whoever owns it
-(builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone
-by then.
+builder that loads TVM. If it crashes or hangs in the compiler, its owner (`builder.py`)
+kills and replaces it; should the owner be gone, an alarm ends it.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ from tuner.workers.fleet.shipping import place
 if TYPE_CHECKING:
     from tuner.workers.backends.backend import CandidateCompiler
 
-# of this process: it computes all the time, and whoever hands a lane its next candidate
-# shares its core
+# It computes all the time, and shares its core with the process that feeds the lanes.
 NICENESS = 10
 
 
@@ -72,8 +69,10 @@ def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> 
 
 
 def load_compilers() -> Callable[[Problem, Path], CandidateCompiler]:
-    """Loads TVM, in 0.9 s instead of 3 where PyTorch is installed: TVM loads that, too,
-    and nothing here needs it."""
+    """Loads TVM, without PyTorch.
+
+    TVM would import PyTorch if it is installed, which takes 2 s and is not needed here.
+    """
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # to import it then fails, as where it is not installed
     gc.disable()  # what is loaded stays
     # These are what the process is for; their backends import them late.
@@ -116,9 +115,8 @@ def serve(descriptor: str) -> None:
             compilers[message.key] = compiler_of(message, storage)
             continue
         key, request = message
-        signal.setitimer(
-            signal.ITIMER_REAL, setup.build_timeout_s + 5.0
-        )  # its default action ends the process
+        # The alarm's default action ends the process.
+        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)
         result = build(compilers[key], request, storage)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))

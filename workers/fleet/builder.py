@@ -1,9 +1,9 @@
-"""Builders: a Ray actor that keeps one compiler process busy, ends it when it hangs and
-replaces it when it crashed or grew.
+"""Builders: Ray actors that each own a compiler process.
 
-The compiler is a process of its own because forking a child out of an actor with TVM
-and a dozen threads in it is not safe, and because a crash inside LLVM must cost one
-candidate and not the actor. Speaking to it costs less than a millisecond a build.
+The process is replaced when it hangs, crashed or grew too large. It is separate because
+forking a child from an actor with TVM and a dozen threads is not safe, and because a
+crash inside LLVM must cost one candidate, not the actor. Messages to it cost less than a
+millisecond a build.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ START_TIMEOUT_S = 60.0  # importing TVM takes 1.2 s on an idle core
 
 
 class LostCompiler(RuntimeError):
-    """The compiler process could not be started at all: the machine's fault, not a candidate's."""
+    """The compiler process cannot be started: a fault of the machine, not of a candidate."""
 
 
 def compiler_environment() -> dict[str, str]:
-    """What a compiler needs from the environment, and nothing else: no token, no
-    database address."""
+    """The environment of a compiler: what it needs, without tokens or database addresses."""
     names = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC", "CUDA_HOME")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     # One core each: TVM's and OpenBLAS's own thread pools would only fight over it.
@@ -55,10 +54,12 @@ class Compiler:
     """The owner's side of one compiler process. Not thread-safe."""
 
     def __init__(self, *, storage: Path, cores: tuple[int, ...], limits: Limits) -> None:
-        self._storage, self._cores, self._limits = storage, cores, limits
+        self._storage = storage
+        self._cores = cores
+        self._limits = limits
         self._log = storage / f".compiler-{os.getpid()}-{'-'.join(map(str, cores))}.log"
         self._child: Child | None = None
-        self._known: set[str] = set()  # keys of the problems this process has been told
+        self._problems: set[str] = set()  # keys of the problems that this process has
         self._builds = 0
         self._ready = False
 
@@ -88,7 +89,9 @@ class Compiler:
                 memory_bytes=limits.memory_bytes,
             )
         )
-        self._known, self._builds, self._ready = set(), 0, False
+        self._problems = set()
+        self._builds = 0
+        self._ready = False
 
     def close(self) -> None:
         if self._child is not None:
@@ -96,19 +99,23 @@ class Compiler:
             self._child = None
 
     def wait_ready(self) -> None:
-        """Until the compiler is loaded. Raises LostCompiler with its last words where
-        it cannot be."""
+        """Waits until the compiler is loaded.
+
+        Raises LostCompiler, with the end of the process's output, if it cannot be.
+        """
         self._awake()
 
     def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
-        """One candidate, compiled and linked, within the build timeout and what a new
-        process needs to start."""
+        """Compiles and links one candidate, within the build timeout.
+
+        A new process may need more time, to start.
+        """
         limits = self._limits
         try:
             child = self._awake()
-            if problem.key not in self._known:
+            if problem.key not in self._problems:
                 child.connection.send(problem)
-                self._known.add(problem.key)
+                self._problems.add(problem.key)
             child.connection.send((problem.key, request))
             if not child.connection.poll(limits.build_timeout_s):
                 self.start()
@@ -128,24 +135,27 @@ class Compiler:
         return reply.result
 
     def _crashed(self, error: Exception) -> Failed:
-        """A crash inside the compiler is the candidate's fault; SIGKILL comes from
-        outside (operator, kernel out of memory)."""
+        """The failure of a candidate in whose build the compiler crashed.
+
+        A crash is the candidate's fault. SIGKILL comes from outside, from an operator or
+        the kernel's out-of-memory killer.
+        """
         status = self._child.process.wait() if self._child else None
-        said = self._last_words() or str(error)
+        output = self._last_words() or str(error)
         self.start()
         kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
         return Failed(
             kind=kind,
-            message=f"the compiler ended while building ({describe_exit(status)}): {said}",
+            message=f"the compiler ended while building ({describe_exit(status)}): {output}",
         )
 
     def _last_words(self) -> str:
-        """The end of what the compiler wrote before it died: an assertion of LLVM, a traceback."""
+        """The end of the compiler's output, such as an assertion of LLVM or a traceback."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:].strip()
 
     def _awake(self) -> Child:
         """The process, once it has loaded the compiler."""
-        for _ in range(2):  # it may have died while nobody was looking
+        for _ in range(2):  # it may have died since it was last used
             if self._child is None:
                 self.start()
             child = self._child
@@ -173,7 +183,7 @@ def describe_exit(status: int | None) -> str:
 
 
 class Builder:
-    """The actor. Ray runs its methods one after the other."""
+    """The actor of a builder. Ray runs its methods one after the other."""
 
     def __init__(
         self,
@@ -185,22 +195,26 @@ class Builder:
         limits: Limits,
         ships: bool = False,
     ) -> None:
-        """`cores`: the compiler's; the actor itself keeps to `home_cores`. `ships`:
-        what it builds is measured on other machines, so it sends the bytes along."""
+        """`cores` are those of the compiler; the actor itself runs on `home_cores`.
 
-        self._name, self._ships, self._storage = name, ships, Path(storage)
-        self._posted: set[str] = (
-            set()
-        )  # hashes of libraries that a lane was told of: the same code again is not timed again
+        `ships`: libraries are measured on other machines, so that replies contain them.
+        """
+        self._name = name
+        self._ships = ships
+        self._storage = Path(storage)
+        # Hashes of libraries that were handed to a lane: equal code is not timed again.
+        self._posted: set[str] = set()
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
-        # it loads on any core that is free, and keeps to its own once it has
+        # It loads on any free core, and is confined to its own afterwards.
         self._compiler.start()
         os.sched_setaffinity(0, home_cores)
         self._problems: dict[str, Problem] = {}
 
     def describe(self) -> dict[str, int | str]:
-        """Name and process ids, once the compiler is loaded: where it cannot be, the
-        fleet does not start."""
+        """Name and process ids, once the compiler is loaded.
+
+        If it cannot be loaded, the fleet does not start.
+        """
         self._compiler.wait_ready()
         return {"name": self._name, "pid": os.getpid(), "compiler_pid": self._compiler.pid or 0}
 
@@ -224,8 +238,10 @@ class Builder:
         return built
 
     def _post(self, problem_key: str, request: BuildRequest, library: Library) -> None:
-        """A head start for the lane that waits for this. Code that this builder has
-        posted before needs none."""
+        """Hands the library to the lane that waits for it, before the driver does.
+
+        Code that this builder has handed over before is skipped.
+        """
         if not self._ships and library.sha256 not in self._posted:
             self._posted.add(library.sha256)
             measurement = MeasureRequest(

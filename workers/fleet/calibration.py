@@ -1,9 +1,8 @@
-"""Which lanes are still as fast as when they were met: bands learned at the start,
-lanes drained that leave theirs, taken back.
+"""Calibration bands of lanes: a lane that leaves its band is drained until it is back.
 
-Pure and on its caller's clock; `driver.py` times the kernel (tuner.measure.calibration)
-and carries out what follows. A candidate timed on a lane that has drifted would pass
-for a bad schedule, or for a good one.
+A candidate timed on a lane that has drifted would pass for a bad schedule, or for a good
+one. Bands are learned at the start. Pure, on the caller's clock: the driver times the
+kernel (`tuner.measure.calibration`) and carries out the decisions.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ from tuner.workers.fleet.messages import Calibrated
 EVERY_S = 30.0  # between two calibrations of a lane in its band; each takes some 8 ms a core
 SOON_S = 2.0  # while a band is being learned, and after a calibration outside of it
 LEARNED = 5  # calibrations from which a band is learned
-# of the middle of the band, to both sides: repeats on a lane that nothing disturbs lie
-# within some percent
+# Half width of a band relative to its middle: repeated timings on an undisturbed lane
+# differ by a few percent.
 TOLERANCE = 0.15
-# the band is wider where the calibrations it was learned from lay apart: so many times
-# their own spread
+# A band is at least so many times the spread of the calibrations it was learned from.
 SPREADS = 3.0
-PERSISTENT = 3  # calibrations in a row outside: drifted; inside: back
-# a lane without which nothing would be measured gets a new band after being drained for
-# so long
+PERSISTENT = 3  # calibrations in a row: outside, the lane has drifted; inside, it is back
+# Time drained after which the only lane in service gets a new band.
 PATIENCE_S = 120.0
 
 
@@ -42,7 +39,7 @@ class _Lane:
     drained_s: float | None = None  # since when
 
     def learn(self) -> None:
-        """A band around the recent calibrations."""
+        """Sets the band around the recent calibrations."""
         cores = list(zip(*self.recent, strict=True))
         self.middle_s = tuple(median(core) for core in cores)
         spreads = [
@@ -55,20 +52,20 @@ class _Lane:
 
 
 class Calibrator:
-    """Not thread-safe. Moments are seconds since the epoch."""
+    """The bands of all lanes. Not thread-safe. Moments are seconds since the epoch."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}
 
     def add(self, lane: str, now_s: float) -> None:
-        """A lane that joined, or whose runner is a new one; what it has learned before is kept."""
+        """Adds a lane that joined, or whose runner was replaced; its band is kept."""
         self._lanes.setdefault(lane, _Lane(due_s=now_s, good_s=now_s)).due_s = now_s
 
     def remove(self, lane: str) -> None:
         self._lanes.pop(lane, None)
 
     def due(self, now_s: float) -> list[str]:
-        """The lanes whose calibration is to be timed now; each is told once."""
+        """The lanes to be calibrated now; each is returned once."""
         due = [name for name, lane in self._lanes.items() if lane.due_s <= now_s]
         for name in due:
             self._lanes[name].due_s = now_s + EVERY_S
@@ -76,14 +73,14 @@ class Calibrator:
 
     @property
     def next_s(self) -> float | None:
-        """When the next one is due."""
+        """When the next calibration is due."""
         return min((lane.due_s for lane in self._lanes.values()), default=None)
 
     def drained(self, lane: str) -> bool:
         return lane in self._lanes and self._lanes[lane].drained_s is not None
 
     def note(self, name: str, seconds: Sequence[float], now_s: float) -> Calibrated | None:
-        """What a calibration of a lane, by core, means for it; None for a lane that has gone."""
+        """Takes a calibration of a lane, seconds by core; None for a lane that is gone."""
         lane = self._lanes.get(name)
         if lane is None:
             return None
@@ -100,9 +97,8 @@ class Calibrator:
             lane.drained_s = None
         elif lane.outside >= PERSISTENT and lane.drained_s is None:
             doubtful, lane.drained_s = True, now_s
-            if (
-                median_s < middle_s
-            ):  # the band was learned in a bad hour: nothing is wrong with the lane now
+            # Faster than its band, which was learned while the lane was disturbed.
+            if median_s < middle_s:
                 lane.learn()
         elif (
             lane.drained_s is not None

@@ -1,4 +1,4 @@
-"""Calls of actors: each has a deadline while it is in flight, and comes back as an event."""
+"""Calls of actors: each has a deadline, and its return is an event."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ Events = queue.SimpleQueue[MessageReceived | CallReturned]
 
 
 class WorkerCalls:
-    """Sends work to actors. What comes of it is put among the events."""
+    """Sends work to actors; their returns are put into the queue of events."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._problems: dict[str, Problem] = {}  # all that were submitted, by key
 
     def know(self, problem: Problem) -> None:
-        """Keeps a problem for the workers that will be told of it."""
+        """Keeps a problem, to be sent to workers later."""
         self._problems[problem.key] = problem
 
     def work(
@@ -59,7 +59,7 @@ class WorkerCalls:
         control: ControlRequest | None = None,
         limit_s: float = 0.0,
     ) -> None:
-        """Has a worker do a batch; `limit_s` is added to what its requests may take."""
+        """Gives a worker a batch; `limit_s` is added to its requests' time limit."""
         worker.control, worker.control_since_s = control, time.time()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
@@ -69,7 +69,7 @@ class WorkerCalls:
         self._await(CallReturned(worker.name, worker.generation, future, control))
 
     def prepare(self, worker: Worker, problem: str) -> None:
-        """Has a lane make ready a workload beside what it measures."""
+        """Prepares a workload on a lane beside what it measures."""
         future = worker.prepare(self._problems[problem])
         self._await(
             CallReturned(
@@ -78,19 +78,19 @@ class WorkerCalls:
         )
 
     def foresee_race(self, worker: Worker, problem: str) -> None:
-        """Has a lane make what it will verify the race's contestants by."""
+        """Prepares on a lane what the contestants of a race are verified by."""
         self._load(worker, problem)
         worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=True))
         future = worker.handle.foresee_race.remote(problem).future()
         self._await(CallReturned(worker.name, worker.generation, future, purpose="foresight"))
 
     def describe(self, worker: Worker) -> None:
-        """Has a worker say what it is; the first call of one that joined or was replaced."""
+        """Asks a worker for its description, the first call after it joined or was replaced."""
         worker.calibrating = False
         self._inquire(worker, worker.handle.describe.remote(), "description", first=True)
 
     def calibrate(self, worker: Worker) -> None:
-        """Has a lane time its calibration kernel, between two of its batches."""
+        """Times the calibration kernel on a lane, between two of its batches."""
         worker.calibrating = True
         self._inquire(worker, worker.handle.calibrate.remote(), "calibration", first=False)
 
@@ -101,7 +101,7 @@ class WorkerCalls:
         )
 
     def _load(self, worker: Worker, problem: str) -> bool:
-        """Tells a worker of a problem; whether it is new to it."""
+        """Sends a problem to a worker that does not have it; returns whether it was new."""
         if problem in worker.loaded:
             return False
         worker.handle.load.remote(self._problems[problem])

@@ -13,16 +13,16 @@ from tuner.workers.fleet.policy import Account
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A candidate on its way."""
+    """A candidate on its way through the fleet."""
 
     queue: JobQueue
     problem: str  # its key
     candidate: Candidate
-    lost: list[str] = field(default_factory=list)  # why each attempt so far came to nothing
+    lost: list[str] = field(default_factory=list)  # the reason of each failed attempt
     library: Library | None = None
     build_s: float = 0.0
     ready_s: float = 0.0  # when it was built, seconds since the epoch
-    lane: str = ""  # that may begin with it as soon as it is built
+    lane: str = ""  # the lane that may begin with it as soon as it is built
     abandoned: bool = False  # its search ended while it was at a worker
 
     @property
@@ -36,12 +36,12 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class JobQueue:
-    """One job's candidates that are at no worker."""
+    """The candidates of one job that are at no worker."""
 
     account: Account
     to_build: deque[Item] = field(default_factory=deque)
     ready: deque[Item] = field(default_factory=deque)
-    announced: str = ""  # key of the problem it is about to have candidates of
+    announced: str = ""  # key of the problem of its next candidates
     begun: bool = False  # it has had candidates
 
     @property
@@ -52,20 +52,23 @@ class JobQueue:
 
     @property
     def problems(self) -> set[str]:
-        """Keys of what it will want to have measured."""
+        """Keys of the problems whose candidates are to be measured."""
         return {item.problem for item in (*self.to_build, *self.ready)} | (
             {self.announced} if self.announced else set()
         )
 
     def is_ready(self, item: Item, *, again: bool = False) -> None:
-        """A built candidate that waits for a lane; one that lost its lane goes to the front."""
+        """Queues a built candidate for a lane; with `again`, at the front."""
         (self.ready.appendleft if again else self.ready.append)(item)
         self.account.ready += 1
 
 
 def take(queue: deque[Item], count: int) -> list[Item]:
-    """A batch: candidates of one problem. One that already lost a worker travels alone,
-    so that it takes nobody along."""
+    """Takes a batch of candidates of one problem from the queue.
+
+    A candidate that already lost a worker is sent alone, so that others are not lost with
+    it.
+    """
     batch = [queue.popleft()]
     while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
         if queue[0].problem != batch[0].problem:

@@ -1,9 +1,8 @@
-"""A child process of our own with a message channel: spawned, spoken to with a
-deadline, killed with its whole group.
+"""Child processes with a message channel, killed together with their process group.
 
-Messages are Python objects between two processes of one checkout over a socket pair;
-nothing comes from outside. The child finds the channel's descriptor in its first
-argument, and sees the end of the channel when its parent dies.
+Messages are Python objects between two processes of one installation, over a socket pair;
+nothing comes from outside. The child gets the channel's descriptor as its first argument,
+and sees the end of the channel when its parent dies.
 """
 
 from __future__ import annotations
@@ -32,20 +31,16 @@ class Child:
 
     def kill(self) -> None:
         """Ends the child's process group at once and reaps the child; idempotent."""
-        if self.process.poll() is None:  # once reaped, the number may belong to somebody else
+        if self.process.poll() is None:  # once reaped, the id may belong to another process
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.connection.close()
 
     def stop(self, *, grace_s: float) -> None:
-        """Ends the channel, which asks the child to leave, and kills it when it has not
-        left in time."""
-        with suppress(
-            OSError
-            # shut down, not closed: a thread of ours may be reading it, which would keep a
-            # closed one open
-        ):
+        """Ends the channel, which asks the child to exit, and kills it after `grace_s`."""
+        # Shut down instead of closed: a thread that reads it would keep it open.
+        with suppress(OSError):
             end = socket.socket(fileno=os.dup(self.connection.fileno()))
             end.shutdown(socket.SHUT_RDWR)
             end.close()
@@ -62,8 +57,10 @@ def spawn(
     output: IO[bytes] | None = None,
     flags: Sequence[str] = (),
 ) -> Child:
-    """Starts `python -m module FD arguments…` in its own session, with stdout and
-    stderr going to `output` (default: nowhere)."""
+    """Starts `python -m module FD arguments…` in its own session.
+
+    Its stdout and stderr go to `output`, by default nowhere.
+    """
     ours, theirs = socket.socketpair()
     sink: IO[bytes] | int = subprocess.DEVNULL if output is None else output
     with theirs:
@@ -81,14 +78,15 @@ def spawn(
 
 
 def parent_channel(argument: str) -> Connection:
-    """The channel to the parent, in a child started by `spawn`; not inherited by the
-    child's own children."""
+    """The channel to the parent, in a child started by `spawn`.
+
+    The child's own children do not inherit it.
+    """
     descriptor = int(argument)
     os.set_inheritable(descriptor, False)
     return Connection(descriptor)
 
 
 def source_root() -> Path:
-    """The folder that holds the packages `tuner`, `db` and `workers`: what a child
-    needs on its PYTHONPATH."""
+    """The folder that holds the package `tuner`, for the PYTHONPATH of a child."""
     return Path(__file__).resolve().parent.parent

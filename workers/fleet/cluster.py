@@ -1,7 +1,7 @@
-"""Ray, started for the command that needs it and stopped with it: local, quiet, on
-loopback only and with its own token.
+"""Starts, joins and stops Ray.
 
-Used inside the driver process (driver.py) alone, in the directory and environment of session.py.
+A local Ray is quiet, listens on loopback only and has its own token. Used by the driver
+process alone, in the directory and environment of `session.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from ray.exceptions import GetTimeoutError, RpcError
 
 from tuner.errors import TunerError
 
-OBJECT_STORE_BYTES = (
-    80 * 2**20
-)  # about the least Ray accepts; payloads travel as files, or are small
+# About the least that Ray accepts; payloads are small, or sent as files.
+OBJECT_STORE_BYTES = 80 * 2**20
 JOIN_TIMEOUT_S = 120.0  # some 10 s on an idle machine; a node that dies is noticed at once
 NODE_STARTS = 3  # Ray gives a node half a minute, which a machine that is overloaded exceeds
 LEAVE_TIMEOUT_S = 8.0
@@ -47,9 +46,9 @@ class ClusterUnreachable(TunerError):
 
 
 def start(session: Path, *, cpus: int) -> Callable[[], bool]:
-    """Starts a local Ray, which takes about 2 s. Tells, whenever asked, whether its processes live.
+    """Starts a local Ray, in about 2 s; returns a function that says whether it lives.
 
-    Ray itself does not: a driver that only waits for futures learns nothing of its node's death.
+    Ray itself does not notify a driver that only waits for futures of its node's death.
     """
     with _without_bystanders():
         ray.init(
@@ -67,11 +66,11 @@ def start(session: Path, *, cpus: int) -> Callable[[], bool]:
 
 @contextmanager
 def _without_bystanders() -> Iterator[None]:
-    """A head started within the block has no autoscaler, dashboard and log collector.
+    """Keeps a head that starts within the block from starting services that are unused.
 
-    Nobody here asks them anything, and they take a second of the start of every job and
-    200 MB. Ray has no setting for it; a Ray that names these methods differently starts
-    them all.
+    Autoscaler, dashboard and log collector take a second at the start of every job, and
+    200 MB. Ray has no setting for it. A version of Ray that names these methods
+    differently starts them all.
     """
     started = {name: getattr(Node, name) for name in BYSTANDERS if hasattr(Node, name)}
     for name in started:
@@ -84,7 +83,7 @@ def _without_bystanders() -> Iterator[None]:
 
 
 def _start_nothing(node: Node, *_: object, **__: object) -> None:
-    """In the place of a method of Ray's."""
+    """Replaces a method of Ray's that starts a service."""
 
 
 def _is_vital(process: psutil.Process) -> bool:
@@ -104,13 +103,11 @@ def _lives(process: psutil.Process) -> bool:
 def join(
     session: Path, address: str, *, resources: Mapping[str, float], node_ip: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Makes this machine a node of the cluster at `address` and this process a driver
-    there: the node's process.
+    """Makes this machine a node of the cluster at `address`; returns the node's process.
 
-    Ray wants a node of its own where a driver runs. All that the node writes lies in
-    the session's directory: nodes that share one fall over each other's sockets, and a
-    driver tells its own node from another of the same machine by it. The token comes
-    from the environment. Raises ClusterUnreachable.
+    Ray needs a node where a driver runs. The node writes to the session's directory alone:
+    nodes that share a directory conflict over sockets, and a driver identifies its own
+    node by it. The token comes from the environment. Raises ClusterUnreachable.
     """
     directory = str(session / "ray")
     command = [
@@ -123,10 +120,8 @@ def join(
         "--disable-usage-stats",
     ]
     command += ["--num-cpus=0", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
-    command += [
-        "--min-worker-port=0",
-        "--max-worker-port=0",
-    ]  # any free ones: two nodes may share a machine
+    # Any free ports, since two nodes may share a machine.
+    command += ["--min-worker-port=0", "--max-worker-port=0"]
     command += [f"--resources={json.dumps(dict(resources))}", f"--temp-dir={directory}"]
     command += [f"--node-ip-address={node_ip}"] if node_ip else []
     where = {"_node_ip_address": node_ip} if node_ip else {}
@@ -152,8 +147,10 @@ def join(
 def answer(
     reference: Any, node: subprocess.Popen[bytes], *, timeout_s: float = JOIN_TIMEOUT_S
 ) -> Any:
-    """What an actor on this machine's node answers. Raises ClusterUnreachable as soon
-    as the node is gone, or when time is up."""
+    """The answer of an actor on this machine's node.
+
+    Raises ClusterUnreachable as soon as the node is gone, or after `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if node.poll() is not None:
@@ -182,8 +179,10 @@ def stop() -> None:
 
 
 def end() -> None:
-    """Ends a local Ray and all that descends from it at once. Its own way of shutting
-    down takes a second, and nothing of it is kept."""
+    """Kills a local Ray and all its descendants.
+
+    Its own shutdown takes a second, and nothing needs to be kept.
+    """
     own = psutil.Process().children()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -1,8 +1,7 @@
-"""What jobs want of the fleet: each job's candidates in their queues, and whose turn it
-is at a builder or a lane.
+"""The demand of jobs: their queues of candidates, and whose candidates go next.
 
-The pipeline's half that knows of jobs. Pure, like the pipeline: the policy decides, the
-accounts say what it decides by.
+The part of the pipeline that knows of jobs. Pure, as the pipeline is: the policy decides,
+by the jobs' accounts.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from tuner.workers.fleet.worker_slot import WorkerSlot
 
 
 class Demand:
-    """All jobs that have candidates or had some and have not left."""
+    """The jobs that have, or had, candidates and have not left."""
 
     def __init__(self, policy: Policy, share: LaneShare) -> None:
-        self._policy, self._share = policy, share
+        self._policy = policy
+        self._share = share
         self._queues: dict[str, JobQueue] = {}
         self._accounts: dict[str, Account] = {}
-        self._virtual_s = 0.0  # of the job that was given a lane last: where a new one starts
+        self._virtual_s = 0.0  # virtual time of the last job that got a lane: new ones start there
         self._places: dict[Place, int] = {}
         self._builders = 1
 
@@ -38,8 +38,9 @@ class Demand:
         return sum(len(queue.ready) for queue in self)
 
     def slots(self, places: Iterable[Place], builders: int) -> None:
-        """The fleet's lanes and how many builders it has, whenever they change."""
-        self._builders, self._places = builders, {}
+        """Sets the fleet's lanes and number of builders, whenever they change."""
+        self._builders = builders
+        self._places = {}
         for place in places:
             self._places[place] = self._places.get(place, 0) + 1
         for account in self._accounts.values():
@@ -53,10 +54,10 @@ class Demand:
         account.builders = self._builders
 
     def submit(self, job_share: JobShare, problem: str, candidates: Iterable[Candidate]) -> None:
-        """A job starts level with the others; one that had nothing to offer for a while
-        has a bounded claim.
+        """Queues candidates of a job; without candidates, announces their problem.
 
-        Without candidates it says what they will be of.
+        A new job starts level with the others. One that had no candidates for a while may
+        catch up on a bounded time.
         """
         queue = self._queues.get(job_share.job)
         if queue is None:
@@ -70,7 +71,7 @@ class Demand:
         queue.begun |= bool(queue.to_build)
 
     def abandon(self, job: str) -> None:
-        """Forgets what is at no worker."""
+        """Forgets the job's candidates that are at no worker."""
         queue = self._queues.get(job)
         if queue is not None:
             queue.to_build.clear()
@@ -81,19 +82,17 @@ class Demand:
         self._queues.pop(job, None)
         self._accounts.pop(job, None)
 
-    # -- whose turn it is
-    # ------------------------------------------------------------------------------
+    # -- whose candidates go next --
 
     def next_to_build(
         self, room: Callable[[Item], bool], lane_takes: Callable[[str], bool]
     ) -> JobQueue | None:
-        """The job whose turn it is at the least busy builder; None where that has no
-        `room` for its next candidate.
+        """The job whose candidates go to the least busy builder next.
 
-        Nobody overtakes then: a candidate that must travel alone would wait for as long
-        as others keep the builder busy. A job whose problem no lane takes yet lets the
-        others go first, and leaves a builder's core to making it ready: what is built
-        of it would only wait.
+        None if the builder has no `room` for the job's next candidate: no other job may
+        overtake, or a candidate that must be sent alone would wait as long as others keep
+        the builder busy. Jobs whose problem no lane takes yet go last, and leave a
+        builder's core to preparing a lane: their candidates would only wait.
         """
         waiting = [queue for queue in self if queue.to_build]
         accepted = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
@@ -113,11 +112,10 @@ class Demand:
     def next_for_lane(
         self, free: Collection[Place], lane_at: Callable[[Place, Item], WorkerSlot | None]
     ) -> tuple[JobQueue, WorkerSlot] | None:
-        """The job whose turn it is and the lane it gets, of the kinds that are `free`;
-        None where its next candidate has no room.
+        """The job that gets a lane next, and the lane, of the kinds that are `free`.
 
-        `at`: the free lane of a kind that takes this candidate; jobs that none takes
-        are passed over.
+        None if the lane has no room for its next candidate. `lane_at` gives the free lane
+        of a kind that takes a candidate; jobs that no lane takes are passed over.
         """
         waiting = [queue for queue in self if queue.ready]
         if len(waiting) > 1:
@@ -140,13 +138,12 @@ class Demand:
         return queue, lane
 
     def _fitting(self, queue: JobQueue) -> bool:
-        """Whether there are lanes for the job, which are made ready for it then."""
+        """Whether there are lanes that the job fits."""
         return any(place.fits(queue.account.job_share) for place in self._places)
 
-    # -- what became of it
-    # ------------------------------------------------------------------------------
+    # -- results --
 
     def measured(self, queue: JobQueue, seconds: float, at_s: float) -> None:
-        """A candidate held a lane for so long."""
+        """Charges the job for a candidate that held a lane for so long."""
         queue.account.measured(seconds)
         self._share.note(queue.account.job_share.owner, seconds, at_s)

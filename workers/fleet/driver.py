@@ -1,10 +1,8 @@
-"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces
-lost workers, reports what ended.
+"""The Ray driver process: carries out the pipeline's decisions and replaces lost workers.
 
 Run as `python -m tuner.workers.fleet.driver FD SESSION` in an empty directory. Ray ends
-its driver's process when the cluster's head is lost: here that costs the orchestrator a
-channel and nothing else. The channel's end means that the orchestrator is gone: all
-stops.
+its driver's process when the cluster's head is lost, which here costs the orchestrator
+only a channel. The end of the channel means that the orchestrator is gone; all then stops.
 """
 
 from __future__ import annotations
@@ -30,17 +28,16 @@ from tuner.workers.fleet.actors import ActorFactory, Worker, preparing
 from tuner.workers.fleet.affinity import confine_family
 from tuner.workers.fleet.calls import CallReturned, Events, Message, MessageReceived, WorkerCalls
 from tuner.workers.fleet.channel import parent_channel
-from tuner.workers.fleet.control_requests import ControlRequests
+from tuner.workers.fleet.control_dispatch import ControlDispatch
 from tuner.workers.fleet.hosts import Hosts, described
 from tuner.workers.fleet.lane_calibration import LaneCalibration
 from tuner.workers.fleet.messages import (
     Abandon,
-    BuildFinalists,
     ControlReply,
     ControlRequest,
     Finished,
     FleetPlan,
-    RunRace,
+    HostPlan,
     Span,
     Submit,
 )
@@ -57,8 +54,7 @@ from tuner.workers.fleet.notices import (
 from tuner.workers.fleet.pipeline import Pipeline
 from tuner.workers.fleet.roster import Roster
 
-# workers replaced in a row without a single batch coming back: then it is the machine
-# that fails
+# Workers replaced in a row without any batch coming back, after which the machine is at fault.
 MAX_SILENT_REPLACEMENTS = 12
 CLOSE_TIMEOUT_S = 2.0
 LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
@@ -67,16 +63,17 @@ SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
 
 class Driver:
-    """The event loop: what the orchestrator sends and what workers return, one at a time."""
+    """The event loop over messages of the orchestrator and returns of workers."""
 
     def __init__(
         self, plan: FleetPlan, channel: Connection, actors: ActorFactory, alive: Callable[[], bool]
     ) -> None:
-        """`alive` tells whether this machine's node is."""
-        self._plan, self._channel, self._alive = plan, channel, alive
+        """`alive` says whether this machine's Ray node lives."""
+        self._plan = plan
+        self._channel = channel
+        self._alive = alive
         self._events: Events = queue.SimpleQueue()
         self._calls = WorkerCalls(self._events)
-        self._controls = ControlRequests(self._send)
         self._hosts = None if plan.address is None else Hosts(plan)
         self._roster = Roster(plan, actors, local=self._hosts is None)
         self._pipeline = Pipeline(
@@ -90,29 +87,21 @@ class Driver:
             borrowers=self._roster.borrowers,
         )
         self._calibration = LaneCalibration(self._pipeline)
-        self._building_for = 0  # number of the control request whose builds all builders share
+        self._controls = ControlDispatch(
+            self._send,
+            roster=self._roster,
+            pipeline=self._pipeline,
+            calls=self._calls,
+            calibration=self._calibration,
+        )
         self._lanes_due = False  # lanes may have to be prepared for a problem
         self._silent = 0  # workers replaced since the last batch came back
         self._spans: list[Span] = []  # that wait for a report to travel with
         self._next_watch = 0.0
         self._next_look = 0.0
 
-    @property
-    def _alone(self) -> bool:
-        """Whether a control request has the fleet to itself, or will next: a race, or builds
-        on the very cores that measure."""
-        control = self._controls.first
-        return control is not None and (
-            self._pipeline.alternates or isinstance(control.what, RunRace)
-        )
-
-    @property
-    def _at_rest(self) -> bool:
-        """Whether there are workers and none has anything to do."""
-        return self._roster.idle and not self._pipeline.busy
-
     def run(self) -> None:
-        """Until the orchestrator's channel ends."""
+        """Runs until the orchestrator's channel ends."""
         threading.Thread(target=self._listen, daemon=True).start()
         if not self._wait_for_hosts():
             return
@@ -135,13 +124,13 @@ class Driver:
                 self._take(event.message)
 
     def _wait_for_hosts(self) -> bool:
-        """Until a machine of the cluster serves the target, however long that takes;
-        false where the orchestrator ends before.
+        """Waits without a limit until a machine of the cluster serves the target.
 
-        Raises RuntimeError where those that serve it have no lane that is long enough:
-        others would wait behind this for ever.
+        Returns False if the orchestrator ends before. Raises RuntimeError if the machines
+        that serve it have no lane with enough cores: other jobs would wait forever.
         """
-        patient_until, announced = time.monotonic() + READY_TIMEOUT_S, False
+        patient_until = time.monotonic() + READY_TIMEOUT_S
+        announced = False
         while self._hosts is not None:
             self._watch()
             self._look()
@@ -168,7 +157,7 @@ class Driver:
         return True
 
     def _wait_ready(self) -> None:
-        """Workers answer once; from then on messages cost no start-up."""
+        """Waits for a first answer of every worker, after which calls need no start-up."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         descriptions = self._roster.describe(deadline)
         if self._hosts is None and (
@@ -185,8 +174,7 @@ class Driver:
         for lane in self._roster.runners:
             self._calibration.add(lane)
         if self._hosts is None:
-            # From here on nothing of ours but candidates and borrowers' compilers runs on
-            # a lane, and these by turns.
+            # From here on, only candidates and borrowers' compilers run on lanes, by turns.
             compilers = {
                 int(description["compiler_pid"])
                 for description in descriptions
@@ -197,8 +185,10 @@ class Driver:
         self._send(FleetReady(message=text, workers=descriptions))
 
     def _watch(self) -> None:
-        """Now and then, whether the node lives. Without it no call ever ends, and
-        shutting down Ray does not either."""
+        """Checks now and then that the node lives; otherwise ends this process.
+
+        Without the node no call ever returns, nor does the shutdown of Ray.
+        """
         if time.monotonic() < self._next_watch:
             return
         self._next_watch = time.monotonic() + cluster.WATCH_S
@@ -207,8 +197,7 @@ class Driver:
             os._exit(1)
 
     def _look(self) -> None:
-        """Now and then, which hosts of the cluster have come and gone; what a lost one
-        held is tried again elsewhere."""
+        """Checks now and then which hosts of the cluster have joined or left."""
         if self._hosts is None or time.monotonic() < self._next_look:
             return
         seen = self._hosts.look()
@@ -225,24 +214,28 @@ class Driver:
                 self._retire(worker)
             self._send(WorkerLost(message=f"worker {name} is gone"))
         for host in seen.joined:
-            joined = self._roster.join(host)
-            for worker in joined:
-                if not worker.builds:
-                    self._calibration.add(worker.name)
-                    self._calls.describe(worker)
-            self._pipeline.add(
-                builders=[worker.name for worker in joined if worker.builds],
-                runners=[worker.name for worker in joined if not worker.builds],
-                alternates=host.alternates,
-                places={worker.name: worker.place for worker in joined},
-                prepares=preparing(joined),
-            )
+            self._join(host)
         if seen.gone or seen.joined:
             workers: tuple[Mapping[str, int | str], ...] = tuple(
                 {"name": worker.name, "builds": int(worker.builds)} for worker in self._roster
             )
             message = f"{len(workers)} builders and lanes"
             self._send(WorkersPresent(message=message, workers=workers))
+
+    def _join(self, host: HostPlan) -> None:
+        """Starts the workers of a host that joined."""
+        joined = self._roster.join(host)
+        for worker in joined:
+            if not worker.builds:
+                self._calibration.add(worker.name)
+                self._calls.describe(worker)
+        self._pipeline.add(
+            builders=[worker.name for worker in joined if worker.builds],
+            runners=[worker.name for worker in joined if not worker.builds],
+            alternates=host.alternates,
+            places={worker.name: worker.place for worker in joined},
+            prepares=preparing(joined),
+        )
 
     def _retire(self, worker: Worker, reason: str = "its machine is gone") -> None:
         if worker.control is not None:
@@ -259,16 +252,15 @@ class Driver:
             self._events.put(MessageReceived(None))
 
     def _send(self, message: Finished | Notice | ControlReply) -> None:
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # the listener sees the end as well and stops the loop
+        # The listener sees the end of the channel as well, and stops the loop.
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._channel.send(message)
 
     def _next_event(self) -> MessageReceived | CallReturned | None:
-        """The next thing that happened; None when a worker's time is up first."""
+        """The next event; None if a deadline or a periodic check comes first."""
         due = [worker.deadlines[0] for worker in self._roster if worker.deadlines]
         due += [self._next_watch] if self._hosts is None else [self._next_watch, self._next_look]
-        if self._calibration.next_s is not None and not self._alone:
+        if self._calibration.next_s is not None and not self._controls.exclusive:
             due.append(self._calibration.next_s)
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()))
@@ -293,14 +285,13 @@ class Driver:
                 self._controls.add(message)
 
     def _dispatch(self) -> None:
-        """Hands out all work there is room for. A race waits for an idle fleet, and
-        nothing builds while it is on; to build for a control request, a builder is kept free
-        as soon as it has built what it holds."""
-        control = self._controls.first
-        self._pipeline.paused = self._alone
-        self._pipeline.reserve(
-            needed=control is not None and isinstance(control.what, BuildFinalists)
-        )
+        """Hands out all work that there is room for.
+
+        A race waits for an idle fleet, and nothing builds during it. For the builds of a
+        control request, a builder is kept free once it has built what it holds.
+        """
+        self._pipeline.paused = self._controls.exclusive
+        self._pipeline.reserve(needed=self._controls.builds)
         # Measurements go first: a lane must not wait, a builder can.
         while measurement := self._pipeline.next_measurement():
             runner, problem, measure_requests = measurement
@@ -308,67 +299,28 @@ class Driver:
         while build := self._pipeline.next_build():
             builder, problem, build_requests = build
             self._calls.work(self._roster[builder], "build", problem, build_requests)
-        if control is None or (self._alone and not self._at_rest):
-            return
-        match control.what:
-            case BuildFinalists():
-                self._build_contestants(control)
-            case RunRace() if not any(worker.control for worker in self._roster):
-                self._calls.work(
-                    self._racing_lane,
-                    "race",
-                    control.problem.key,
-                    [control.what],
-                    control=control,
-                    limit_s=control.what.limit_s,
-                )
-
-    def _build_contestants(self, control: ControlRequest) -> None:
-        """Gives each builder one after the other where the fleet was at rest when it
-        began with them, else the one kept free."""
-        problem = control.problem.key
-        if self._at_rest and self._building_for != control.number:
-            self._building_for = control.number
-            if self._racing_lane.prepares:
-                # While the contestants are built, the lane makes what it verifies by.
-                self._calls.foresee_race(self._racing_lane, problem)
-        everybody = self._building_for == control.number
-        names = self._roster.builders if everybody else [self._pipeline.reserved]
-        for name in names:
-            if (
-                name
-                and not self._roster[name].deadlines
-                and (request := self._controls.next_build())
-            ):
-                self._calls.work(self._roster[name], "build", problem, [request], control=control)
-
-    @property
-    def _racing_lane(self) -> Worker:
-        """One in its band, if there is one."""
-        return self._roster[min(self._roster.runners, key=self._calibration.drained)]
+        self._controls.dispatch()
 
     def _calibrate(self) -> None:
-        """Asks the lanes whose time it is; the answer comes between two of a lane's
-        batches, never within a race."""
-        for lane in [] if self._alone else self._calibration.due():
+        """Starts the calibrations that are due; they run between batches, never in a race."""
+        for lane in [] if self._controls.exclusive else self._calibration.due():
             self._calls.calibrate(self._roster[lane])
 
     def _prepare_lanes(self) -> None:
-        """Has lanes make ready what they will be given, while they measure something
-        else; one workload at a time each."""
-        if not self._lanes_due or self._alone:
+        """Prepares upcoming workloads on lanes while they measure others, one at a time each."""
+        if not self._lanes_due or self._controls.exclusive:
             return
         self._lanes_due = False
         for name, problem in self._pipeline.unprepared():
             worker = self._roster[name]
-            # Before anything else a lane's band is learned.
+            # A lane's band is learned before anything else.
             if worker.up and not (worker.preparing or worker.calibrating):
                 self._calls.prepare(worker, problem)
 
     def _on_return(self, event: CallReturned) -> None:
         worker = self._roster.get(event.worker)
         if worker is None or event.generation != worker.generation:
-            return  # of an actor that has been given up since
+            return  # of an actor that was replaced since
         error = event.future.exception()
         if error is not None:
             self._lose(worker, f"{type(error).__name__}: {error}", event.control)
@@ -394,27 +346,22 @@ class Driver:
             return
         self._silent, worker.control = 0, None
         if event.control is not None:
-            others = any(other.control is event.control for other in self._roster)
-            held = (
-                ()
-                if worker.builds
-                else (self._pipeline.raced(worker.name, worker.control_since_s, time.time()),)
-            )
-            self._controls.part(event.control, results, last=not others, spans=held)
+            self._controls.returned(event.control, worker, results)
         elif worker.builds:
             self._pipeline.built(event.worker, results)
         else:
             self._pipeline.measured(event.worker, results)
 
-    def _described_later(self, worker: Worker, said: Mapping[str, int | str]) -> None:
-        """A worker of a machine that joined, or in the place of one that was lost."""
+    def _described_later(self, worker: Worker, description: Mapping[str, int | str]) -> None:
+        """Takes the description of a worker that joined or was replaced."""
         self._lanes_due = True
-        if "refused" not in said:
+        if "refused" not in description:
             return
+        reason = str(description["refused"])
         if self._hosts is None:
-            raise RuntimeError(str(said["refused"]))  # no lane could take its place
-        self._send(WorkerRefused(message=f"{worker.name}: {said['refused']}"))
-        self._retire(worker, str(said["refused"]))
+            raise RuntimeError(reason)  # no other lane can take its place
+        self._send(WorkerRefused(message=f"{worker.name}: {reason}"))
+        self._retire(worker, reason)
 
     def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
         worker.calibrating, self._lanes_due = False, True
@@ -455,8 +402,7 @@ class Driver:
             )
 
     def close(self) -> None:
-        """Asks the workers to stop their children, for a bounded time; what is left
-        dies with Ray."""
+        """Asks the workers to stop their children, for a limited time; the rest dies with Ray."""
         refs = [worker.handle.close.remote() for worker in self._roster]
         with suppress(RayError):
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
@@ -490,11 +436,10 @@ def main(descriptor: str, directory: str, actors: ActorFactory) -> None:
             cluster.end()
         elif node is not None:
             cluster.leave(node)
-    session.remove_session(
-        Path(directory)
-    )  # after a failure the orchestrator wants the log, and removes the rest
+    # After a failure the orchestrator reads the log, and removes the session itself.
+    session.remove_session(Path(directory))
     if plan.address is None:
-        os._exit(0)  # Ray would take leave of what is gone
+        os._exit(0)  # skips the exit handlers of Ray, which is gone
 
 
 if __name__ == "__main__":

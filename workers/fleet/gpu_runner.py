@@ -1,8 +1,7 @@
-"""Runners of GPUs: a Ray actor that owns one device and measures one candidate at a
-time on it, with the surface of `Runner`.
+"""Runners of GPUs: Ray actors that own a device and measure one candidate at a time.
 
-The actor stays on the lane's cores of the host; what is measured runs in the processes
-of tuner.measure.gpu.runner.
+They have the methods of `Runner`. The actor stays on the lane's cores of the host;
+candidates run in the processes of `tuner.measure.gpu.runner`.
 """
 
 from __future__ import annotations
@@ -29,14 +28,16 @@ from tuner.workers.fleet.shipping import unpacked
 
 
 class GpuLaneRunner:
-    """The actor. Ray runs its methods one after the other."""
+    """The actor of a GPU's lane. Ray runs its methods one after the other."""
 
     def __init__(
         self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str
     ) -> None:
         """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, lane.cores or home_cores)
-        self._lane, self._limits, self._storage = lane, limits, Path(storage)
+        self._lane = lane
+        self._limits = limits
+        self._storage = Path(storage)
         self._runner = GpuRunner(GpuLane(ordinal=lane.gpu or 0, called=lane.name))
         self._problems: dict[str, Problem] = {}
         self._prepared = ""  # key of the problem that the runner holds
@@ -55,8 +56,7 @@ class GpuLaneRunner:
         }
 
     def calibrate(self) -> tuple[float, ...]:
-        """Nothing: a lane of cores is held to a kernel of its own, a device reports the
-        clock it ran at with each trial."""
+        """An empty calibration: a device reports its clock with each trial instead."""
         return ()
 
     def load(self, problem: Problem) -> None:
@@ -66,9 +66,8 @@ class GpuLaneRunner:
         measured = []
         for request in requests:
             refusal = self._prepare(problem_key)
-            started = (
-                time.time()
-            )  # making inputs and reference, once a workload, is not the candidate's time
+            # Preparing inputs and reference, once a workload, is not the candidate's time.
+            started = time.time()
             outcome = refusal if refusal is not None else self._measure(request)
             measured.append(
                 Measured(
@@ -80,9 +79,8 @@ class GpuLaneRunner:
     def race(self, problem_key: str, asks: Sequence[RunRace]) -> list[RaceOutcome]:
         refusal = self._prepare(problem_key)
         if refusal is not None:
-            raise RuntimeError(
-                refusal.message
-            )  # the driver replaces this runner and the promotion asks again
+            # The driver replaces this runner, and the promotion tries again.
+            raise RuntimeError(refusal.message)
         return [
             raced(control, FreshProcesses(self._runner), self._limits, self._storage)
             for control in asks
@@ -103,7 +101,7 @@ class GpuLaneRunner:
                 Path(library.path).unlink(missing_ok=True)
 
     def _prepare(self, problem_key: str) -> Failed | None:
-        """Gives the runner the workload where it holds another one."""
+        """Prepares the workload unless the runner holds it; the failure if there is one."""
         if self._prepared == problem_key:
             return None
         problem = self._problems[problem_key]

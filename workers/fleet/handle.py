@@ -308,7 +308,8 @@ class Fleet:
             child.stop(grace_s=STOP_TIMEOUT_S)
         for folder in self._sessions:
             session.remove_session(folder)
-        self._session, self._sessions = None, []
+        self._session = None
+        self._sessions = []
 
     def _kill(self) -> None:
         if self._child is not None:

@@ -1,9 +1,9 @@
-"""A lane's hand-off queue: by it a builder of the same machine hands over a candidate at
-once, and the lane has a head start.
+"""Hand-off queues, by which builders pass candidates to lanes of the same machine at once.
 
-The driver, which learns of the build meanwhile, sends the candidate as it sends all
-others, and gets what the lane began. A hand-off message alone decides nothing: one that is lost,
-late, or about what the driver does not send costs at most the measurement.
+The lane gets a head start. The driver learns of the build meanwhile, sends the candidate
+as it sends all others, and gets the measurement that the lane began. A hand-off message
+alone decides nothing: if it is lost, late, or about a candidate that the driver does not
+send, it costs at most a measurement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tuner.workers.fleet.messages import Library, MeasureRequest
 
-LONGEST = 4096  # bytes: what a pipe takes whole or not at all
+LONGEST = 4096  # bytes that a pipe takes atomically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class HandoffMessage:
     request: MeasureRequest
 
     def encoded(self) -> bytes:
-        """One line; a library's files do not travel this way."""
+        """The message as a line of JSON, without the library's files."""
         library = self.request.library
         document = {
             "problem": self.problem,
@@ -42,33 +42,36 @@ class HandoffMessage:
 
 
 def decoded(line: bytes, storage: Path) -> HandoffMessage | None:
-    """The hand-off message of a line; None for what is none, or names a library elsewhere than in
-    `storage`."""
+    """The hand-off message of a line.
+
+    None for a line that is none, or names a library outside of `storage`.
+    """
     try:
-        said = json.loads(line)
+        document = json.loads(line)
         library = Library(
-            sha256=str(said["sha256"]), path=str(said["path"]), symbol=str(said["symbol"])
+            sha256=str(document["sha256"]),
+            path=str(document["path"]),
+            symbol=str(document["symbol"]),
         )
-        best_s = None if said["best_s"] is None else float(said["best_s"])
-        request = MeasureRequest(number=int(said["number"]), library=library, best_s=best_s)
-        handoff = HandoffMessage(problem=str(said["problem"]), request=request)
+        best_s = None if document["best_s"] is None else float(document["best_s"])
+        request = MeasureRequest(number=int(document["number"]), library=library, best_s=best_s)
+        handoff = HandoffMessage(problem=str(document["problem"]), request=request)
     except (ValueError, KeyError, TypeError):
         return None
     return handoff if Path(library.path).parent == storage else None
 
 
 def handoff_path(storage: Path, lane: str) -> Path:
-    """Where a lane's hand-off messages go, among the libraries that builders and lanes
-    of a machine share."""
+    """The path of a lane's queue, in the directory that builders and lanes share."""
     return storage / f".letters-{lane.replace('/', '+')}"
 
 
 def post(storage: Path, lane: str, handoff: HandoffMessage) -> None:
-    """Leaves the hand-off message, where the lane is there to take it."""
+    """Writes the message into the lane's queue, if the lane reads it."""
     line = handoff.encoded()
     if len(line) > LONGEST:
         return
-    # no lane, or one with unread hand-off messages: the driver's way remains
+    # Without a lane, or with a full queue, the driver sends the candidate anyway.
     with suppress(OSError):
         box = os.open(handoff_path(storage, lane), os.O_WRONLY | os.O_NONBLOCK)
         try:
@@ -78,19 +81,18 @@ def post(storage: Path, lane: str, handoff: HandoffMessage) -> None:
 
 
 class HandoffQueue:
-    """The lane's side."""
+    """The reading end of a lane's queue."""
 
     def __init__(self, storage: Path, lane: str) -> None:
-        """In the place of one that a lane of this name left."""
+        """Replaces a queue that an earlier lane of this name left."""
         self._storage, path = storage, handoff_path(storage, lane)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
-        self._box = os.open(
-            path, os.O_RDWR
-        )  # to write as well: else it would end with each hand-off message's writer
+        # Opened for writing as well, or it would end with the writer of each message.
+        self._box = os.open(path, os.O_RDWR)
 
     def handoffs(self) -> Iterator[HandoffMessage]:
-        """Each as it comes, until `close`."""
+        """The messages as they arrive, until `close`."""
         while True:
             for line in os.read(self._box, LONGEST * 16).splitlines():
                 if not line:
@@ -100,5 +102,5 @@ class HandoffQueue:
                     yield handoff
 
     def close(self) -> None:
-        """Ends `hand-off messages`."""
+        """Ends `handoffs`."""
         os.write(self._box, b"\n")

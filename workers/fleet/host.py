@@ -1,8 +1,7 @@
-"""A machine of a cluster: its node, and the actor by which an orchestrator's driver
-finds it and learns what it offers.
+"""A host of a cluster: its Ray node, and the actor by which drivers find it.
 
-Run as `python -m tuner.workers.fleet.host FD SESSION` by whoever joins (tuner worker).
-The channel's end means that all is to stop.
+`tuner worker` runs it as `python -m tuner.workers.fleet.host FD SESSION`. The end of the
+channel means that all is to stop.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from tuner.workers.fleet.channel import parent_channel
 from tuner.workers.fleet.messages import HostPlan
 from tuner.workers.fleet.notices import ClusterLost, FleetReady, FleetRefused
 
-# of the actors' names; a host that joins again has another one, since the cluster may
-# still know the old one
+# Prefix of the actors' names. A host that joins again has a new name, since the cluster
+# may still know the old one.
 PREFIX = "host:"
 BEAT_S = 1.0
-PLACE = (
-    0.001  # of a host's resource that each of its actors takes: it only says where they are to run
-)
+# Amount of a host's resource that an actor takes, which only determines where it runs.
+PLACE = 0.001
 
 
 def resource(host: str) -> str:
@@ -39,11 +37,12 @@ def resource(host: str) -> str:
 
 
 class Host:
-    """The actor: describes its machine, and takes a refusal down for its owner."""
+    """The actor of a host: describes its machine, and keeps a refusal for its owner."""
 
     def __init__(self, plan: HostPlan) -> None:
         os.sched_setaffinity(0, plan.builder_cores)
-        self._plan, self._refused = plan, ""
+        self._plan = plan
+        self._refused = ""
 
     def describe(self) -> HostPlan:
         return self._plan
@@ -52,13 +51,12 @@ class Host:
         self._refused = reason
 
     def refused(self) -> str:
-        """Why a driver will not work with this machine; empty while none refused it."""
+        """Why a driver refused this machine; empty if none did."""
         return self._refused
 
 
 def mismatch(host: HostPlan, versions: Mapping[str, str]) -> str | None:
-    """What makes a host unfit for a driver with these versions, in words; None where
-    nothing does."""
+    """Why a host cannot serve a driver with these versions; None if it can."""
     different = [
         f"{name} {host.versions.get(name, 'missing')} (needed is {needed})"
         for name, needed in versions.items()

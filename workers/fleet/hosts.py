@@ -1,4 +1,4 @@
-"""The hosts of a cluster as a driver sees them: who joined, who is gone, who is refused and why."""
+"""Watches the hosts of a cluster: which joined, left, or are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.workers.fleet.cluster import NAMESPACE
 from tuner.workers.fleet.host import PREFIX, mismatch
 from tuner.workers.fleet.messages import FleetPlan, HostPlan
 
-ANSWER_S = 5.0  # a host that does not describe itself in this time is asked again at the next look
+ANSWER_S = 5.0  # limit for a host's description; it is asked again at the next look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,22 +27,19 @@ class Seen:
 
 
 class Hosts:
-    """Not thread-safe; used inside the driver."""
+    """The hosts of a cluster as the driver knows them. Not thread-safe."""
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self._plans: dict[
-            str, HostPlan
-        ] = {}  # of the hosts that ever worked for this driver, by name
-        self._narrow: dict[
-            str, str
-        ] = {}  # actors of hosts that serve the target with lanes too short for it -> the hosts
-        self._known: dict[
-            str, str | None
-        ] = {}  # each host's actor -> the host that works for this driver, if it does
+        # Plans of all hosts that ever served this driver, by name.
+        self._plans: dict[str, HostPlan] = {}
+        # Hosts that serve the target without a lane of enough cores, by actor.
+        self._narrow: dict[str, str] = {}
+        # Hosts by actor; None for one that does not serve this driver.
+        self._hosts: dict[str, str | None] = {}
 
     def look(self) -> Seen:
-        """Asks the cluster. Raises RayError where that is gone."""
+        """Asks the cluster for its hosts. Raises RayError if the cluster is gone."""
         named = {
             str(actor["name"])
             for actor in ray.util.list_named_actors(all_namespaces=True)
@@ -50,13 +47,13 @@ class Hosts:
         }
         gone = [
             host
-            for name, host in sorted(self._known.items())
+            for name, host in sorted(self._hosts.items())
             if name not in named and host is not None
         ]
-        self._known = {name: host for name, host in self._known.items() if name in named}
+        self._hosts = {name: host for name, host in self._hosts.items() if name in named}
         self._narrow = {name: host for name, host in self._narrow.items() if name in named}
         joined, refused = [], []
-        for name in sorted(named - set(self._known)):
+        for name in sorted(named - set(self._hosts)):
             try:
                 actor = ray.get_actor(name, namespace=NAMESPACE)
                 host: HostPlan = ray.get(actor.describe.remote(), timeout=ANSWER_S)
@@ -72,27 +69,27 @@ class Hosts:
                 self._plans[host.name] = host
             elif self._serves(host):
                 self._narrow[name] = host.name
-            self._known[name] = host.name if reason is None and self._suits(host) else None
+            self._hosts[name] = host.name if reason is None and self._suits(host) else None
         return Seen(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
 
     @property
     def present(self) -> tuple[HostPlan, ...]:
-        """Those that work for this driver."""
-        return tuple(
-            self._plans[name]
-            for name in sorted({name for name in self._known.values() if name is not None})
-        )
+        """The hosts that serve this driver."""
+        names = {name for name in self._hosts.values() if name is not None}
+        return tuple(self._plans[name] for name in sorted(names))
 
     @property
     def narrow(self) -> tuple[str, ...]:
-        """Those that serve the target and have no lane for its kernels' threads."""
+        """Names of hosts that serve the target without a lane of enough cores."""
         return tuple(sorted(self._narrow.values()))
 
     def _replaced(self, host: HostPlan) -> list[str]:
-        """A host that was cut off may be back before the cluster has noticed that it
-        was gone: what was there of it is."""
-        before = [name for name, serving in self._known.items() if serving == host.name]
-        self._known |= dict.fromkeys(before)
+        """The host's name for each of its earlier actors, which are gone.
+
+        A host that was cut off may be back before the cluster notices that it was gone.
+        """
+        before = [name for name, serving in self._hosts.items() if serving == host.name]
+        self._hosts |= dict.fromkeys(before)
         return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
@@ -109,8 +106,7 @@ def refuse(actor: Any, reason: str) -> None:
 
 
 def described(host: HostPlan, isolation: str, target: str) -> Mapping[str, int | str]:
-    """A machine as the orchestrator is told of it, which makes it known as a worker for
-    the target of this key."""
+    """The description of a host for the orchestrator, as a worker for the given target."""
     lanes = [{"name": f"{host.name}/{lane.name}", "cores": list(lane.cores)} for lane in host.lanes]
     return {
         "name": host.name,

@@ -1,4 +1,4 @@
-"""Calibration of the lanes while they work: whose turn it is, and what its result means."""
+"""Calibration of the lanes while they work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LaneCalibration:
         self._pipeline = pipeline
         self._calibrator = Calibrator()
         self._results: list[Calibrated] = []
-        # Lanes whose kernel is timed as soon as their borrowers are out of the way.
+        # Lanes to be calibrated once their borrowers are done.
         self._waiting: dict[str, None] = {}
 
     def add(self, lane: str) -> None:
@@ -33,12 +33,12 @@ class LaneCalibration:
 
     @property
     def next_s(self) -> float | None:
-        """When the next lane's turn comes, on the monotonic clock."""
+        """When the next calibration is due, on the monotonic clock."""
         next_s = self._calibrator.next_s
         return None if next_s is None else time.monotonic() + next_s - time.time()
 
     def due(self) -> list[str]:
-        """Lanes to be timed now. The others' borrowers build what they hold first."""
+        """Lanes to be calibrated now, without those whose borrowers still build."""
         self._waiting |= dict.fromkeys(self._calibrator.due(time.time()))
         vacated = [lane for lane in self._waiting if self._pipeline.vacated(lane)]
         for lane in vacated:
@@ -46,7 +46,7 @@ class LaneCalibration:
         return vacated
 
     def note(self, lane: str, seconds: Sequence[float]) -> LaneDrift | None:
-        """Takes what a lane's kernel took; a notice where the lane left its band or is back."""
+        """Takes a lane's calibration; returns a notice if the lane left its band or is back."""
         self._pipeline.shared(lane)
         before = self._calibrator.drained(lane)
         result = self._calibrator.note(lane, seconds, time.time()) if seconds else None

@@ -1,8 +1,8 @@
-"""Lanes: which cores of a machine measure, one thing at a time, and which are left to build.
+"""Lane plans: which cores of a machine measure, and which build.
 
-Pure data. While a lane measures, its cores belong to its runner alone. Where few
-builders feed it, a borrower builds on one of them in between; where a kernel needs every
-core, building and measuring take turns.
+While a lane measures, its cores belong to its runner alone. If few builders feed it, a
+borrower builds on one of its cores in between. If a kernel needs every core, building and
+measuring alternate.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from tuner.measure.assignment import Lane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanePlan:
-    """How one machine's cores are used. Lanes are disjoint; builders share a core with
-    a lane only when `alternates`."""
+    """How a machine's cores are used.
+
+    Lanes are disjoint; builders share a core with a lane only if `alternates`.
+    """
 
     lanes: tuple[Lane, ...]
     builder_cores: tuple[int, ...]  # ascending; one builder for each
     alternates: bool  # building and measuring take turns, because a lane needs every core
-    lent_cores: tuple[
-        int, ...
-    ] = ()  # of lanes: one builder more on each, which builds while its lane measures nothing
+    # cores of lanes, each with an additional builder, which builds while its lane is idle
+    lent_cores: tuple[int, ...] = ()
 
 
 def ranges(cores: Sequence[int]) -> str:
@@ -42,7 +43,7 @@ def ranges(cores: Sequence[int]) -> str:
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """The inverse of `ranges`; refuses what is not a list of core numbers or names a core twice."""
+    """The inverse of `ranges`. Raises UsageError, also if a core is named twice."""
     cores: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -96,8 +97,10 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
 
 
 def parse_plan(text: str) -> LanePlan:
-    """A declared plan, "lanes=2-3/4-5;builders=0-1": lanes separated by a slash, then
-    the builders' cores."""
+    """A declared plan, such as "lanes=2-3/4-5;builders=0-1".
+
+    Lanes are separated by a slash; the builders' cores follow. Raises UsageError.
+    """
     fields = dict(part.strip().partition("=")[::2] for part in text.split(";") if part.strip())
     if set(fields) != {"lanes", "builders"}:
         raise UsageError(

@@ -1,5 +1,4 @@
-"""What this machine offers to lanes: the cores this process may use, by NUMA node, and
-the plan the settings make of them."""
+"""Lane plans of this machine, from its NUMA nodes and the settings."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ from tuner.measure.assignment import Lane
 from tuner.workers.fleet.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
 
 SYSFS = Path("/sys/devices/system/node")
-# a candidate builds for at most some 8 times as long as it is timed; each builder takes
-# 300 MB
+# A candidate builds at most about 8 times as long as it is timed. A builder takes 300 MB.
 BUILDERS_PER_LANE = 8
-# builders that keep a lane busy with candidates that build fast; with fewer it lends a
-# core to a borrower
+# Builders that keep a lane busy with candidates that build fast; with fewer, the lane
+# lends a core to a borrower.
 BUSY = 3
 
 
 def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
-    """The cores this process may use, a list for each NUMA node; one list where the
-    machine does not tell."""
+    """The cores this process may use, a list for each NUMA node.
+
+    One list if the machine does not report its nodes.
+    """
     allowed = os.sched_getaffinity(0)
     nodes = []
     for path in sorted(root.glob("node[0-9]*/cpulist")):
@@ -35,8 +35,7 @@ def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
 
 
 def near(cores: Sequence[int], lane: Lane, root: Path = SYSFS) -> tuple[int, ...]:
-    """Those of `cores` that are none of the lane's and share a NUMA node with it: what
-    is made there lies in its memory."""
+    """The `cores` outside of the lane that share a NUMA node, and thus memory, with it."""
     nodes = [
         set(parse_cores(text))
         for path in root.glob("node[0-9]*/cpulist")
@@ -51,12 +50,12 @@ def near(cores: Sequence[int], lane: Lane, root: Path = SYSFS) -> tuple[int, ...
 def plan_machine(
     nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0
 ) -> LanePlan:
-    """The declared plan, checked against the machine and the kernel's threads, or a
-    detected one: a lane for each NUMA node.
+    """The declared plan, or a detected one with a lane for each NUMA node.
 
-    `builders` bounds their number; 0 is one for each core that does not measure, up to
-    BUILDERS_PER_LANE for a lane, and a borrower on each lane of a detected plan where
-    those are few.
+    A declared plan is checked against the machine and the kernel's threads. `builders`
+    limits their number. 0 means one for each core that does not measure, up to
+    BUILDERS_PER_LANE for a lane, and if those are few, a borrower on each lane of a
+    detected plan.
     """
     if declared:
         plan = parse_plan(declared)

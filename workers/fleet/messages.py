@@ -1,5 +1,4 @@
-"""What the orchestrator, the Ray driver, builders and runners tell each other: plain
-frozen data, packed in batches."""
+"""Messages between orchestrator, Ray driver, builders and runners, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -19,8 +18,10 @@ from tuner.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What all candidates of a batch have in common; travels to each worker once and is
-    named by its key afterwards."""
+    """What all candidates of a batch have in common.
+
+    It is sent to each worker once and named by its key afterwards.
+    """
 
     workload: Workload
     target: Target
@@ -35,22 +36,20 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """A linked candidate on storage that builders and runners share, named by its content."""
+    """A linked candidate in storage that builders and runners share, named by its hash."""
 
     sha256: str  # of the shared library's bytes, hex
     path: str  # of the shared library; object code and schedule lie beside it with other suffixes
     symbol: str  # the function it exports
-    resources: Resources | None = field(
-        default=None, compare=False
-    )  # what it takes of a GPU; hand-off messages leave it out
-    files: Mapping[str, bytes] = field(
-        default_factory=dict
-    )  # those files by suffix, where they travel to another machine
+    # of a GPU, as the compiler reports them; not part of hand-off messages
+    resources: Resources | None = field(default=None, compare=False)
+    # the files by suffix, if they are sent to another machine
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What a lane or a builder did from when to when, seconds since the epoch."""
+    """An activity of a lane or a builder; times are in seconds since the epoch."""
 
     worker: str  # the lane's or the builder's name
     activity: str  # build, wait, check, time or idle
@@ -62,15 +61,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
+    """A candidate to be built."""
+
     number: int
     config: Config | None  # None: the default schedule
     keep: bool = False  # leave object code and stored schedule beside the library
-    lane: str = ""  # that waits for it: it may begin as soon as the library is there
+    lane: str = ""  # a lane that waits, and may begin as soon as the library exists
     best_s: float | None = None  # the best median so far, for that lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
+    """The library of a candidate, or why there is none."""
+
     number: int
     result: Library | Failed
     started_s: float  # seconds since the epoch
@@ -79,8 +82,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSetup:
-    """The first message to a compiler process: where to write, on which cores to run,
-    and what bounds a build."""
+    """The first message to a compiler process: its storage, cores and limits."""
 
     storage: str
     cores: tuple[int, ...]
@@ -90,19 +92,25 @@ class ServerSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReply:
+    """A compiler process's answer to a build request."""
+
     result: Library | Failed
     resident_bytes: int  # of this process, after the build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
+    """A library to be measured."""
+
     number: int
     library: Library
-    best_s: float | None  # the best median so far: timing of what is far slower may stop early
+    best_s: float | None  # the best median so far: far slower candidates may stop early
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
+    """The outcome of a measurement, and when it held the lane."""
+
     number: int
     outcome: Outcome
     started_s: float  # the lane is held from here, seconds since the epoch
@@ -111,16 +119,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long and how large a single step may be."""
+    """Limits on the time and memory of single steps."""
 
     build_timeout_s: float = 30.0
     run_timeout_s: float = 20.0  # the whole measurement of one candidate
     memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
-    race_rounds: int = (
-        5  # fresh processes of each contestant of a promotion that is not surely beaten before
-    )
-    # timed in each of them: between processes medians differ more than what this leaves
-    # open
+    # fresh processes of each contestant of a race, unless it is surely beaten before
+    race_rounds: int = 5
+    # timed in each of them; medians differ more between processes than within this time
     race_budget_s: float = 0.06
     builds_per_server: int = 2000  # a compiler process is replaced after as many builds
     builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
@@ -129,7 +135,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
-    """A machine that joins a cluster: its lanes, its builders, what it is."""
+    """A machine that joins a cluster: its lanes, builders and properties."""
 
     name: str  # its own among the hosts of the cluster; part of its workers' names
     address: str  # of the cluster, HOST:PORT
@@ -141,9 +147,8 @@ class HostPlan:
     labels: Mapping[str, str]
     storage: str  # directory of its built libraries
     node_ip: str = ""  # address by which the cluster reaches it; empty: Ray finds out
-    serves: tuple[
-        str, ...
-    ] = ()  # keys of declared targets ("cuda:sm_90") that it measures for besides its own
+    # keys of declared targets ("cuda:sm_90") that it measures for besides its own
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,20 +164,20 @@ class FleetPlan:
     address: str | None = None  # of an existing cluster; None starts a local one
     threads: int = 1  # of the kernels: a host's shorter lanes are not used
     target: str = ""  # key; hosts of a cluster that are for another target are left alone
-    versions: Mapping[str, str] = field(
-        default_factory=dict
-    )  # hosts of a cluster that have others are refused
-    policy: PolicyName = "fair"  # whose candidates go first where several jobs share the fleet
-    lane_share: float = 1.0  # most of the lanes' time for one owner while others want it
+    # hosts of a cluster with other versions are refused
+    versions: Mapping[str, str] = field(default_factory=dict)
+    policy: PolicyName = "fair"  # whose candidates go first if several jobs share the fleet
+    lane_share: float = 1.0  # largest share of the lanes' time for one owner while others need it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
+    """Candidates of a job to be measured; none announce the problem."""
+
     problem: Problem
     candidates: tuple[Candidate, ...]
-    known_outcomes: Mapping[
-        str, Outcome
-    ]  # outcomes of libraries measured in earlier runs of the job, by hash
+    # outcomes of libraries measured in earlier runs of the job, by hash
+    known_outcomes: Mapping[str, Outcome]
     job_share: JobShare = field(default_factory=JobShare)  # of the job they belong to
 
 
@@ -183,7 +188,7 @@ class Report:
     problem: str  # key
     trial: Trial
     # the lane that measured it, or the builder that refused it; empty for a duplicate and
-    # for what was given up
+    # for a candidate that was given up
     worker: str
     attempts: int  # how often it was sent out
     quarantined: bool  # given up because it kept losing its worker
@@ -192,7 +197,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What a lane's calibration kernel showed, and what follows from it for the lane."""
+    """A lane's calibration, and what follows from it for the lane."""
 
     lane: str
     at_s: float  # seconds since the epoch
@@ -200,14 +205,13 @@ class Calibrated:
     expected_s: float  # the middle of the lane's band
     in_band: bool
     drained: bool  # the lane is given nothing until it is back in its band
-    suspect_since_s: (
-        float | None
-    )  # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
+    # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
+    suspect_since_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """From the driver: trials as they end, with what the workers did meanwhile."""
+    """From the driver: trials that ended, and the workers' activities."""
 
     reports: tuple[Report, ...]
     spans: tuple[Span, ...]
@@ -216,30 +220,32 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon:
-    """To the driver: forget every candidate of a job that has not been measured yet."""
+    """To the driver: forget every candidate of a job that was not measured yet."""
 
     job: str = ""  # id
-    leaves: bool = False  # nothing more comes from the job: its books are closed as well
+    leaves: bool = False  # the job submits nothing more: its account is closed, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFinalists:
-    """Build these outside of any trial, and keep all of it."""
+    """Builds outside of any trial, whose files are all kept."""
 
     requests: tuple[BuildRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
+    """A library that takes part in a race."""
+
     name: str
-    path: str  # of its library
+    path: str
     symbol: str
-    content: bytes = b""  # of its library, where it travels to another machine
+    content: bytes = b""  # the library's bytes, if it is sent to another machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A contestant that was verified, and how long it took in the race."""
+    """A verified contestant and its time in the race."""
 
     name: str
     median_s: float
@@ -250,7 +256,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disqualified:
-    """A contestant that failed, and is out of the race."""
+    """A contestant that failed in the race."""
 
     name: str
     failure: Failed
@@ -261,14 +267,19 @@ Finalist = Ranked | Disqualified
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
+    """The result of a race."""
+
     finalists: tuple[Finalist, ...]
-    winner: str | None  # None: nobody could be verified
+    winner: str | None  # None: no contestant could be verified
     reason: str  # for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRace:
-    """Verify and time these in turn, in fresh processes, on one lane while nothing builds."""
+    """A race: verifies and times contestants by turns, in fresh processes, on one lane.
+
+    Nothing builds meanwhile.
+    """
 
     contestants: tuple[Contestant, ...]
     default: str  # name of the default schedule's contestant
@@ -278,8 +289,10 @@ class RunRace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRequest:
-    """To the driver: a control request outside the pipeline. Builds are answered by one
-    builder while all else goes on, a race is held once the fleet is idle."""
+    """To the driver: builds or a race, outside the pipeline.
+
+    A builder does the builds while all else continues; a race waits for an idle fleet.
+    """
 
     number: int
     problem: Problem
@@ -288,9 +301,10 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlReply:
+    """The driver's reply to a control request."""
+
     number: int  # of the control request
-    value: tuple[
-        Built | RaceOutcome, ...
-    ]  # what was asked for: builds in the order of their requests, or one outcome
+    # builds in the order of their requests, or one outcome
+    value: tuple[Built | RaceOutcome, ...]
     error: str | None  # why there is no value
     spans: tuple[Span, ...] = ()  # of the lane that was held for it

@@ -1,4 +1,4 @@
-"""What the driver, or a machine that joined, tells the orchestrator beside results."""
+"""Notices of the driver, or of a host that joined, to the orchestrator."""
 
 from __future__ import annotations
 

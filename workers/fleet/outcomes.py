@@ -1,4 +1,4 @@
-"""What becomes of candidates: measured once for equal code, retried, given up, reported."""
+"""Outcomes of candidates: reports, retries, and reuse for equal code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuner.workers.fleet.candidates import Item
 from tuner.workers.fleet.dedup import Deduplication
 from tuner.workers.fleet.messages import Library, Report, Span
 
-# A candidate that loses its worker more often is quarantined: it is what kills them.
+# A candidate that loses its worker more often is quarantined, since it is the cause.
 MAX_RETRIES = 3
 
 
 class Outcomes:
-    """Reports, spans and libraries no longer needed, until their owner collects them."""
+    """Collects reports, spans and libraries that are no longer needed."""
 
     def __init__(self) -> None:
         self.deduplication = Deduplication()
@@ -37,7 +37,7 @@ class Outcomes:
     def add_span(
         self, worker: str, activity: str, item: Item, start_s: float, end_s: float
     ) -> None:
-        """What a worker did for a candidate, or before it, seconds since the epoch."""
+        """Adds an activity of a worker for a candidate, in seconds since the epoch."""
         number = None if activity == "idle" else item.candidate.number
         self.add(
             Span(
@@ -54,7 +54,7 @@ class Outcomes:
         self._spans.append(span)
 
     def built(self, item: Item, library: Library) -> None:
-        """A candidate's code is there: it waits for a lane, or for equal code's outcome."""
+        """Takes a candidate's library: it waits for a lane, or for the outcome of equal code."""
         item.library = library
         if item.abandoned:
             return
@@ -66,7 +66,7 @@ class Outcomes:
             item.queue.is_ready(item)
 
     def measured(self, item: Item, outcome: Outcome, runner: str, held_s: float) -> None:
-        """A measurement came back, for which the lane was held so long."""
+        """Takes the outcome of a measurement that held the lane for so long."""
         if item.abandoned or item.library is None:
             return
         sha256 = item.library.sha256
@@ -81,7 +81,7 @@ class Outcomes:
             self.finish(duplicate, reused, worker="")
 
     def retry(self, item: Item, reason: str) -> None:
-        """A candidate lost its worker: it waits for another, or is given up."""
+        """Queues a candidate that lost its worker again, or gives it up."""
         if item.abandoned:
             return
         item.lost.append(reason)
@@ -102,7 +102,7 @@ class Outcomes:
                 successor.queue.is_ready(successor)
 
     def wait_again(self, item: Item) -> None:
-        """Puts a candidate back to where it waits for a worker, before all others."""
+        """Puts a candidate at the front of the queue in which it waited."""
         if item.library is None:
             item.queue.to_build.appendleft(item)
         else:
@@ -118,10 +118,10 @@ class Outcomes:
         measure_s: float = 0.0,
         quarantined: bool = False,
     ) -> None:
-        """Reports the trial that a candidate has become."""
+        """Reports a candidate's trial."""
         if item.abandoned:
             return
-        # Where no lane was needed, what the fleet spent on it is its build.
+        # Without a lane, the fleet spent only the build on it.
         if not worker or item.library is None:
             item.queue.account.charged_s += item.build_s
         trial = Trial(
@@ -143,13 +143,13 @@ class Outcomes:
         )
 
     def collect(self) -> tuple[list[Report], list[Span]]:
-        """What ended and what workers did since the last call."""
+        """Reports and spans since the last call."""
         reports, self._reports = self._reports, []
         spans, self._spans = self._spans, []
         return reports, spans
 
     def spent(self) -> list[Library]:
-        """Libraries that nobody needs any more since the last call."""
+        """Libraries that are no longer needed since the last call."""
         spent, self._spent = self._spent, []
         return spent
 

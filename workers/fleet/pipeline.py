@@ -1,11 +1,10 @@
-"""The fleet's bookkeeping: which candidate is built or measured where, and what becomes
-of it when a worker is lost.
+"""The pipeline of a fleet: which candidate is built or measured where.
 
-Pure and on an injected clock, so that it is tested with thousands of simulated lanes.
-`driver.py` carries out what it decides. Whose candidates are next is the policy's to
-say (demand.py); those of one job are built in order and measured first come, first
-served. A lane is handed work whenever a built candidate waits, unless its code is
-measured already (duplicates.py).
+Pure and on an injected clock, so that it is tested with thousands of simulated lanes; the
+driver carries out its decisions. The policy decides whose candidates go next
+(`demand.py`). Those of one job are built in order and measured first come, first served.
+A lane gets work whenever a built candidate waits, unless its code is already being
+measured (`dedup.py`). The candidates of a lost worker are tried again (`outcomes.py`).
 """
 
 from __future__ import annotations
@@ -31,20 +30,21 @@ from tuner.workers.fleet.policy import POLICIES, JobShare, LaneShare, Place, Pol
 from tuner.workers.fleet.slots import Slots
 from tuner.workers.fleet.worker_slot import WorkerSlot
 
-# work packed into one message: long against its cost of about a millisecond, short
-# against a planning round
+# Work in one message: long compared to its cost of about a millisecond, short compared to
+# a planning round.
 BATCH_S = 0.05
 MAX_BATCH = 16
-ALTERNATING_CHUNK = (
-    8  # candidates built before a lane that shares its cores with the builder measures them
-)
+# Candidates built before a lane that shares its cores with the builder measures them.
+ALTERNATING_CHUNK = 8
 
-UNSHARED = JobShare()  # of the only job there is
+UNSHARED = JobShare()  # of a single job
 
 
 class Pipeline:
-    """Not thread-safe; its owner passes events in and carries out what it is told. A
-    batch holds candidates of one job."""
+    """Decides which worker gets which batch; a batch holds candidates of one job.
+
+    Not thread-safe. Its owner passes events in and carries out the decisions.
+    """
 
     def __init__(
         self,
@@ -58,10 +58,13 @@ class Pipeline:
         prepares: Collection[str] = (),
         borrowers: Mapping[str, str] | None = None,
     ) -> None:
-        """`places`: what each runner's lane offers; one that is not named takes
-        everything. `prepares`: runners that are given a problem's candidates only once
-        they are `prepared` for it. `borrowers`: builders, each with the lane that lends it
-        a core."""
+        """Starts with the workers of one machine, or with none.
+
+        `places` are what runners' lanes offer; a runner that is not named takes
+        everything. `prepares` are runners that get a problem's candidates only once they
+        are `prepared` for it. `borrowers` are builders with the lanes that lend them a
+        core.
+        """
         self._slots = Slots()
         self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
         self._outcomes = Outcomes()
@@ -84,7 +87,7 @@ class Pipeline:
         places: Mapping[str, Place] | None = None,
         prepares: Collection[str] = (),
     ) -> None:
-        """The workers of a machine that joined."""
+        """Adds the workers of a machine that joined."""
         self._slots.add(
             builders=builders,
             runners=runners,
@@ -95,7 +98,7 @@ class Pipeline:
         self._count_slots()
 
     def retire(self, worker: str, reason: str) -> None:
-        """A worker is gone for good: what it held is tried again elsewhere."""
+        """Removes a worker; its candidates are tried again elsewhere."""
         self.lost(worker, reason)
         self._slots.remove(worker)
         self._count_slots()
@@ -123,8 +126,10 @@ class Pipeline:
         return self._slots.busy
 
     def unprepared(self) -> list[tuple[str, str]]:
-        """Lanes, each with a problem that it should be made ready for: candidates are
-        on their way to lanes like that."""
+        """Pairs of a lane and a problem for which it should be prepared.
+
+        The problems are those of queued candidates and of candidates that are being built.
+        """
         coming = [(queue, problem) for queue in self._demand for problem in queue.problems]
         building = (batch[0] for batch in self._slots.building)
         coming += [(item.queue, item.problem) for item in building if not item.abandoned]
@@ -137,29 +142,27 @@ class Pipeline:
         return list(pairs)
 
     def prepared(self, runner: str, problem: str) -> None:
-        """From now on the lane may be given this problem's candidates."""
+        """Notes that a lane is prepared for a problem, and may get its candidates."""
         prepared = self.runners[runner].prepared
         if prepared is not None:
             prepared.add(problem)
 
     def drain(self, runner: str, *, drained: bool = True) -> None:
-        """Gives a lane nothing new for as long as it is drained; what it holds is measured."""
+        """Drains a lane: it gets nothing new, but measures what it holds."""
         self.runners[runner].drained = drained
 
     def vacated(self, runner: str) -> bool:
-        """Whether a lane's borrower is out of the way; it is given nothing new until the
-        lane is `shared` again."""
+        """Whether a lane's borrower is idle; it gets nothing new until the lane is `shared`."""
         lane = self.runners[runner]
         lane.asked = True
         return not lane.occupied
 
     def shared(self, runner: str) -> None:
-        """The lane has answered what it was asked."""
+        """Lets a lane's borrower build again."""
         self.runners[runner].asked = False
 
     def reserve(self, *, needed: bool) -> None:
-        """Keeps one builder free, the least busy one, for as long as that is wanted: it
-        is to answer a control request."""
+        """Keeps the least busy builder free for a control request while `needed`."""
         self._slots.reserve(needed=needed)
 
     @property
@@ -167,8 +170,7 @@ class Pipeline:
         """The builder that is kept free; empty for none."""
         return self._slots.reserved
 
-    # -- what comes in
-    # ------------------------------------------------------------------------------
+    # -- input --
 
     def submit(
         self,
@@ -183,7 +185,7 @@ class Pipeline:
         self._demand.submit(job_share, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:
-        """The oldest batch of a builder came back."""
+        """Takes the results of a builder's oldest batch."""
         batch = self.builders[builder].batches.popleft()
         batch[0].queue.account.building -= len(batch)
         for item, result in zip(batch, results, strict=True):
@@ -200,7 +202,7 @@ class Pipeline:
                     self._outcomes.built(item, library)
 
     def measured(self, runner: str, results: Sequence[Measured]) -> None:
-        """The oldest batch of a runner came back."""
+        """Takes the results of a runner's oldest batch."""
         slot = self.runners[runner]
         batch = slot.batches.popleft()
         batch[0].queue.account.measuring -= len(batch)
@@ -237,17 +239,16 @@ class Pipeline:
         )
 
     def lost(self, worker: str, reason: str, *, started: bool = True) -> None:
-        """A builder or runner died or did not answer in time: what it held is tried
-        again or ends as infrastructure failure.
+        """Takes back the candidates of a builder or runner that died or did not answer.
 
-        Only what was worked on counts as an attempt: what waited behind it did nothing,
-        and before the worker had `started` nothing did.
+        They are tried again, or end as infrastructure failures. Only the batch that was
+        being worked on counts as an attempt, and none before the worker had `started`.
         """
         slot = self._slots[worker]
         batches, slot.batches = slot.batches, deque()
         slot.asked = False
         if slot.prepared is not None:
-            slot.prepared = set()  # whoever takes its place begins with nothing
+            slot.prepared = set()  # its replacement begins with nothing
         for behind, batch in reversed(list(enumerate(batches))):
             for item in reversed(batch):
                 if item.library is None:
@@ -262,11 +263,9 @@ class Pipeline:
                     self._outcomes.wait_again(item)
 
     def abandon(self, job: str = "", *, leaves: bool = False) -> None:
-        """Forgets a job's candidates that are at no worker; those that are, are dropped
-        when they come back.
+        """Forgets a job's candidates; those at workers are dropped when they come back.
 
-        `leaves`: the job will not submit any more, and what it has had of the fleet is
-        forgotten too.
+        With `leaves`, the job submits nothing more, and its account is forgotten, too.
         """
         self._demand.abandon(job)
         for slot in self._slots:
@@ -278,11 +277,10 @@ class Pipeline:
         if leaves:
             self._demand.leave(job)
 
-    # -- what goes out
-    # ------------------------------------------------------------------------------
+    # -- output --
 
     def next_build(self) -> tuple[str, str, list[BuildRequest]] | None:
-        """The builder, the problem's key and the next batch for it; call until None."""
+        """A builder, the problem's key and the next batch for it; call until None."""
         if not self.builders or self.paused or not self._may_build():
             return None
         urgent = self._lane_waits()
@@ -312,7 +310,7 @@ class Pipeline:
         return slot.name, batch[0].problem, requests
 
     def next_measurement(self) -> tuple[str, str, list[MeasureRequest]] | None:
-        """The runner, the problem's key and the next batch for it; call until None."""
+        """A runner, the problem's key and the next batch for it; call until None."""
         if not self.runners or not self._may_measure():
             return None
         free = self._slots.free_lanes(self._demand.ready)
@@ -320,7 +318,7 @@ class Pipeline:
 
         def lane_at(place: Place, item: Item) -> WorkerSlot | None:
             fitting = [slot for slot in free if slot.place == place and slot.takes(item.problem)]
-            if self.paused:  # but what a lane has begun with is brought to its end
+            if self.paused:  # except for candidates that a lane has begun with
                 fitting = [slot for slot in fitting if slot.name == item.lane]
             return min(fitting, key=lambda slot: (slot.load, slot.name != item.lane), default=None)
 
@@ -345,22 +343,21 @@ class Pipeline:
         return slot.name, batch[0].problem, requests
 
     def collect(self) -> tuple[list[Report], list[Span]]:
-        """What ended and what workers did since the last call."""
+        """Reports and spans since the last call."""
         return self._outcomes.collect()
 
     def spent(self) -> list[Library]:
-        """Libraries that nobody needs any more since the last call."""
+        """Libraries that are no longer needed since the last call."""
         return self._outcomes.spent()
 
-    # -- inside
-    # ------------------------------------------------------------------------------
+    # -- rules --
 
     def _lane_waits(self) -> bool:
-        """Whether a lane has nothing to go on with but what is being built.
+        """Whether a lane waits for candidates that are being built.
 
-        Each candidate then travels alone, and its builder gets the next one after it
-        was handed over: a builder that had it already would keep the core from those
-        who bring the lane its work.
+        Each candidate is then sent alone, and a builder gets the next one after the
+        previous was handed over: otherwise it would keep the core from the processes that
+        bring the lane its work.
         """
         return not self.alternates and not self._demand.ready and self._slots.a_lane_has_room
 
@@ -383,5 +380,5 @@ class Pipeline:
 
 
 def _batch_size(item_s: float) -> int:
-    """Candidates in one message, of so many seconds each."""
+    """The number of candidates in a message, of so many seconds each."""
     return max(1, min(MAX_BATCH, int(BATCH_S / max(item_s, 1e-4))))

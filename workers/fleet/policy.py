@@ -1,9 +1,8 @@
-"""Policies of sharing: whose candidates go to the builders and lanes next, when several
-jobs share one fleet.
+"""Sharing policies: whose candidates go next when several jobs share a fleet.
 
-Pure: a policy orders jobs by what their accounts say, and the smallest key goes first.
-The driver's pipeline and the simulations on a virtual clock ask the same objects, at
-every batch boundary. After SALUS (Yu and Chowdhury, MLSys 2020): FAIR, SRTF, PACK.
+Pure: a policy orders jobs by their accounts, and the smallest key goes first. The
+driver's pipeline and the simulations on a virtual clock use the same objects, at every
+batch boundary. FAIR, SRTF and PACK follow SALUS (Yu and Chowdhury, MLSys 2020).
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ from typing import Literal, Protocol
 PolicyName = Literal["fair", "srtf", "pack", "fifo"]
 Key = tuple[float, ...]
 
-FIRST_ITEM_S = 0.05  # what a candidate is taken to need before the first one of its job has ended
+FIRST_ITEM_S = 0.05  # assumed time of a candidate before the first one of its job has ended
 LEARNING_RATE = 0.2  # weight of the newest candidate in the moving averages
-# lane time that a job which had nothing to offer for a while may catch up on: some
-# pauses for planning
+# Lane time that a job may catch up on after it had no candidates: a few pauses for planning.
 CREDIT_S = 5.0
 DOUBLINGS = 10  # beyond this priority, up or down, shares change no further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """A job among those that share the fleet, as its orchestrator tells it with each submission."""
+    """A job's claim to a shared fleet, sent with each submission."""
 
     job: str = ""  # id
     owner: str = ""  # whose quota it counts against
@@ -55,38 +53,37 @@ class Place:
         )
 
     def waste(self, job_share: JobShare) -> Key:
-        """What the job would leave unused: memory first where the lane has its own, then cores."""
+        """What the job would leave unused: memory, if the lane has its own, then cores."""
         left = 0 if self.memory_bytes is None else self.memory_bytes - job_share.memory_bytes
         return float(left), float(self.threads - job_share.threads)
 
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """A job's books: what it has had of the fleet, what it holds, what it still needs.
-    Kept by the pipeline."""
+    """A job's account: what it has used of the fleet, holds, and still needs.
+
+    Kept by the pipeline.
+    """
 
     job_share: JobShare
     build_s: float = FIRST_ITEM_S  # moving average of one candidate's time at a builder
     lane_s: float = FIRST_ITEM_S  # and on a lane
-    charged_s: float = (
-        0.0  # lane time so far; what never reached a lane counts with the time of its build
-    )
-    head_start_s: float = (
-        0.0  # virtual time it was given when it came, so that it starts level with the others
-    )
+    # lane time so far; candidates that never reached a lane count with their build time
+    charged_s: float = 0.0
+    # virtual time added when it came, so that it starts level with the others
+    head_start_s: float = 0.0
     building: int = 0  # candidates at builders
     ready: int = 0  # built, waiting for a lane
     measuring: int = 0  # at lanes
     lanes: int = 1  # of the fleet that fit it best
     fitting: int = 1  # lanes that fit it
     builders: int = 1  # of the fleet
-    over_quota: bool = (
-        False  # its owner has more of the lanes' time than allowed; the others go first
-    )
+    # its owner used more of the lanes' time than allowed; the others go first
+    over_quota: bool = False
 
     @property
     def virtual_s(self) -> float:
-        """Lane time by weight, with what is on lanes now."""
+        """Lane time divided by weight, including what is on lanes now."""
         return (
             self.head_start_s
             + (self.charged_s + self.measuring * self.lane_s) / self.job_share.weight
@@ -94,23 +91,20 @@ class Account:
 
     @property
     def virtual_ahead_s(self) -> float:
-        """The same once all has been measured that is built or being built."""
+        """`virtual_s` once all is measured that is built or being built."""
         waiting = self.building + self.ready + self.measuring
         return self.head_start_s + (self.charged_s + waiting * self.lane_s) / self.job_share.weight
 
     @property
     def remaining_s(self) -> float:
-        """How long the job would still take, had it the fleet to itself."""
+        """How long the job would still take on a fleet of its own."""
         trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.fitting))
         work_s = self.job_share.trials_left * trial_s
-        return (
-            work_s
-            if self.job_share.seconds_left is None
-            else min(work_s, self.job_share.seconds_left)
-        )
+        left_s = self.job_share.seconds_left
+        return work_s if left_s is None else min(work_s, left_s)
 
     def level(self, now_virtual_s: float, *, credit_s: float) -> None:
-        """A job that had nothing to offer may catch up on `credit_s` of lane time, and no more."""
+        """Limits what a job that had no candidates may catch up on to `credit_s`."""
         self.head_start_s += max(
             0.0, now_virtual_s - credit_s / self.job_share.weight - self.virtual_s
         )
@@ -124,25 +118,24 @@ class Account:
 
 
 class Policy(Protocol):
-    """Smallest key first. Both are asked for jobs that have something to hand out,
-    `lane` for lanes that fit."""
+    """An order of jobs that have candidates: the smallest key goes first."""
 
     def build(self, job: Account) -> Key:
-        """Whose candidates a free builder takes next."""
+        """The key of a job at a free builder."""
         ...
 
     def lane(self, job: Account, place: Place) -> Key:
-        """Which job a free lane goes to, and which of the free lanes."""
+        """The key of a job at a free lane that it fits."""
         ...
 
 
 def _rank(job: Account) -> Key:
-    """Quotas go before priorities, priorities before everything else."""
+    """Quotas first, then priorities."""
     return float(job.over_quota), -float(job.job_share.priority)
 
 
 class Fifo:
-    """The job claimed first has all it can use; the next ones have what is left."""
+    """The job claimed first gets all it can use; the others get the rest."""
 
     def build(self, job: Account) -> Key:
         return *_rank(job), float(job.job_share.order)
@@ -152,8 +145,10 @@ class Fifo:
 
 
 class Fair:
-    """Equal lane time over jobs by weight: start-time fair queueing (Goyal, Vin and
-    Cheng, 1996) with a bounded credit."""
+    """Lane time in proportion to weights.
+
+    Start-time fair queueing (Goyal, Vin and Cheng, 1996) with a bounded credit.
+    """
 
     def build(self, job: Account) -> Key:
         return float(job.over_quota), job.virtual_ahead_s, float(job.job_share.order)
@@ -178,8 +173,10 @@ class Srtf:
 
 
 class Pack:
-    """Lanes filled by what jobs need: each goes to the job that leaves least of it
-    unused. Built is what lanes run short of."""
+    """Each lane goes to the job that leaves least of it unused.
+
+    Builders serve the job whose lanes run short first.
+    """
 
     def build(self, job: Account) -> Key:
         supply_s = (job.building + job.ready + job.measuring) * job.lane_s / max(1, job.lanes)
@@ -199,8 +196,10 @@ POLICIES: Mapping[PolicyName, Policy] = {
 
 @dataclass(slots=True, eq=False)
 class LaneShare:
-    """Watches that no owner has more than `most` of the lanes' time while others want
-    it. Old use is forgotten by half-lives."""
+    """Limits each owner to a share `most` of the lanes' time while others need it.
+
+    Earlier use decays with a half-life.
+    """
 
     most: float = 1.0  # share of an owner; 1: no bound
     half_life_s: float = 60.0
@@ -208,7 +207,7 @@ class LaneShare:
     _at_s: float | None = None
 
     def note(self, owner: str, seconds: float, at_s: float) -> None:
-        """So much lane time of an owner ended at this moment."""
+        """Adds lane time of an owner that ended at this moment."""
         if self._at_s is not None and at_s > self._at_s:
             kept = 0.5 ** ((at_s - self._at_s) / self.half_life_s)
             self._used_s = {

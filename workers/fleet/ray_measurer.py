@@ -1,5 +1,4 @@
-"""`RayMeasurer`: candidates in, trials out as they finish, over whatever builders and
-runners the fleet has."""
+"""`RayMeasurer`, which measures candidates on the builders and runners of a fleet."""
 
 from __future__ import annotations
 
@@ -25,12 +24,11 @@ from tuner.workers.fleet.notices import DriverReplaced, Notice
 
 
 class RayMeasurer:
-    """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and
-    belongs to the caller.
+    """A `tuner.measure.measurer.Measurer` for one problem, on the caller's fleet.
 
-    `known_outcomes` are outcomes of libraries by their hash, from recorded trials: candidates
-    that compile to the same code reuse them. `judge` has the last word on each trial,
-    such as that its timing cannot be true.
+    `known_outcomes` are outcomes of libraries by hash, from recorded trials; candidates
+    that compile to the same code reuse them. `judge` may change each trial, for example if
+    its timing is implausible.
     """
 
     def __init__(
@@ -44,21 +42,20 @@ class RayMeasurer:
         on_notice: Callable[[Notice], None] | None = None,
         on_calibrations: Callable[[Sequence[Calibrated]], None] | None = None,
     ) -> None:
-        self._fleet, self._problem = fleet, problem
+        self._fleet = fleet
+        self._problem = problem
         self._known_outcomes: dict[str, Outcome] = dict(known_outcomes or {})
         self._judge = judge
         self._sent_outcomes = False  # whether the driver has `known_outcomes`
         self._flying: dict[int, Candidate] = {}
         self._reports: dict[int, Report] = {}
-        self._on_spans, self._on_notice, self._on_calibrations = (
-            on_spans,
-            on_notice,
-            on_calibrations,
-        )
+        self._on_spans = on_spans
+        self._on_notice = on_notice
+        self._on_calibrations = on_calibrations
 
     @property
     def capacity(self) -> int:
-        """Two batches at each slot and a few that wait between them."""
+        """Two batches for each worker, and a few candidates that wait in between."""
         builders, lanes = self._fleet.slots
         return 4 + 2 * builders + 3 * lanes
 
@@ -119,7 +116,7 @@ class RayMeasurer:
             self._known_outcomes[outcome.artifact] = outcome
 
     def report(self, number: int) -> Report:
-        """Where and in how many attempts a yielded trial was measured; told once."""
+        """The report of a trial that was yielded; can be taken once."""
         return self._reports.pop(number)
 
     def request_control(
@@ -129,8 +126,7 @@ class RayMeasurer:
         timeout_s: float,
         check: Callable[[], None] | None = None,
     ) -> ControlReply:
-        """A control request to the fleet while no candidate is in flight: builds outside of
-        trials, or a race."""
+        """Sends builds or a race to the fleet and waits; no candidate may be in flight."""
         answer = self._fleet.request_control(self._problem, what, timeout_s=timeout_s, check=check)
         if self._on_spans is not None and answer.spans:
             self._on_spans(answer.spans)

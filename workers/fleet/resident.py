@@ -1,9 +1,8 @@
-"""Workloads that stay prepared on a lane: a runner process for each of the last few, so
-that changing jobs costs no preparation.
+"""Workloads that stay prepared on a lane, each in a runner process of its own.
 
-A job's first candidate finds its workload ready as well: it is prepared on a builder's
-cores while the lane times another's. A process that does not measure waits for a
-message and takes no time of the lane's cores; its memory is what is bounded.
+Changing between jobs therefore needs no preparation. A new job's workload is prefetched
+on a builder's cores while the lane times another one. An idle process waits for a message
+and takes no time of the lane's cores; the memory of all of them is limited.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_BYTES = 2 << 30  # of all of them but the one in use
 
 @dataclass(slots=True, eq=False)
 class _Resident:
-    """A runner process and the workload that it holds, or will once preparing it is over."""
+    """A runner process and its workload; `over` is set once preparing has ended."""
 
     process: RunnerProcess
     over: threading.Event = field(default_factory=threading.Event)
@@ -34,8 +33,11 @@ class _Resident:
 
 
 class Residents:
-    """The runner processes of one lane. One thread measures with what `prepared` gives
-    it; others may `prefetch` workloads."""
+    """The runner processes of one lane.
+
+    One thread measures with the process that `prepared` returns; others may `prefetch`
+    workloads.
+    """
 
     def __init__(
         self,
@@ -47,18 +49,17 @@ class Residents:
     ) -> None:
         """`first` takes the first workload; it may be started already."""
         self._spare: RunnerProcess | None = first
-        self._make, self._most, self._most_bytes = make, most, most_bytes
-        self._lock = (
-            threading.Lock()
-        )  # around the fields; nothing that takes its time is done under it
-        self._residents: OrderedDict[str, _Resident] = (
-            OrderedDict()
-        )  # by workload, the last used one at the end
-        self._current: str | None = None  # that is measured with
+        self._make = make
+        self._most = most
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()  # guards the fields; held only for short operations
+        # by workload, the last used one at the end
+        self._residents: OrderedDict[str, _Resident] = OrderedDict()
+        self._current: str | None = None  # the one in use
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What is prepared or being prepared, the last used one at the end."""
+        """Workloads that are prepared or being prepared, the last used one at the end."""
         with self._lock:
             return tuple(self._residents)
 
@@ -69,10 +70,9 @@ class Residents:
             return resident is not None and resident.over.is_set() and not resident.failed
 
     def prefetch(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
-        """Prepares a workload before it is measured, on these cores while the lane's
-        may be timing another one.
+        """Prepares a workload on these cores, while the lane may time another one.
 
-        What cannot be prepared is not held: `prepared` will say why.
+        A workload that cannot be prepared is dropped: `prepared` then gives the reason.
         """
         resident, missing = self._entered(key)
         if missing:
@@ -80,11 +80,10 @@ class Residents:
                 self._prepare(key, resident, assignment, cores)
 
     def prepared(self, key: str, assignment: Assignment) -> RunnerProcess:
-        """The process that holds the workload of this key; those unused for longest
-        make room for a new one.
+        """The process that holds the workload of this key, prepared if necessary.
 
-        Raises UsageError and RunnerError as `RunnerProcess.prepare` does; the workload
-        is not held then.
+        The least recently used processes make room for a new one. Raises UsageError and
+        RunnerError as `RunnerProcess.prepare` does; the workload is then dropped.
         """
         with self._lock:
             self._current = key
@@ -102,12 +101,14 @@ class Residents:
 
     @contextmanager
     def at_hand(self) -> Iterator[RunnerProcess | None]:
-        """A process for a control request that needs no workload; None where the only one is
-        being prepared. For who measures."""
+        """A process for requests that need no workload, for the thread that measures.
+
+        None if the only process is being prepared.
+        """
         with self._lock:
             ready = [key for key, resident in self._residents.items() if resident.over.is_set()]
             if self._current not in ready and ready:
-                self._current = ready[-1]  # now nobody makes room of it
+                self._current = ready[-1]  # which protects it from eviction
             current = self._residents[self._current] if self._current in ready else None
             borrowed, self._spare = (None, self._spare) if current else (self._spare, None)
         try:
@@ -128,7 +129,7 @@ class Residents:
             process.close()
 
     def _entered(self, key: str) -> tuple[_Resident, bool]:
-        """The workload's entry, and whether it is new: whoever is told so prepares it."""
+        """The workload's entry, and whether it is new; the caller then prepares it."""
         with self._lock:
             resident = self._residents.get(key)
             if resident is not None:
@@ -159,8 +160,7 @@ class Residents:
             process.close()
 
     def _evict(self, newest: str) -> None:
-        """Ends processes that nobody measures with or prepares, those unused for
-        longest first, until the rest fits."""
+        """Ends idle processes, the least recently used first, until the rest fits."""
         while True:
             with self._lock:
                 idle = [

@@ -1,4 +1,4 @@
-"""The workers of a fleet: which there are, on which machines, and what they are doing."""
+"""The workers of a fleet, by name and machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Roster:
 
     def __init__(self, plan: FleetPlan, actors: ActorFactory, *, local: bool) -> None:
         """`local`: whether this machine's cores are the fleet's, not a cluster's hosts."""
-        self._plan, self._actors = plan, actors
+        self._plan = plan
+        self._actors = actors
         workers = actors.make(plan, plan.limits) if local else []
         self._workers = {worker.name: worker for worker in workers}
         self.borrowers = borrowed_builders(plan, workers)
@@ -54,7 +55,7 @@ class Roster:
         return [worker for worker in self if worker.host == name]
 
     def join(self, host: HostPlan) -> list[Worker]:
-        """The new workers of a machine that joined, as long as the kernels need."""
+        """Adds the workers of a host that joined, of lanes with enough cores."""
         workers = self._actors.make(
             host, self._plan.limits, host=host.name, threads=self._plan.threads
         )
@@ -67,9 +68,9 @@ class Roster:
         worker.end()
 
     def describe(self, deadline: float) -> tuple[dict[str, int | str], ...]:
-        """What each worker says of itself, by `deadline` on the monotonic clock.
+        """The description of each worker, by `deadline` on the monotonic clock.
 
-        One that dies before it can is replaced, a few times.
+        A worker that dies before its answer is replaced, a few times.
         """
         descriptions: dict[str, dict[str, int | str]] = {}
         for attempts_left in reversed(range(START_ATTEMPTS)):

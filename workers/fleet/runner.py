@@ -1,8 +1,7 @@
-"""Runners: a Ray actor that owns a lane and measures one candidate at a time on it.
+"""Runners: Ray actors that own a lane and measure one candidate at a time.
 
-The actor itself, and all of Ray, stays on the builders' cores. The lane's cores are
-entered by the children alone that the runner process forks for each candidate
-(tuner.measure.runner).
+The actor itself, and all of Ray, stays on the builders' cores. Only the children that the
+runner process forks for each candidate (`tuner.measure.runner`) run on the lane's cores.
 """
 
 from __future__ import annotations
@@ -40,16 +39,15 @@ from tuner.workers.fleet.messages import (
 from tuner.workers.fleet.resident import Residents
 from tuner.workers.fleet.shipping import unpacked, unpacked_contestant
 
-ANSWERED = 64  # candidates that a late hand-off message is held against
-RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
-RACE_WARMUP_S = 0.02  # calls of the outputs' check came before
-RACE_TIMEOUT_FACTOR = (
-    3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
-)
+ANSWERED = 64  # latest candidates, by which late hand-off messages are recognized
+RACE_SAMPLES = 200  # at most, in each process; a thousand in all resolve relevant differences
+RACE_WARMUP_S = 0.02  # short, since the check of the outputs called the kernel before
+# A race verifies on four kinds of inputs and times ten times longer than a trial.
+RACE_TIMEOUT_FACTOR = 3.0
 
 
 def _finalist(name: str, result: RaceResult) -> Finalist:
-    """What a race says about one of its contenders."""
+    """The result of one contender of a race."""
     if name in result.failed:
         return Disqualified(name=name, failure=result.failed[name])
     rounds = result.rounds[name]
@@ -65,7 +63,7 @@ def _finalist(name: str, result: RaceResult) -> Finalist:
 
 
 def measurement_request(request: MeasureRequest, library: Library, limits: Limits) -> Request:
-    """What a runner process is asked for a trial, whose library is on this machine."""
+    """The request to a runner process for a trial, whose library is on this machine."""
     return Request(
         name=f"trial {request.number}",
         library=library.path,
@@ -77,8 +75,10 @@ def measurement_request(request: MeasureRequest, library: Library, limits: Limit
 
 
 def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
-    """The race that was asked for, on a runner that is prepared; `storage` takes
-    libraries that came from another machine."""
+    """Runs a race on a prepared runner.
+
+    `storage` takes libraries that came from another machine.
+    """
     timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
     plan = replace(
         PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
@@ -113,36 +113,39 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
 
 
 class Runner:
-    """The actor. Ray runs its methods one after the other, except `prefetch`; a thread
-    begins with what builders hand over."""
+    """The actor of a lane of cores.
+
+    Ray runs its methods one after the other, except `prefetch`. A thread begins with
+    candidates that builders hand over.
+    """
 
     def __init__(
         self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str
     ) -> None:
         """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, home_cores)
-        self._lane, self._limits, self._storage = lane, limits, Path(storage)
-        self._home_cores, self._near_cores = home_cores, near(home_cores, lane)
+        self._lane = lane
+        self._limits = limits
+        self._storage = Path(storage)
+        self._home_cores = home_cores
+        self._near_cores = near(home_cores, lane)
         first = RunnerProcess()
         first.start()
         self._residents = Residents(first)
         self._problems: dict[str, Problem] = {}
-        self._busy = threading.Lock()  # held by who uses the lane
-        self._begun: tuple[HandoffMessage, Measured] | None = (
-            None  # by a hand-off message, and not asked for yet
-        )
-        self._answered: deque[tuple[str, int]] = deque(
-            maxlen=ANSWERED
-        )  # problem and number of what was asked for last
-        self._letterbox = HandoffQueue(self._storage, lane.name)
-        threading.Thread(target=self._read_handoffs, daemon=True, name="letters").start()
+        self._busy = threading.Lock()  # held while the lane is in use
+        # A measurement begun by a hand-off message that was not requested yet.
+        self._begun: tuple[HandoffMessage, Measured] | None = None
+        # Problem and number of the latest requests.
+        self._answered: deque[tuple[str, int]] = deque(maxlen=ANSWERED)
+        self._handoffs = HandoffQueue(self._storage, lane.name)
+        threading.Thread(target=self._read_handoffs, daemon=True, name="handoffs").start()
 
     def describe(self) -> dict[str, int | str]:
-        """Name, process ids and the isolation its candidates will have, or `refused`:
-        why it cannot have what is wanted."""
+        """Name, process ids and the isolation of candidates, or why it is `refused`."""
         with self._busy, self._residents.at_hand() as process:
             if process is None:
-                raise RuntimeError("a runner describes itself before it is given a workload")
+                raise RuntimeError("a runner describes itself before it gets a workload")
             description: dict[str, int | str] = {
                 "name": self._lane.name,
                 "pid": os.getpid(),
@@ -154,8 +157,10 @@ class Runner:
                 return description | {"refused": str(error)}
 
     def calibrate(self) -> tuple[float, ...]:
-        """Seconds of the calibration kernel on each of the lane's cores; nothing where
-        no runner process has the time."""
+        """Seconds of the calibration kernel on each of the lane's cores.
+
+        Empty if no runner process is available.
+        """
         with self._busy, self._residents.at_hand() as process:
             try:
                 return () if process is None else process.calibrate(self._lane.cores)
@@ -166,11 +171,11 @@ class Runner:
         self._problems[problem.key] = problem
 
     def prefetch(self, problem: Problem) -> None:
-        """Prepares a workload while another one may be measured: the only method that
-        Ray runs beside the others.
+        """Prepares a workload while another one may be measured.
 
-        The first one is made on the lane, where nothing can be measured yet. Where no
-        core for it is near, nothing is done: the first candidate waits then.
+        The only method that Ray runs beside the others. The first workload is prepared on
+        the lane, where nothing can be measured yet. Without a core near the lane, nothing
+        is done, and the first candidate waits.
         """
         os.sched_setaffinity(0, self._home_cores)  # of this thread, which Ray made
         self._problems[problem.key] = problem
@@ -180,8 +185,10 @@ class Runner:
             self._residents.prefetch(problem.key, self._assignment(problem), self._near_cores)
 
     def foresee_race(self, problem_key: str) -> None:
-        """Makes what a race verifies by while its contestants are built; where that
-        fails, the race will say why."""
+        """Prepares the references of a race while its contestants are built.
+
+        If that fails, the race reports the reason.
+        """
         with self._busy, suppress(TunerError):
             process = self._prepare(problem_key)
             if not isinstance(process, Failed):
@@ -189,12 +196,14 @@ class Runner:
 
     @property
     def prepared_keys(self) -> tuple[str, ...]:
-        """Problems that are ready on this lane, the last used one at the end."""
+        """Problems that are prepared on this lane, the last used one at the end."""
         return self._residents.keys
 
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
-        """In this order; what a hand-off message made the lane begin with is given as it was
-        measured then."""
+        """Measures the candidates in this order.
+
+        One that a hand-off message began is returned as it was measured then.
+        """
         measured = []
         for request in requests:
             with self._busy:
@@ -206,39 +215,44 @@ class Runner:
         with self._busy:
             process = self._prepare(problem_key)
             if isinstance(process, Failed):
-                raise RuntimeError(
-                    process.message
-                )  # the driver replaces this runner and the promotion asks again
+                # The driver replaces this runner, and the promotion tries again.
+                raise RuntimeError(process.message)
             return [raced(control, process, self._limits, self._storage) for control in asks]
 
     def close(self) -> None:
-        self._letterbox.close()
+        self._handoffs.close()
         self._residents.close()
 
     def measurement_request(self, request: MeasureRequest, library: Library) -> Request:
-        """What the runner process is asked for a trial."""
+        """The request to the runner process for a trial."""
         return measurement_request(request, library, self._limits)
 
     def _read_handoffs(self) -> None:
-        """Begins with each candidate that a builder hands over while the lane is free
-        and ready for it."""
-        for handoff in self._letterbox.handoffs():
+        """Begins with candidates that builders hand over while the lane is free for them."""
+        for handoff in self._handoffs.handoffs():
             if self._busy.acquire(blocking=False):
                 try:
-                    expected = (
-                        handoff.problem,
-                        handoff.request.number,
-                    ) not in self._answered and handoff.problem in self._problems
-                    # What was begun before and not asked for yet must not be lost: this
-                    # hand-off message's candidate comes by the driver.
-                    if self._begun is None and expected and self._residents.holds(handoff.problem):
+                    if self._may_begin(handoff):
                         self._begun = handoff, self._measured(handoff.problem, handoff.request)
                 finally:
                     self._busy.release()
 
+    def _may_begin(self, handoff: HandoffMessage) -> bool:
+        """Whether to measure a candidate before it is requested.
+
+        Not if a measurement was begun and not requested yet, which must not be lost.
+        """
+        if self._begun is not None or handoff.problem not in self._problems:
+            return False
+        if (handoff.problem, handoff.request.number) in self._answered:
+            return False
+        return self._residents.holds(handoff.problem)
+
     def _answer(self, problem_key: str, request: MeasureRequest) -> Measured | None:
-        """What a hand-off message made the lane begin with, where it is this; by
-        whoever holds the lane."""
+        """The measurement that a hand-off message began, if it is of this request.
+
+        The caller must hold the lane.
+        """
         begun, self._begun = self._begun, None
         self._answered.append((problem_key, request.number))
         if begun is None:
@@ -253,9 +267,8 @@ class Runner:
 
     def _measured(self, problem_key: str, request: MeasureRequest) -> Measured:
         process = self._prepare(problem_key)
-        started = (
-            time.time()
-        )  # making inputs and reference, once a workload, is not the candidate's time
+        # Preparing inputs and reference, once a workload, is not the candidate's time.
+        started = time.time()
         outcome = process if isinstance(process, Failed) else self._measure(process, request)
         return Measured(
             number=request.number, outcome=outcome, started_s=started, ended_s=time.time()
@@ -270,7 +283,7 @@ class Runner:
                 Path(library.path).unlink(missing_ok=True)
 
     def _prepare(self, problem_key: str) -> RunnerProcess | Failed:
-        """The runner process that holds the workload, which may be a new one."""
+        """The runner process that holds the workload, or why it cannot be prepared."""
         try:
             return self._residents.prepared(
                 problem_key, self._assignment(self._problems[problem_key])

@@ -1,9 +1,10 @@
-"""A fleet's session: the private directory that Ray and the workers write to, and the
-environment of the driver process.
+"""A fleet's session: its private directory, and the environment of the driver process.
 
-`empty` is the driver's working directory, because Ray puts that directory on its
-workers' path and a stray `db.py` there would be imported; `build` holds compiled
-candidates; `scratch` is everybody's TMPDIR; `token` is the cluster's own secret.
+- `empty` is the driver's working directory, because Ray puts that directory on its
+  workers' path, and a stray `db.py` there would be imported.
+- `build` holds compiled candidates.
+- `scratch` is the TMPDIR of all processes.
+- `token` is the cluster's own secret.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from tuner.workers.fleet.channel import source_root
 
-# characters of the folder the session is made in: Ray's sockets lie deep below and may
-# have 107 in all
+# Characters of the folder that contains the session: the paths of Ray's sockets, far below
+# it, may have 107 characters.
 LONGEST_BASE = 24
 
 
@@ -41,31 +42,29 @@ def remove_session(session: Path) -> None:
 
 
 def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
-    """The environment of the driver process. Ray reads most of these when it is
-    imported, so they cannot be set later.
+    """The environment of the driver process.
 
-    For an existing cluster its token is the operator's business (`RAY_AUTH_TOKEN` or
-    `RAY_AUTH_TOKEN_PATH` as they are).
+    Ray reads most of these when it is imported, so that they cannot be set later. The
+    operator sets the token of an existing cluster (`RAY_AUTH_TOKEN` or
+    `RAY_AUTH_TOKEN_PATH`).
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
     }
     environment |= {
         "PYTHONPATH": str(source_root()),
-        "TMPDIR": str(
-            session / "scratch"
-        ),  # what a killed worker leaves behind goes with the session
+        # files that a killed worker leaves behind are removed with the session
+        "TMPDIR": str(session / "scratch"),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_DEDUP_LOGS": "0",
-        # Ray's is 15: whoever hands a lane its next candidate would wait for all others
+        # Ray's default of 15 would make the process that feeds a lane wait for all others
         "RAY_worker_niceness": "0",
-        # the head would remember every call for a dashboard that is not there
+        # without it, the head would record every call for a dashboard that does not run
         "RAY_task_events_report_interval_ms": "0",
-        # Ray's processes have dozens of threads, each of which would get memory of its
-        # own to keep
+        # Ray's processes have dozens of threads, each of which would get an arena of its own
         "MALLOC_ARENA_MAX": "2",
-        # a lost head ends the driver after this, and the fleet is started anew
+        # after this time a lost head ends the driver, and the fleet starts again
         "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -76,8 +75,7 @@ def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
         environment |= {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(session / "token"),
-            # Off, Ray listens on 127.0.0.1 only; the name dates from when the others
-            # had no clusters.
+            # If off, Ray listens on 127.0.0.1 only, on every operating system.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
     return environment

@@ -1,7 +1,7 @@
-"""Built candidates between machines that share no storage: their bytes travel once, and
-are files again where they are needed.
+"""Sends built candidates between machines that share no storage.
 
-On one machine nothing travels: a library is its path there.
+Their bytes are sent once and stored as files on the receiving machine. On one machine a
+library is just its path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUFFIXES = (".so", ".o", ".json")  # of the library, its object code and its sto
 
 
 def place(directory: Path, name: str, content: bytes) -> Path:
-    """Writes a content-addressed file so that a reader sees all of it or nothing."""
+    """Writes a content-addressed file atomically."""
     path = directory / name
     if not path.exists():
         draft = directory / f".{name}.{os.getpid()}"
@@ -31,7 +31,7 @@ def place(directory: Path, name: str, content: bytes) -> Path:
 
 
 def packed(library: Library, *, keep: bool) -> Library:
-    """The library with its bytes; its files here are deleted unless they are to be kept."""
+    """The library with its bytes; deletes its files here, unless `keep`."""
     path = Path(library.path)
     paths = {suffix: path.with_suffix(suffix) for suffix in SUFFIXES}
     files = {suffix: file.read_bytes() for suffix, file in paths.items() if file.exists()}
@@ -41,8 +41,10 @@ def packed(library: Library, *, keep: bool) -> Library:
 
 
 def unpacked(library: Library, storage: Path) -> Library:
-    """The library as files in `storage`; as it is where it did not travel. Raises
-    ValueError for bytes of another hash."""
+    """The library as files in `storage`, unchanged if it was not sent.
+
+    Raises ValueError for bytes of another hash.
+    """
     if not library.files:
         return library
     if hashlib.sha256(library.files[".so"]).hexdigest() != library.sha256:

@@ -1,4 +1,4 @@
-"""The builders and runners that a pipeline feeds: who is there, and who may be given more."""
+"""The builders and runners of a pipeline, and which of them may get more work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Slots:
         places: Mapping[str, Place],
         prepares: Collection[str],
     ) -> None:
-        """The workers of a machine; arguments as of Pipeline."""
+        """Adds the workers of a machine; arguments as of `Pipeline`."""
         self.builders |= {name: WorkerSlot(name) for name in builders}
         for name in runners:
             prepared = set[str]() if name in prepares else None
@@ -41,7 +41,7 @@ class Slots:
         self.alternates = self.alternates or alternates
 
     def lend(self, borrowers: Mapping[str, str]) -> None:
-        """Each builder with the lane that lends it a core."""
+        """Connects builders with the lanes that lend them a core."""
         for builder, runner in borrowers.items():
             borrower, lane = self.builders[builder], self.runners[runner]
             borrower.host, borrower.depth, lane.borrower = lane, 1, borrower
@@ -54,7 +54,7 @@ class Slots:
         return self.builders.get(worker) or self.runners[worker]
 
     def reserve(self, *, needed: bool) -> None:
-        """Keeps one builder free, the least busy one, for as long as that is wanted."""
+        """Keeps the least busy builder free while `needed`."""
         if not needed:
             self.reserved = ""
         elif self.reserved not in self.builders:
@@ -87,9 +87,9 @@ class Slots:
         return any(slot.load < slot.depth for slot in self.runners.values() if not slot.drained)
 
     def free_builder(self, most: int | None) -> WorkerSlot | None:
-        """The least busy builder that may be given a batch, of those with fewer than `most`."""
-        # With a thousand lanes most are full: what is cheapest to ask comes first, here
-        # and wherever all slots are asked.
+        """The least busy builder that may get a batch, of those with fewer than `most`."""
+        # With a thousand lanes most are full: the cheapest check comes first, here and
+        # wherever all slots are checked.
         room = (
             slot
             for slot in self.builders.values()
@@ -99,10 +99,10 @@ class Slots:
         return min(free, key=lambda slot: slot.load, default=None)
 
     def free_lanes(self, ready: int) -> list[WorkerSlot]:
-        """Lanes that may be given a batch while so many candidates are ready.
+        """Lanes that may get a batch while so many candidates are ready.
 
-        The next batch waits at a lane where each has one; fewer go to whichever lane is
-        free first.
+        A second batch waits at a lane only if there are enough for all lanes. Otherwise
+        candidates go to the lane that is free first.
         """
         lanes = len(self.runners)
         if ready < lanes:
@@ -115,8 +115,10 @@ class Slots:
         ]
 
     def promised_lane(self, item: Item) -> str:
-        """A lane that may begin with the candidate as soon as it is built: one that
-        waits and that no other was promised. Empty for none."""
+        """A waiting lane that may begin with the candidate as soon as it is built.
+
+        Empty if there is none that was not promised to another candidate.
+        """
         if item.lost:
             return ""
         promised = {other.lane for batch in self.building for other in batch}

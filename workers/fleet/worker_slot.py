@@ -1,5 +1,4 @@
-"""A builder or a runner as the pipeline sees it: the batches that it holds, and what it
-may be given."""
+"""A worker slot: a builder or runner as the pipeline sees it, with its batches."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from tuner.workers.fleet.candidates import Item
 from tuner.workers.fleet.policy import Place
 
-ANYTHING = Place()  # a lane of which nothing is known takes every candidate
+ANYTHING = Place()  # a lane with unknown properties takes every candidate
 
 
 @dataclass(slots=True, eq=False)
@@ -21,22 +20,18 @@ class WorkerSlot:
     place: Place = ANYTHING  # runners only
     batches: deque[list[Item]] = field(default_factory=deque)
     idle_since: float | None = None  # runners only
-    drained: bool = False  # runners only: given nothing new
-    prepared: set[str] | None = (
-        None  # runners only: problems it may be given; None: any, it makes ready what it needs
-    )
-    borrower: WorkerSlot | None = (
-        None  # runners only: the builder that has a core of the lane while this measures nothing
-    )
+    drained: bool = False  # runners only: gets nothing new
+    # runners only: problems it may get; None: any, since it prepares them itself
+    prepared: set[str] | None = None
+    # runners only: the builder that uses a core of the lane while the lane is idle
+    borrower: WorkerSlot | None = None
     host: WorkerSlot | None = None  # of a borrower: its lane
-    # runners only: it answers a control request on the lane, such as what its calibration
-    # kernel takes
+    # runners only: the lane itself is needed, for example for its calibration
     asked: bool = False
 
     @property
     def occupied(self) -> bool:
-        """Whether its cores are somebody else's just now: a borrower's lane measures, or a
-        lane's borrower builds."""
+        """Whether its cores are in use by its lane, or by its borrower."""
         if self.host is not None:
             return self.host.asked or bool(self.host.batches)
         return self.borrower is not None and bool(self.borrower.batches)
@@ -46,7 +41,7 @@ class WorkerSlot:
         return len(self.batches)
 
     def room(self, item: Item) -> bool:
-        """An item that already lost a worker travels alone, so that it takes nobody along."""
+        """Whether it may get the item; one that already lost a worker is sent alone."""
         careful = bool(item.lost) or any(other.lost for batch in self.batches for other in batch)
         return self.load < (1 if careful else self.depth)
 

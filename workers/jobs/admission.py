@@ -1,8 +1,8 @@
-"""Which waiting job is claimed next, when there is room for one. Pure.
+"""Chooses the waiting job that is claimed next. Pure.
 
-Urgent jobs first; a job whose key has enough running is passed over. A job that needs
-other lanes than the running ones, because its kernel has another number of threads, is
-not overtaken: the fleet is changed once those have ended.
+Urgent jobs go first; a job whose API key has enough running jobs is passed over. A job
+that needs other lanes than the running ones, for kernels of another number of threads, is
+not overtaken: the fleet changes once the running jobs have ended.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from tuner.workers.fleet.policy import PolicyName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    running_jobs: int  # most at a time
-    running_per_key: int = 0  # most of one API key; 0: no bound
+    """Limits on jobs that run at a time."""
+
+    running_jobs: int
+    running_per_key: int = 0  # of one API key; 0: no limit
 
 
 def admitted(
@@ -28,17 +30,18 @@ def admitted(
     policy: PolicyName,
     same_fleet: Callable[[Job, Job], bool],
 ) -> Job | None:
-    """The job to claim; None while there is none or no room. `waiting` are claimable,
-    the most urgent first."""
+    """The job to claim; None if there is none or no room.
+
+    `waiting` are claimable jobs, the most urgent first.
+    """
     if len(running) >= quotas.running_jobs:
         return None
     if policy == "srtf":
         waiting = sorted(waiting, key=lambda job: (-job.priority, trials_left(job)))
     held = {job.id for job in running}
     for job in waiting:
-        if (
-            job.id in held
-        ):  # its lease ran out although it runs here: its own heartbeat finds that out
+        # Its lease ran out although it runs here, which its own heartbeat notices.
+        if job.id in held:
             continue
         of_key = sum(other.owner == job.owner for other in running)
         if quotas.running_per_key and of_key >= quotas.running_per_key:
@@ -48,7 +51,7 @@ def admitted(
 
 
 def trials_left(job: Job) -> int:
-    """Of the job's budget, over all its workloads that are not done."""
+    """Trials left in the job's budget, over all its unfinished workloads."""
     return sum(
         max(0, job.trials - task.trials_done) for task in job.tasks if task.state == "queued"
     )

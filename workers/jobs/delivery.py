@@ -1,8 +1,7 @@
-"""A promoted kernel packed for delivery: the archive of its exported library, with the
-numbers of the race it won, signed.
+"""Packs a promoted kernel for delivery: a signed archive of its exported library.
 
-What is signed is the SHA-256 of the bytes as 64 hex digits, so that a signature can be
-checked against the store's own name.
+The signature is over the SHA-256 of the bytes as 64 hex digits, so that it can be checked
+against the artifact's name in the store.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ class SignatureRefused(TunerError):
 
 
 def pack(packing: Packing, signer: Signer | None = None) -> bytes:
-    """A .tar.gz of the library that exports this one kernel under the name it was
-    measured by. The same input, the same bytes.
+    """A .tar.gz of the library that exports one kernel, under the name it was measured by.
 
-    Raises ExportRefused, ExportError and LinkError.
+    The same input gives the same bytes. Raises ExportRefused, ExportError and LinkError.
     """
     problem, symbol = packing.problem, packing.library.symbol
     name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{problem.workload.key[:16]}"
@@ -36,13 +34,12 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
 
 
 def signature(signer: Signer, digest: str) -> str:
-    """Of an artifact by its digest: Ed25519, base64."""
+    """The Ed25519 signature of an artifact's digest, in base64."""
     return base64.b64encode(signer.sign(digest.encode("ascii"))).decode("ascii")
 
 
 def check_signature(digest: str, given: str | None, public_key: str) -> None:
-    """Raises SignatureRefused unless the holder of `public_key` signed the artifact of
-    this digest."""
+    """Raises SignatureRefused unless the holder of `public_key` signed the digest."""
     try:
         content = b"" if given is None else base64.b64decode(given, validate=True)
     except (ValueError, binascii.Error):

@@ -1,4 +1,4 @@
-"""Keeps the fleet from job to job, for as long as the lanes stay the same."""
+"""Keeps a fleet from job to job, as long as the lanes stay the same."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from tuner.workers.jobs.timeline import versions
 
 
 class FleetCache:
-    """Thread-safe. Jobs that run at once need the same lanes: `plan` tells."""
+    """The fleet of an orchestrator. Thread-safe.
+
+    Jobs that run at the same time must have the same `plan`.
+    """
 
     def __init__(self, options: OrchestratorOptions, *, on_hosts: OnHosts) -> None:
-        self._options, self._on_hosts = options, on_hosts
-        self._nodes = (
-            machine.usable_nodes()
-        )  # now: while jobs run, this process is kept to the builders' cores
+        self._options = options
+        self._on_hosts = on_hosts
+        # Read now: while jobs run, this process is confined to the builders' cores.
+        self._nodes = machine.usable_nodes()
         self._lock = threading.Lock()
         self._fleet: SharedFleet | None = None
         self._plan: FleetPlan | None = None
 
     def start(self, threads: int, target: str) -> SharedFleet:
-        """A fleet with lanes for kernels of so many threads for a target; it may still be starting.
+        """A fleet with lanes for kernels of so many threads; it may still be starting.
 
-        Raises UsageError where no lane is long enough.
+        Raises UsageError if no lane has enough cores.
         """
         plan = self.plan(threads, target)
         with self._lock:
@@ -38,14 +41,16 @@ class FleetCache:
             self._close()
             fleet = SharedFleet(Fleet(plan), on_hosts=self._on_hosts)
             fleet.start()
-            self._fleet, self._plan = fleet, plan
+            self._fleet = fleet
+            self._plan = plan
             return fleet
 
     def plan(self, threads: int, target: str) -> FleetPlan:
-        """On this machine its own lanes; in a cluster those of its hosts, while this
-        machine's builder cores search.
+        """The lanes and builders of a fleet for kernels of so many threads.
 
-        Lanes that were declared stay as they are, so that kernels of different threads share them.
+        These are lanes of this machine, or in a cluster those of its hosts, while this
+        machine's builder cores run the search. Declared lanes do not depend on `threads`,
+        so that jobs with different numbers of threads can share them.
         """
         options = self._options
         in_cluster = options.address is not None
@@ -78,8 +83,10 @@ class FleetCache:
         )
 
     def shared_by(self, job: Job, other: Job) -> bool:
-        """Whether two jobs can run at once. One that no lane is long enough for is in
-        nobody's way: it fails at its start."""
+        """Whether two jobs can run at the same time.
+
+        True for a job that no lane has enough cores for: it fails at its start.
+        """
         try:
             return self.plan(job.threads, job.target) == self.plan(other.threads, other.target)
         except UsageError:

@@ -1,5 +1,4 @@
-"""The lease's heartbeat: a thread that prolongs it while the orchestrator is busy, and
-brings back what it learns."""
+"""The heartbeat of a lease: a thread that renews it and notices requests to cancel."""
 
 from __future__ import annotations
 
@@ -18,15 +17,16 @@ BEAT_S = 1.0  # how soon a request to cancel is seen; a beat costs one short tra
 
 
 class Heartbeat:
-    """Use as a context manager. `check` is called by the orchestrator between its steps.
+    """Renews a lease while inside the context; the orchestrator calls `check` between steps.
 
-    A database that cannot be reached is tried again for as long as the lease lives;
-    should somebody else have taken the job by then, writes are refused by the fencing
-    token anyway.
+    An unavailable database is tried again as long as the lease lives. If another
+    orchestrator has taken the job by then, the fencing token refuses writes.
     """
 
     def __init__(self, database: Database, lease: Lease, *, lifetime_s: float) -> None:
-        self._database, self._lease, self._lifetime_s = database, lease, lifetime_s
+        self._database = database
+        self._lease = lease
+        self._lifetime_s = lifetime_s
         self._stop = threading.Event()
         self._cancelled = threading.Event()
         self._lost: Exception | None = None
@@ -36,12 +36,11 @@ class Heartbeat:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked for the job to be cancelled."""
+        """Whether the job is to be cancelled."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raises StaleLease, or the DatabaseError that kept the lease from being
-        renewed, once the lease is gone."""
+        """Raises StaleLease once the lease is lost, or the DatabaseError that caused it."""
         if self._lost is not None:
             raise self._lost
 

@@ -1,15 +1,13 @@
-"""One claimed job: its workloads tuned one after the other on its share of the fleet, a
-kernel promoted for each."""
+"""Runs one claimed job: tunes its workloads on its share of the fleet, promotes kernels."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
-from tuner.db.engine import Database, Session
+from tuner.db import jobs, leases, targets
+from tuner.db.engine import Database
 from tuner.db.errors import StaleLease
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
@@ -17,35 +15,19 @@ from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.models.task_scheduler import kind_of
-from tuner.search.searcher import Searcher
-from tuner.spaces.by_target import space_of
-from tuner.spaces.core.space import Config
-from tuner.target.target import Limits as MachineLimits
-from tuner.target.target import Target
 from tuner.tuning import StopReason, TuningResult
-from tuner.workers.fleet.job_share import JobChannel, SharedFleet
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
-from tuner.workers.fleet.messages import Problem, Submit
 from tuner.workers.fleet.policy import JobShare
-from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.model_jobs import tune_by_turns, with_library, with_workloads
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
-from tuner.workers.jobs.plausibility import Judge
-from tuner.workers.jobs.progress import Observer, Phase, TaskFinished, TaskStarted
+from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
 from tuner.workers.jobs.promotion import NothingVerified, Promotion, promote
-from tuner.workers.jobs.task import TaskRun, known_outcomes, notice_to, search, searcher_of
-from tuner.workers.jobs.timeline import Timeline, join
-from tuner.workload.spec import from_document
-from tuner.workload.workload import Workload
-
-WINNERS = 8  # configs of earlier kernels that a search tries first
-# of these from kernels of the same model: a first turn is short, and the estimate's own
-# schedules are to be in it
-ALIKE = 2
+from tuner.workers.jobs.task import TaskRun, search
+from tuner.workers.jobs.task_preparation import TaskPreparation
 
 
 class _Interrupted(Exception):
@@ -53,7 +35,7 @@ class _Interrupted(Exception):
 
 
 class JobRun:
-    """One claimed job."""
+    """Runs one claimed job to its end, or until it is to stop."""
 
     def __init__(
         self,
@@ -67,15 +49,15 @@ class JobRun:
         *,
         order: int = 0,
     ) -> None:
-        """`order`: of the claim, among those of this orchestrator."""
-        self._database, self._job, self._lease = database, job, lease
-        self._fleet_cache, self._options, self._observer, self._interrupt = (
-            fleet_cache,
-            options,
-            observer,
-            interrupt,
-        )
-        self._standing = JobShare(
+        """`order` is that of the claim among those of this orchestrator."""
+        self._database = database
+        self._job = job
+        self._lease = lease
+        self._fleet_cache = fleet_cache
+        self._options = options
+        self._observer = observer
+        self._interrupt = interrupt
+        self._job_share = JobShare(
             job=job.id,
             owner=job.owner or "",
             priority=job.priority,
@@ -85,27 +67,20 @@ class JobRun:
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
-        self._found: dict[
-            int, tuple[str, Config]
-        ] = {}  # of a model's kernels: of what kind, and the best config so far
-        self._searchers: dict[
-            int, Searcher
-        ] = {}  # of a model's kernels, kept from turn to turn: a rebuilt one plans all anew
 
     def run(self) -> JobReport:
         try:
             with self._heart:
                 job = self._work()
         except (StaleLease, DatabaseError):
-            raise  # the job is somebody else's by now, or nothing can be written about it
+            raise  # another orchestrator has the job, or nothing can be written about it
         except TunerError as error:
             job = self._finish(jobs.FAILED, str(error))
         except KeyboardInterrupt:
             self._finish(jobs.CANCELLED)
             raise
-        except (
-            Exception
-        ) as error:  # a fault of ours: the job must not look as if somebody still worked on it
+        # An internal error: the job must not look as if it were still being worked on.
+        except Exception as error:
             self._finish(jobs.FAILED, f"internal error: {type(error).__name__}: {error}")
             raise
         return JobReport(job=job, unverified=self._unverified)
@@ -117,215 +92,107 @@ class JobRun:
             self._job, calls = with_workloads(self._database, self._lease, self._job, store)
         tasks = unanswered(self._database, self._lease, self._job)
         if not tasks:
-            self._whole()
-            return self._finish(jobs.SUCCEEDED)
-        fleet = self._fleet_cache.start(
-            self._job.threads, self._job.target
-        )  # Ray starts while the space is made
+            return self._succeed()
+        # Ray starts while the space is made.
+        fleet = self._fleet_cache.start(self._job.threads, self._job.target)
         with self._database.read() as session:
             target = targets.get(session, self._job.target)
-        errors = []
-        with fleet.joined(self._standing) as share:
+        with fleet.joined(self._job_share) as channel:
+            preparation = TaskPreparation(
+                database=self._database,
+                job=self._job,
+                lease=self._lease,
+                target=target,
+                fleet=fleet,
+                channel=channel,
+                observer=self._observer,
+                check_lease=self._heart.check,
+                check=self._check,
+                stopping=self._stopping,
+            )
             if calls:
-                self._turns(tasks, calls, target, fleet, share)
-            for task in tasks:
-                if self._stopping():
-                    break
-                try:
-                    error = self._task(task, target, fleet, share)
-                except _Interrupted:
-                    error = None
-                if self._stopping():
-                    break
-                if error is not None:
-                    errors.append(error)
+                self._search_model(tasks, calls, preparation)
+            errors = self._tune_all(tasks, preparation)
         if self._stopping():
             return self._stopped()
         if errors:
             return self._finish(jobs.FAILED, "; ".join(errors))
-        self._whole()
+        return self._succeed()
+
+    def _succeed(self) -> Job:
+        """Ends the job as succeeded; a model's job first gets the library of all its kernels."""
+        if self._job.kind == jobs.MODEL:
+            store = ArtifactStore(self._options.artifacts)
+            plan = plan_machine(
+                usable_nodes(), threads=self._job.threads, declared=self._options.lanes
+            )
+            with_library(
+                self._database,
+                self._lease,
+                self._job,
+                store,
+                plan.lanes[0].cores,
+                self._options.signing_key,
+            )
         return self._finish(jobs.SUCCEEDED)
 
-    def _whole(self) -> None:
-        """Of a model the library of all its kernels, once these are there."""
-        if self._job.kind == jobs.MODEL:
-            options, store = self._options, ArtifactStore(self._options.artifacts)
-            lane = plan_machine(
-                usable_nodes(), threads=self._job.threads, declared=options.lanes
-            ).lanes[0]
-            with_library(
-                self._database, self._lease, self._job, store, lane.cores, options.signing_key
-            )
-
-    def _turns(
-        self,
-        tasks: Sequence[Task],
-        calls: Mapping[str, int],
-        target: Target,
-        fleet: SharedFleet,
-        share: JobChannel,
+    def _search_model(
+        self, tasks: Sequence[Task], calls: Mapping[str, int], preparation: TaskPreparation
     ) -> None:
-        """Searches the kernels of a model by turns, until its budget is spent or the
-        job is to stop."""
+        """Searches the kernels of a model by turns, within the model's budget."""
 
         def search_slice(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
+            budget = replace(self._job, trials=trials, seconds=seconds)
             try:
-                with self._opened(
-                    task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)
-                ) as run:
-                    self._searchers[task.position] = run.searcher
+                with preparation.prepared(task, budget) as run:
+                    preparation.searchers[task.position] = run.searcher
                     result = search(run)
             except _Interrupted:
                 return None
-            self._found[task.position] = (
-                kind_of(run.problem.workload.expression),
-                result.best[0].config if result.best else {},
-            )
+            best = result.best[0].config if result.best else {}
+            preparation.best[task.position] = (kind_of(run.problem.workload.expression), best)
             return result
 
         tune_by_turns(self._database, self._job, tasks, calls, search_slice)
 
-    def _task(
-        self, task: Task, target: Target, fleet: SharedFleet, share: JobChannel
-    ) -> str | None:
-        """Tunes one workload and promotes its kernel; the reason where it failed. A
-        model's was searched before."""
-        job = self._job
-        if job.kind == jobs.MODEL:
+    def _tune_all(self, tasks: Sequence[Task], preparation: TaskPreparation) -> list[str]:
+        """Tunes the tasks one after the other; returns the reasons of those that failed."""
+        errors = []
+        for task in tasks:
+            if self._stopping():
+                break
+            try:
+                error = self._tune(task, preparation)
+            except _Interrupted:
+                error = None
+            if self._stopping():
+                break
+            if error is not None:
+                errors.append(error)
+        return errors
+
+    def _tune(self, task: Task, preparation: TaskPreparation) -> str | None:
+        """Tunes one workload and promotes its kernel; the reason if it failed.
+
+        The workloads of a model were searched before, and are only promoted.
+        """
+        budget = self._job
+        if budget.kind == jobs.MODEL:
             with self._database.read() as session:
-                done = jobs.get(session, job.id).tasks[task.position].trials_done
-            job = replace(job, trials=max(done, 1), seconds=None)
-        with self._opened(task, target, fleet, share, job) as run:
-            self._searchers.pop(task.position, None)
+                done = jobs.get(session, budget.id).tasks[task.position].trials_done
+            budget = replace(budget, trials=max(done, 1), seconds=None)
+        with preparation.prepared(task, budget) as run:
+            preparation.searchers.pop(task.position, None)
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
             return self._promote(run, result)
 
-    @contextmanager
-    def _opened(
-        self, task: Task, target: Target, fleet: SharedFleet, share: JobChannel, job: Job
-    ) -> Iterator[TaskRun]:
-        """The task ready to be searched within the budget of `job`."""
-        with self._database.read() as session:
-            workload = from_document(workloads.get(session, task.workload).document)
-            recorded = trials.of_task(session, self._job.id, task.position)
-            winners = self._winners(session, workload, target)
-        problem = Problem(
-            workload=workload, target=target, threads=self._job.threads, seed=self._job.seed
-        )
-        space = space_of(workload, target, self._job.threads)
-        with self._database.write("space") as session:
-            leases.note_task(session, self._lease, task.position, space_size=space.space.size)
-        started = TaskStarted(
-            position=task.position,
-            workload=workload,
-            space_size=space.space.size,
-            recorded=len(recorded),
-            trials=job.trials,
-            seconds=job.seconds,
-        )
-        self._observer(started)
-        share.set_demand(
-            trials_left=self._trials_left(task, len(recorded)),
-            seconds_left=job.seconds,
-            memory_bytes=workload.expression.nbytes,
-        )
-        share.submit(
-            Submit(problem=problem, candidates=(), known_outcomes={})
-        )  # lanes are made ready for it from now on
-        self._observer(Phase(name="starting workers"))
-        kept = self._searchers.get(task.position)
-        # Its first batch is planned while the workers start.
-        searcher, most = (
-            (kept, job.trials)
-            if kept
-            else searcher_of(self._database, job, task, problem, space, winners)
-        )
-        fleet.wait_ready(self._check, self._note)
-        share.set_demand(
-            trials_left=share.job_share.trials_left,
-            seconds_left=job.seconds,
-            memory_bytes=workload.expression.nbytes,
-        )
-        timeline = Timeline(
-            self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id
-        )
-        judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
-        measurer = RayMeasurer(
-            share,
-            problem,
-            known_outcomes=known_outcomes(recorded),
-            judge=judge.judged,
-            on_spans=timeline.add,
-            on_calibrations=timeline.calibrated,
-            on_notice=notice_to(self._observer),
-        )
-        run = TaskRun(
-            database=self._database,
-            lease=self._lease,
-            job=job,
-            task=task,
-            problem=problem,
-            space=space,
-            searcher=searcher,
-            trials=most,
-            judge=judge,
-            recorded=recorded,
-            measurer=measurer,
-            observer=self._observer,
-            interrupted=self._stopping,
-            check=self._heart.check,
-        )
-        try:
-            self._observer(Phase(name="searching"))
-            yield run
-        finally:
-            measurer.close()
-            timeline.flush()
-
-    def _trials_left(self, task: Task, recorded: int) -> int:
-        """Of this workload and the job's later ones."""
-        later = [
-            other
-            for other in self._job.tasks
-            if other.position > task.position and other.state == jobs.QUEUED
-        ]
-        return max(0, self._job.trials - recorded) + sum(
-            max(0, self._job.trials - other.trials_done) for other in later
-        )
-
-    def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:
-        """Configs of promoted kernels worth trying early: this workload's own, then
-        those of its operator, the newest first."""
-        threads = self._job.threads
-        own = kernels.find_promoted(session, workload.key, target.key, threads)
-        near = (
-            kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS)
-            if workload.op
-            else ()
-        )
-        alike = [
-            config
-            for kind, config in self._found.values()
-            if config and kind == kind_of(workload.expression)
-        ][-ALIKE:]
-        return [
-            *(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config),
-            *alike,
-        ][:WINNERS]
-
-    def _note(self, text: str) -> None:
-        with self._database.write("note") as session:
-            events.append(session, self._job.id, "note", {"text": text})
-
-    def _note_limits(self, limits: MachineLimits) -> None:
-        with self._database.write("limits") as session:
-            targets.set_limits(session, self._job.target, limits)
-
     def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
         self._observer(Phase(name="promotion"))
         position = run.task.position
+        key = self._options.signing_key
+        signer = None if key is None else signer_at(key)
         error = kernel = None
         started = time.monotonic()
         try:
@@ -335,9 +202,7 @@ class JobRun:
                     best=result.best,
                     artifacts=ArtifactStore(self._options.artifacts),
                     check=self._check,
-                    signer=None
-                    if self._options.signing_key is None
-                    else signer_at(self._options.signing_key),
+                    signer=signer,
                 )
             )
         except NothingVerified as failure:
@@ -354,7 +219,7 @@ class JobRun:
         return error
 
     def _check(self) -> None:
-        """Between the steps of what cannot be stopped halfway."""
+        """Raises once the job is to stop; called between steps that cannot be interrupted."""
         self._heart.check()
         if self._stopping():
             raise _Interrupted

@@ -1,5 +1,4 @@
-"""What need not be searched: workloads whose kernel is known already, and what a
-prepared kernel is made from."""
+"""Tasks that need no search, because a kernel exists or their configs are given."""
 
 from __future__ import annotations
 
@@ -16,11 +15,10 @@ from tuner.workers.jobs.revalidation import SOURCE, best_configs
 
 
 def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
-    """The kernel that answers a task without measuring; None where the task is to be tuned.
+    """The existing kernel for a task; None if the task is to be tuned.
 
-    A job that is to improve nothing (`settings["improve"]` is false) is answered by a
-    kernel that a search found, one that only prepares by any. A kernel that must be
-    timed again answers nothing.
+    A job with `settings["improve"]` false accepts a kernel that a search found, a job that
+    prepares or times kernels accepts any. A kernel marked stale is never accepted.
     """
     prepares = job.kind in (PREPARE, REVALIDATE)
     if not prepares and job.settings.get("improve", True) is not False:
@@ -32,13 +30,12 @@ def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
 
 
 def is_prepared(session: Session, kernel: Kernel) -> bool:
-    """Whether no search stands behind the kernel: a job for a lookup made it from a
-    neighbour's schedule or the default."""
+    """Whether a job for a lookup made the kernel, without a search."""
     return kernel.job is not None and jobs.kind_of(session, kernel.job) == PREPARE
 
 
 def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
-    """The tasks that are left to do, once those whose kernel is known are marked as done."""
+    """The tasks left to do; marks those as done for which a kernel exists."""
     left = []
     for task in job.tasks:
         if task.state == "succeeded":
@@ -56,11 +53,10 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
 
 
 def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
-    """What a job that searches nothing tries beside the default schedule.
+    """Configs that a job without a search tries beside the default schedule.
 
-    The best known ones of a kernel that is timed again, or the config of the kernel
-    that a preparing job was told to start from; none where it has gone or won with the
-    default.
+    For a kernel to be timed again, these are the best recorded ones. A preparing job has
+    the config of its neighbour; none if that is gone or has the default schedule.
     """
     if SOURCE in job.settings:
         with database.read() as session:

@@ -1,5 +1,4 @@
-"""Promoted kernels as the export takes them: their stored object code, signatures,
-numbers, and right outputs for examples."""
+"""Describes promoted kernels for the export: object code, signature, timings, examples."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def describe(
     *,
     answers: bool = True,
 ) -> ExportKernel:
-    """The kernel as export takes it; without `answers` nothing is computed for examples."""
+    """A kernel for the export; without `answers`, expected outputs are not computed."""
     workload = from_document(workloads.get(session, kernel.workload).document)
     target = targets.get(session, kernel.target)
     schedule = kernels.schedule(session, kernel.id)

@@ -1,5 +1,4 @@
-"""Jobs of a whole model: its kernels found in the stored file, then tuned by turns
-within one budget, promoted at the end."""
+"""Jobs of a whole model: extracts its kernels and tunes them by turns within one budget."""
 
 from __future__ import annotations
 
@@ -31,11 +30,8 @@ from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
 from tuner.workload.spec import from_document, to_document
 
-MODEL, CALLS, SHAPES = (
-    "model",
-    "calls",
-    "shapes",
-)  # settings of such a job: the file's digest, calls by workload, named extents
+# Settings of such a job: the file's digest, number of calls by workload, named extents.
+MODEL, CALLS, SHAPES = "model", "calls", "shapes"
 NAME = "model"  # of the library that a job makes
 
 Turn = Callable[[Task, int, float | None], TuningResult | None]
@@ -43,7 +39,7 @@ Turn = Callable[[Task, int, float | None], TuningResult | None]
 
 
 class ModelMissing(TunerError):
-    """A job of a model whose file is not known."""
+    """A job of a model that names no file."""
 
     code = "model_missing"
 
@@ -51,10 +47,10 @@ class ModelMissing(TunerError):
 def with_workloads(
     database: Database, lease: Lease, job: Job, store: ArtifactStore
 ) -> tuple[Job, Mapping[str, int]]:
-    """The job with a task for each kernel of its model, and how often the model calls
-    each, by the workload's key.
+    """Adds a task for each kernel of the model to the job.
 
-    Raises ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and
+    Returns the job, and how often the model calls each workload, by its key. Raises
+    ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and
     ArtifactCorrupt.
     """
     calls = job.settings.get(CALLS)
@@ -75,12 +71,12 @@ def with_library(
     cores: Sequence[int],
     signing_key: Path | None,
 ) -> None:
-    """Stores the library of the whole model, checked against ONNX's evaluator and
-    timed, where the job came with nothing but the file; who submits workloads with it
-    (`tuner tune`) makes a library of its own. Elsewhere than on the job's target
-    nothing can be checked, and an event says so.
+    """Stores the library of the whole model, checked against ONNX's evaluator and timed.
 
-    Raises ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
+    Does nothing for jobs that were submitted with workloads, since `tuner tune` makes the
+    library itself. On a machine that is not the job's target, the library cannot be
+    checked; an event then says that it is not made. Raises ModelUnfinished, ModelWrong,
+    ModelRefused, and what an export does.
     """
     if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
         return
@@ -113,7 +109,7 @@ def _noted(database: Database, job_id: str, text: str) -> None:
 def _kept(
     database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None
 ) -> None:
-    """The library's archive, which the store holds, as the job's."""
+    """Records the stored archive of the library in the job."""
     with database.write("library") as session:
         artifacts.remember(
             session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed
@@ -133,12 +129,12 @@ def _added(database: Database, lease: Lease, extracted: Sequence[ModelWorkload])
 def tune_by_turns(
     database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], search_slice: Turn
 ) -> bool:
-    """Spends the job's budget on the tasks that are left, each turn on the one that
-    promises most; whether it came to an end.
+    """Spends the job's budget on its tasks, each turn on the most promising one.
 
-    The budget: `job.trials` for each task on average, `job.seconds` for all of them
-    together. Seconds never cut a kernel's first turn: a model is as slow as its worst
-    kernel, and the estimate's first few schedules are far better than the default.
+    Returns whether it came to an end. The budget is `job.trials` for each task on average,
+    and `job.seconds` for all of them together. The first turn of a kernel is never cut
+    short: a model is as slow as its worst kernel, and the first few schedules of the
+    estimate are far better than the default.
     """
     subjects = [_subject(database, task, calls) for task in left]
     started, total = time.monotonic(), job.trials * len(left)

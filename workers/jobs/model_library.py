@@ -1,5 +1,4 @@
-"""A model's library: its promoted kernels and the executor as one kernel, checked
-against ONNX's evaluator and timed."""
+"""Builds a model's library from its kernels, checks it against ONNX's evaluator, times it."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe
 from tuner.workers.jobs.timeline import versions
 
-# largest error of an output relative to its greatest value, against ONNX's reference
-# evaluator
+# Largest error of an output relative to its greatest value, against ONNX's evaluator.
 TOLERANCE = 1e-4
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,20 +47,19 @@ class ModelUnfinished(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A file that was read."""
+    """An imported model and how its outputs are evaluated."""
 
-    content: bytes
-    shapes: Mapping[str, int]  # of extents its inputs name
+    content: bytes  # of the ONNX file
+    shapes: Mapping[str, int]  # extents that its inputs name
     graph: Graph
-    evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = (
-        None  # right outputs; None: ONNX's evaluator, of the content
-    )
+    # gives the expected outputs; None: ONNX's evaluator does
+    evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
 
 
 def kernels_of(
     database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore
 ) -> dict[str, ExportKernel]:
-    """The promoted kernel of each workload, by key. Raises ModelUnfinished where one is missing."""
+    """The promoted kernel of each workload, by key. Raises ModelUnfinished if one is missing."""
     described = {}
     with database.read() as session:
         for part in workloads_of(graph):
@@ -84,7 +81,7 @@ def checked_kernel(
     name: str,
     cores: Sequence[int],
 ) -> ExportKernel:
-    """The whole model as the function `<name>_run`, checked and timed on the given cores.
+    """The model as the function `<name>_run`, checked and timed on the given cores.
 
     Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
     """
@@ -95,11 +92,11 @@ def checked_kernel(
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
         path.write_bytes(link("model", [function_of(built)]))
-        return _seen(path, built, model, cores)
+        return _verified(path, built, model, cores)
 
 
-def _seen(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -> ExportKernel:
-    """The model checked on the examples' inputs and on others, and timed."""
+def _verified(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -> ExportKernel:
+    """The model with its timing, after checks on random inputs and on those of the examples."""
     symbol, worst = str(built.symbol), 0.0
     examples = list(example_inputs(built))
     expected: tuple[Array, ...] = ()
@@ -125,7 +122,7 @@ def _seen(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -
 
 
 def random_inputs(built: ExportKernel) -> list[Array]:
-    """Normal values; of integers, which may be indices, 0 and 1."""
+    """Random inputs: normal values, and 0 or 1 for integers, which may be indices."""
     rng = np.random.default_rng(0)
     return [
         rng.standard_normal(argument.shape).astype(argument.dtype)
@@ -136,8 +133,10 @@ def random_inputs(built: ExportKernel) -> list[Array]:
 
 
 def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:
-    """Of all outputs, relative to the greatest value of each. Raises ModelWrong where
-    it is too large or no number."""
+    """The largest error of all outputs, relative to the greatest value of each.
+
+    Raises ModelWrong if it is too large or not a number.
+    """
     worst = 0.0
     for number, (output, reference) in enumerate(zip(got, right, strict=True)):
         peak = float(np.abs(reference.astype(np.float64)).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""What an orchestrator is told, and what it says of a job."""
+"""Options of an orchestrator, and its report of a job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tuner.workers.fleet.messages import Limits
 from tuner.workers.fleet.policy import PolicyName
 
 LEASE_S = 30.0
-# enough that lanes are busy while one job plans and another races; each search takes
-# some 150 MB
+# Enough to keep lanes busy while one job plans and another races. A search takes 150 MB.
 RUNNING_JOBS = 4
 
 
@@ -32,35 +31,29 @@ Interrupt = Callable[[], Interruption | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorOptions:
     artifacts: Path  # folder of the artifact store
-    signing_key: Path | None = (
-        # file of the key that signs artifacts, made when it is missing; None: nothing
-        # is signed
-        None
-    )
+    """How an orchestrator runs jobs, and on what."""
+
+    # file of the key that signs artifacts, made if it is missing; None: nothing is signed
+    signing_key: Path | None = None
     lanes: str = ""  # declared lane plan; empty: detected
-    builders: int = 0  # most builders; 0: what the cores allow
-    gpus: tuple[
-        int, ...
-    ] = ()  # numbers of the GPUs that measure here, a lane each; empty: cores do
+    builders: int = 0  # largest number of builders; 0: what the cores allow
+    gpus: tuple[int, ...] = ()  # ordinals of GPUs that measure, a lane each; empty: cores do
     address: str | None = None  # of a Ray cluster; None: a local one is started
     limits: Limits = field(default_factory=Limits)
     lease_s: float = LEASE_S
-    owner: str = field(
-        default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}"
-    )  # who holds the leases
-    policy: PolicyName = "fair"  # whose candidates go first, where several jobs run
+    # who holds the leases
+    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    policy: PolicyName = "fair"  # whose candidates go first when several jobs run
     running_jobs: int = RUNNING_JOBS  # most jobs at a time
-    running_per_key: int = 0  # of them, most of one API key; 0: no bound
-    lane_share: float = (
-        1.0  # most of the lanes' time for the jobs of one API key, while others want it
-    )
+    running_per_key: int = 0  # of them, most of one API key; 0: no limit
+    # largest share of the lanes' time for the jobs of one API key, while others need it
+    lane_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What became of a job in this run."""
+    """The job after this run."""
 
     job: Job
-    unverified: bool = (
-        False  # not even the default schedule of some workload could be verified (exit code 5)
-    )
+    # not even the default schedule of some workload could be verified (exit code 5)
+    unverified: bool = False

@@ -1,9 +1,8 @@
-"""The orchestrator: claims jobs by lease and runs several of them at once, each in a
-thread, on one fleet that they share.
+"""The orchestrator: claims jobs by lease and runs them in threads, on a shared fleet.
 
 The same code serves one job in the caller's process (`run_job`) and a queue of them
-(`Orchestrator.serve`). All state is in the database: a job whose orchestrator was
-killed is claimed again and goes on after its last recorded trial.
+(`Orchestrator.serve`). All state is in the database: a job whose orchestrator was killed
+is claimed again and continues after its last recorded trial.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 IDLE_S = 0.5  # between two looks at an empty queue
-AWAY_S = 1.0  # between two tries to reach a database that is away when the service starts
+AWAY_S = 1.0  # between two tries to reach an unavailable database at the start
 
 
 def run_job(
@@ -60,8 +59,8 @@ def run_job(
     """Tunes one queued job in this process, to its end or until `interrupt` says to stop.
 
     `take_over` claims a job whose holder is known to be dead before its lease runs out.
-    A job that fails does so in its report; raised are LeaseHeld, IllegalTransition,
-    StaleLease (somebody took it over) and DatabaseError.
+    A failure of the job is part of its report. Raises LeaseHeld, IllegalTransition,
+    StaleLease (another orchestrator took it over) and DatabaseError.
     """
     with database.write("claim") as session:
         job, lease = leases.claim(
@@ -87,21 +86,20 @@ class Orchestrator:
                 f"target {target.name} needs GPUs as lanes: of this machine, or of a cluster; "
                 f"none was named"
             )
-        self._database, self._target, self._options = database, target, options
+        self._database = database
+        self._target = target
+        self._options = options
 
     def serve(
         self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Claims and runs jobs until `stop` is set; those in progress then go back to the queue.
+        """Claims and runs jobs until `stop` is set; running jobs are then queued again.
 
-        A database that is away, from the beginning or later, is waited for; `on_error`
-        is told once. Raises the DatabaseError of one that cannot be joined however long
-        one waits.
+        Waits for an unavailable database, and calls `on_error` once. Raises DatabaseError
+        if waiting cannot help.
         """
-        fleet_cache, options = (
-            FleetCache(self._options, on_hosts=ClusterHosts(self._database).seen),
-            self._options,
-        )
+        options = self._options
+        fleet_cache = FleetCache(options, on_hosts=ClusterHosts(self._database).seen)
         nodes = machine.usable_nodes()
         if options.gpus:
             here = machine.plan_gpus(nodes, options.gpus, builders=options.builders)
@@ -111,20 +109,19 @@ class Orchestrator:
             )
         presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, fleet_cache, stop, on_error)
-        said = ""
+        reported = ""
         try:
             self._join(presence, stop, on_error)
             while not stop.is_set():
                 claimed, trouble = None, ""
                 try:
                     claimed = self._claim_next(running.jobs, fleet_cache)
-                # the service outlives what goes wrong with one claim, or a database
-                # that is away
+                # A failed claim or an unavailable database must not end the service.
                 except Exception as error:
                     trouble = f"{type(error).__name__}: {error}"
-                if trouble and trouble != said:
+                if trouble and trouble != reported:
                     on_error(trouble)
-                said = trouble
+                reported = trouble
                 if claimed is not None:
                     running.start(*claimed)
                 else:
@@ -137,17 +134,17 @@ class Orchestrator:
     def _join(
         self, presence: Presence, stop: threading.Event, on_error: Callable[[str], None]
     ) -> None:
-        """Makes this machine known, as soon as the database lets it."""
-        said = ""
+        """Records this machine as a worker, as soon as the database is available."""
+        reported = ""
         while not stop.is_set():
             try:
                 presence.join()
                 return
             except (DatabaseBusy, DatabaseFull, DatabaseUnreachable) as error:
                 text = f"the orchestrator waits for the database: {error}"
-            if text != said:
+            if text != reported:
                 on_error(text)
-            said = text
+            reported = text
             stop.wait(AWAY_S)
 
     def _claim_next(
@@ -187,13 +184,11 @@ class _Running:
         stop: threading.Event,
         on_error: Callable[[str], None],
     ) -> None:
-        self._database, self._options, self._fleet_cache, self._stop, self._on_error = (
-            database,
-            options,
-            fleet_cache,
-            stop,
-            on_error,
-        )
+        self._database = database
+        self._options = options
+        self._fleet_cache = fleet_cache
+        self._stop = stop
+        self._on_error = on_error
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -223,12 +218,12 @@ class _Running:
         thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Until a job has ended, for so long at most."""
+        """Waits until a job has ended, at most for so long."""
         self._ended.wait(seconds)
         self._ended.clear()
 
     def join(self) -> None:
-        """Until all have ended."""
+        """Waits until all jobs have ended."""
         with self._lock:
             threads = tuple(self._threads.values())
         for thread in threads:
@@ -241,9 +236,8 @@ class _Running:
         failed = True
         try:
             failed = run.run().job.state == jobs.FAILED
-        except (
-            Exception
-        ) as error:  # the service outlives a job: its row says why it failed, the others go on
+        # A failed job must not end the service; the job's row holds the reason.
+        except Exception as error:
             self._on_error(f"{type(error).__name__}: {error}")
         finally:
             self._end(job, failed)

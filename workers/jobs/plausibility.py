@@ -1,5 +1,4 @@
-"""Whether a timing can be true: judged against the machine's measured limits, which are
-measured again before the verdict."""
+"""Judges timings by the machine's measured limits, which are remeasured before a refusal."""
 
 from __future__ import annotations
 
@@ -30,36 +29,35 @@ def work_of(problem: Problem) -> Work:
 
 
 class Judge:
-    """Knows what a workload could take at best on its target. A target without limits
-    makes no judgement."""
+    """Judges timings of one workload; without limits of the target, all are plausible."""
 
     def __init__(self, problem: Problem, *, core: int, on_limits: Callable[[Limits], None]) -> None:
-        """`core` is where limits are measured again; `on_limits` is given what that brought."""
-        self._target, self._work = problem.target, work_of(problem)
-        self._core, self._on_limits = core, on_limits
+        """`core` is where limits are remeasured; `on_limits` is called with the result."""
+        self._target = problem.target
+        self._work = work_of(problem)
+        self._core = core
+        self._on_limits = on_limits
         self._remeasured = False
 
     @property
     def floor_s(self) -> float | None:
-        """Seconds of one call at the highest rates ever measured; None where the
-        machine's speed varies too much to know them."""
+        """Seconds of one call at the highest rates ever measured.
+
+        None if they are unknown, or the machine's speed varies too much.
+        """
         limits = self._target.limits
-        return (
-            floor_seconds(self._work, self._target)
-            if limits is not None and is_steady(limits)
-            else None
-        )
+        if limits is None or not is_steady(limits):
+            return None
+        return floor_seconds(self._work, self._target)
 
     def fraction(self, median_s: float) -> float | None:
-        """How near to the roofline."""
-        return (
-            None
-            if self._target.limits is None
-            else roofline_fraction(median_s, self._work, self._target)
-        )
+        """The fraction of the roofline that a median reaches; None without limits."""
+        if self._target.limits is None:
+            return None
+        return roofline_fraction(median_s, self._work, self._target)
 
     def judged(self, trial: Trial) -> Trial:
-        """The trial, or the same one failed as implausible."""
+        """The trial, or the same trial failed as implausible."""
         outcome = trial.outcome
         if self._target.limits is None or not isinstance(outcome, Timed):
             return trial

@@ -1,5 +1,4 @@
-"""An orchestrator's machine among the workers while it serves: who waits for a runner
-sees that there is one."""
+"""Keeps an orchestrator's machine among the recorded workers while it serves."""
 
 from __future__ import annotations
 
@@ -23,15 +22,20 @@ BEAT_S = 5.0
 
 
 class Presence:
-    """Joins, beats from a thread of its own, and says so when it leaves."""
+    """Joins, sends heartbeats from a thread, and leaves."""
 
     def __init__(self, database: Database, target: Target, lanes: Sequence[Lane]) -> None:
-        self._database, self._target, self._lanes = database, target, lanes
+        self._database = database
+        self._target = target
+        self._lanes = lanes
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="presence")
 
     def join(self) -> None:
-        """Idempotent. Raises DatabaseError, after which it may be tried again."""
+        """Records this machine as a worker. Idempotent.
+
+        Raises DatabaseError, after which it may be called again.
+        """
         if self._thread.is_alive():
             return
         new = workers.NewWorker(
@@ -50,7 +54,7 @@ class Presence:
         self._thread.start()
 
     def leave(self) -> None:
-        """Idempotent; also where joining failed."""
+        """Records that this machine stopped serving. Idempotent, also if joining failed."""
         self._over.set()
         if not self._thread.is_alive():
             return
@@ -62,8 +66,7 @@ class Presence:
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):
-            # A database that is away for a while is the orchestrator's business; the
-            # next beat tries again.
+            # If the database is unavailable, the next beat tries again.
             with suppress(DatabaseError, NotFound), self._database.write("beat") as session:
                 workers.heartbeat(session, worker_id(self._target))
-                workers.mark_lost(session, SILENT)  # whoever went without saying so
+                workers.mark_lost(session, SILENT)  # those that ended without leaving

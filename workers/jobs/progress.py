@@ -1,5 +1,7 @@
-"""What an orchestrator tells whoever watches a job from within its process, beside the
-events of the tuning loop itself."""
+"""Progress of a job for observers within the orchestrator's process.
+
+Observers also get the events of the tuning loop itself.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """What is going on besides trials."""
+    """A phase of a task begins."""
 
     name: Literal["starting workers", "searching", "promotion"]
 
@@ -38,11 +40,8 @@ class WorkerNotice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
     position: int
-    kernel: (
-        str | None
-        # id; None when not even the default could be verified, or the job was stopped
-        # before promotion
-    )
+    # id; None if not even the default could be verified, or the job stopped before promotion
+    kernel: str | None
     error: str | None
 
 
@@ -51,4 +50,4 @@ Observer = Callable[[Progress], None]
 
 
 def unobserved(progress: Progress) -> None:
-    """For jobs that nobody watches from within the process."""
+    """An observer that ignores all progress."""

@@ -1,9 +1,8 @@
-"""Promotion: the best trials, the incumbent kernel and the default schedule raced in
-turn; the winner stored and made the kernel.
+"""Promotion: a race of the best trials, the incumbent and the default schedule.
 
-The single best of many noisy readings is too good to be true. So the race decides:
-fresh processes, inputs no trial has seen, medians with a confidence interval, nothing
-building meanwhile.
+The best of many noisy measurements is too good to be true. The race therefore measures
+again, in fresh processes, on inputs that no trial has seen, while nothing builds, and
+decides by medians with confidence intervals. Its winner is stored and promoted.
 """
 
 from __future__ import annotations
@@ -42,16 +41,14 @@ from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
-# where cores changed their speed: of 27 raced again there the fastest were the 4th and
-# 7th by trials
+# Where cores changed their speed: of 27 that were raced again, the fastest were the 4th
+# and the 7th by trials.
 UNSTEADY_FINALISTS = 12
-RACE_S = (
-    300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
-)
-BUILD_S = 60.0  # bound on one finalist's build
-ATTEMPTS = (
-    3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
-)
+# Limit on a race beyond its kernels' own time; preparing large references takes longest.
+RACE_S = 300.0
+BUILD_S = 60.0  # limit on one finalist's build
+# Of a build or race that lost its worker, and of a race whose incumbent changed meanwhile.
+ATTEMPTS = 3
 DEFAULT, INCUMBENT = "default", "incumbent"
 
 
@@ -63,6 +60,8 @@ class NothingVerified(TunerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Promotion:
+    """What a promotion needs."""
+
     run: TaskRun
     best: Sequence[Trial]  # timed trials, fastest first
     artifacts: ArtifactStore
@@ -72,7 +71,7 @@ class Promotion:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """A contestant and where it comes from: a trial, or the incumbent kernel."""
+    """A contestant and its provenance: a trial, or the incumbent kernel."""
 
     contestant: Contestant
     library: Library | None  # built now; None for the incumbent
@@ -81,7 +80,7 @@ class _Entry:
 
 
 def promote(promotion: Promotion) -> str:
-    """The id of the kernel the workload ends with: a new one, or the incumbent that stands.
+    """Races the finalists; returns the id of the winner, a new kernel or the incumbent.
 
     Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
     """
@@ -98,8 +97,7 @@ def promote(promotion: Promotion) -> str:
 
 
 def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
-    """The fastest trials with different code, without the default schedule and what was
-    given up early."""
+    """The fastest trials with distinct code, without the default and abandoned ones."""
     chosen: dict[str, Trial] = {}
     for trial in best:
         outcome = trial.outcome
@@ -144,7 +142,7 @@ def _entries(promotion: Promotion) -> list[_Entry]:
 
 
 def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) -> list[_Entry]:
-    """The incumbent as a contestant, unless its library is lost; then it cannot defend itself."""
+    """The incumbent as a contestant; none if its library is lost."""
     try:
         path = promotion.artifacts.verify(kernel.artifact)
     except (ArtifactMissing, ArtifactCorrupt):
@@ -185,7 +183,7 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
 
 
 def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
-    """Stores what the race decided; the kernel's id."""
+    """Stores the result of the race; returns the kernel's id."""
     finalists = {finalist.name: finalist for finalist in race.finalists}
     run, default = promotion.run, finalists[DEFAULT]
     if race.winner is None:
@@ -244,8 +242,10 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
 
 
 def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:
-    """Puts library, object code and export into the store; the library's digest, and
-    the schedule that names the others."""
+    """Stores library, object code and export.
+
+    Returns the library's digest, and the schedule, which names the other digests.
+    """
     run, store, library = promotion.run, promotion.artifacts, entry.library
     assert library is not None
     path = Path(library.path)
@@ -283,7 +283,7 @@ def _remember(session: Session, promotion: Promotion, digest: str, kind: str) ->
 
 
 def _numbers(finalist: Finalist) -> dict[str, Any]:
-    """A contestant's line in the record of the race."""
+    """A contestant's entry in the record of the race."""
     if isinstance(finalist, Disqualified):
         return {"failed": finalist.failure.kind.value, "error": finalist.failure.message}
     return {

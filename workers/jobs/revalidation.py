@@ -1,10 +1,9 @@
-"""What a change of compiler or machine does to kernels: they are marked, and go on
-being served until they are timed again.
+"""Times kernels again after a change of compiler or machine.
 
-The best few configs of the search that found a kernel are raced against it and the
-default schedule before anything is searched anew: a job of kind REVALIDATE, which runs
-when nothing else is waiting. A changed driver or machine is another target, by its
-fingerprint; what was found for the one before is tried there.
+Affected kernels are marked stale and still served. A job of kind REVALIDATE, which runs
+when nothing else is waiting, races the best few configs of the search against the kernel
+and the default schedule. A changed driver or machine is another target, by its
+fingerprint; the configs of the previous target are tried there.
 """
 
 from __future__ import annotations
@@ -21,15 +20,17 @@ from tuner.db.workers import NewWorker
 from tuner.spaces.core.space import Config
 
 DECISIVE = ("apache-tvm", "apache-tvm-ffi")  # versions that decide what code a schedule becomes
-FEW = 4  # configs that are timed again, the kernel's own among them
+FEW = 4  # configs that are timed again, including the kernel's own
 IDLE_PRIORITY = -100  # below every request
 TASKS = 64  # of a job
 SOURCE = "revalidate"  # in a job's settings: key of the target whose kernels are tried
 
 
 def note_change(session: Session, new: NewWorker) -> str | None:
-    """Before a machine joins: marks its target's kernels where its compiler changed.
-    Gives the target it had, if another."""
+    """Marks the kernels of a machine's target stale if its compiler changed.
+
+    Called before the machine joins. Returns its previous target if it is another one.
+    """
     try:
         before = workers.get(session, new.id)
     except NotFound:
@@ -45,8 +46,10 @@ def note_change(session: Session, new: NewWorker) -> str | None:
 
 
 def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
-    """Queues what is to be timed again on `target`, also from the target its machine
-    had `before`; the jobs' ids."""
+    """Queues the jobs that time kernels again on `target`; returns their ids.
+
+    These include kernels of the target that its machine had `before`.
+    """
     made: list[str] = []
     for source in (target,) if before is None else (target, before):
         groups: dict[tuple[int, bool], list[Due]] = {}
@@ -66,7 +69,7 @@ def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
 def _job(
     target: str, source: str, workloads: tuple[str, ...], *, threads: int, prepared: bool
 ) -> NewJob:
-    """A kernel that was only prepared stays one."""
+    """A job that times kernels again; a kernel that was only prepared stays so."""
     kind = jobs.PREPARE if prepared else jobs.REVALIDATE
     settings: Mapping[str, str] = {SOURCE: source}
     return NewJob(
@@ -81,8 +84,10 @@ def _job(
 
 
 def best_configs(session: Session, job: Job, task: Task) -> Sequence[Config]:
-    """The kernel's own config and the best others of the job that found it, FEW in all;
-    none where the kernel has gone."""
+    """The kernel's own config and the best others of its job, FEW in all.
+
+    None if the kernel is gone.
+    """
     kernel = kernels.find_promoted(session, task.workload, str(job.settings[SOURCE]), job.threads)
     if kernel is None:
         return ()

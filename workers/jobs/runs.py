@@ -1,8 +1,7 @@
-"""Runs of kernels on callers' arrays: claimed from the database one after the other,
-computed in a fenced child, answered there.
+"""Runs kernels on callers' arrays, in a sandboxed child process.
 
-A run stays on the builders' cores, so that no lane's timing suffers; a kernel tuned for
-more threads than those runs with fewer.
+Runs are claimed from the database one after the other. They stay on the builders' cores,
+so that they disturb no timing; a kernel tuned for more threads runs with fewer.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tuner.workload.workload import Workload
 
 log = logging.getLogger("tuner.runs")
 
-IDLE_S = 0.05  # between two looks at an empty queue: the most a run waits to be seen
+IDLE_S = 0.05  # between two looks at an empty queue
 MAX_OUTPUT_BYTES = 256 * 2**20  # of all outputs together
 MARGIN_S = 60.0  # of a run's lease beyond its timeout: reading and writing arrays, a busy machine
 
@@ -57,32 +56,30 @@ class RunOptions:
     owner: str  # who holds the leases
     timeout_s: float = 20.0  # of one call, loading included
     memory_bytes: int = 8 * 2**30
-    public_key: str | None = (
-        # artifacts that its holder did not sign are not loaded; None: signatures are
-        # not asked for
-        None
-    )
+    # artifacts must be signed by its holder; None: signatures are not checked
+    public_key: str | None = None
 
 
 class RunServer:
     """Serves the queue of runs with one runner process. Not thread-safe; `serve` closes it."""
 
     def __init__(self, database: Database, options: RunOptions) -> None:
-        self._database, self._options = database, options
+        self._database = database
+        self._options = options
         self._store = ArtifactStore(options.artifacts)
         self._process = RunnerProcess()
 
     def serve(
         self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Until `stop` is set; the run in progress is finished first."""
+        """Serves until `stop` is set; the run in progress is finished first."""
         try:
             while not stop.is_set():
                 served = False
                 try:
                     served = self.serve_one()
-                # the service outlives a run; its lease runs out, and it is claimed
-                # again
+                # A failed run must not end the service: its lease runs out, and it is
+                # claimed again.
                 except Exception as error:
                     on_error(f"{type(error).__name__}: {error}")
                     stop.wait(1.0)
@@ -92,7 +89,7 @@ class RunServer:
             self._process.close()
 
     def serve_one(self) -> bool:
-        """Claims a run and answers it; whether there was one."""
+        """Claims a run and answers it; returns whether there was one."""
         options = self._options
         lifetime = timedelta(
             seconds=options.timeout_s + RunnerOptions().arrays_timeout_s + MARGIN_S
@@ -118,10 +115,8 @@ class RunServer:
             )
         except (TunerError, MemoryError) as refused:
             output, error = None, str(refused)
-        with (
-            suppress(StaleLease),
-            self._database.write("run-end") as session,
-        ):  # somebody else answers it by now
+        # With a stale lease, another worker answers it by now.
+        with suppress(StaleLease), self._database.write("run-end") as session:
             if output is not None:
                 size_bytes = self._store.path(output).stat().st_size
                 artifacts.remember(session, sha256=output, size_bytes=size_bytes, kind="output")
@@ -129,7 +124,7 @@ class RunServer:
         return True
 
     def _answer(self, run: Run) -> tuple[str | None, str | None]:
-        """The digest of the outputs, or why there are none."""
+        """The digest of the outputs, or None and the reason."""
         kernel, workload, symbol = self._loaded(run)
         check_size(workload.expression)
         cores, options = self._options.cores, self._options
@@ -150,15 +145,14 @@ class RunServer:
             )
             failed = self._process.execute(assignment, execution)
             if failed is not None and failed.kind is FailureKind.INFRASTRUCTURE:
-                failed = self._process.execute(
-                    assignment, execution
-                )  # in a fresh process: the last one was lost
+                # Again in a fresh process, since the last one was lost.
+                failed = self._process.execute(assignment, execution)
             if failed is not None:
                 return None, f"{failed.kind}: {failed.message}"
             return self._store.put_file(outputs), None
 
     def _loaded(self, run: Run) -> tuple[Kernel, Workload, str]:
-        """The kernel, its workload and its symbol, once the library's signature is checked."""
+        """The kernel, its workload and its symbol, after a check of the signature."""
         with self._database.read() as session:
             kernel = kernels.get(session, run.kernel)
             workload = from_document(workloads.get(session, kernel.workload).document)
@@ -174,7 +168,7 @@ class RunServer:
 
 
 def check_size(expression: Expression) -> None:
-    """Raises OutputTooLarge for a kernel whose outputs are more than a run may answer with."""
+    """Raises OutputTooLarge for a kernel whose outputs are too large for a run."""
     tensors = [expression.tensor(name) for name in expression.outputs]
     size_bytes = sum(
         prod(tensor.shape) * np.dtype(NUMPY[tensor.dtype]).itemsize for tensor in tensors

@@ -1,5 +1,4 @@
-"""Composes a job's searcher: strategy, space, a cost model on loop nests, points worth
-trying first; or given points alone."""
+"""Composes a job's searcher from strategy, space, cost model and first points."""
 
 from __future__ import annotations
 
@@ -28,11 +27,12 @@ def searcher_for(
     winners: Sequence[Config] = (),
     prior: Prior | None = None,
 ) -> Searcher:
-    """A new searcher. `winners` are configs of similar workloads, tried early where the
-    strategy has a model; `prior` is the estimate of cycles that other workloads of the
-    same target taught, which warms that model up; without it one of round costs.
+    """A new searcher.
 
-    Raises UsageError for an unknown strategy.
+    `winners` are configs of similar workloads, tried early by strategies with a model.
+    `prior` is the estimate of cycles learned from other workloads of the target, from
+    which the model starts; without it, it starts from rounded costs. Raises UsageError
+    for an unknown strategy.
     """
     backend, domain = backend_of(space.target), Domain(space.space)
     features, model = backend.cost_model(space, prior or Prior())
@@ -49,8 +49,10 @@ def searcher_for(
 
 
 class GivenPoints:
-    """A searcher of given configs alone, carried over into the space: what a preparing
-    job tries beside the default."""
+    """A searcher of given configs alone, for jobs that prepare a kernel or time it again.
+
+    The configs are carried over into the space.
+    """
 
     def __init__(self, space: Space, configs: Sequence[Config]) -> None:
         self._space = space
@@ -58,7 +60,7 @@ class GivenPoints:
 
     @property
     def count(self) -> int:
-        """Points that were neither told nor handed out."""
+        """The number of points left to hand out."""
         return len(self._left)
 
     def ask(self, count: int) -> Points:
@@ -66,7 +68,7 @@ class GivenPoints:
         return np.stack(given) if given else np.zeros((0, len(self._space.knobs)), np.int32)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Forgets what was tried before."""
+        """Forgets points that were tried before."""
         tried = [self._space.point(trial.config) for trial in trials if trial.config]
         self._left = [
             point

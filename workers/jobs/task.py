@@ -1,5 +1,4 @@
-"""One workload of a job: search it to the end of its budget, storing each trial before
-the searcher learns of it."""
+"""Searches one workload of a job, storing each trial before the searcher learns of it."""
 
 from __future__ import annotations
 
@@ -36,13 +35,12 @@ from tuner.workers.jobs.progress import Observer, WorkerNotice
 from tuner.workers.jobs.search import GivenPoints, searcher_for
 from tuner.workers.jobs.transfer import Start, start_of
 
-NOTE_EVERY = 16  # trials between two notes of the elapsed times, which a killed run would lose
+NOTE_EVERY = 16  # trials between two updates of the elapsed times in the database
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRun:
-    """What a task's search needs. `interrupted` says whether to stop now; `check`
-    raises once the lease is lost."""
+    """What a task's search needs."""
 
     database: Database
     lease: Lease
@@ -50,21 +48,18 @@ class TaskRun:
     task: Task
     problem: Problem
     space: TargetSpace[Any]
-    # of this search alone, or one that goes on where an earlier search of the task
-    # stood
-    searcher: Searcher
-    trials: int  # at most, those of earlier runs included
+    searcher: Searcher  # a new one, or one that continues an earlier search of the task
+    trials: int  # at most, including those of earlier runs
     judge: Judge
     recorded: Sequence[Trial]
     measurer: RayMeasurer
     observer: Observer
-    interrupted: Callable[[], bool]
-    check: Callable[[], None]
+    interrupted: Callable[[], bool]  # whether to stop now
+    check: Callable[[], None]  # raises once the lease is lost
 
 
 def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
-    """Outcomes by library, so that code that compiles to the same is not timed again
-    after a restart."""
+    """Outcomes by library, so that a restarted search does not time the same code again."""
     outcomes = (trial.outcome for trial in recorded)
     return {
         outcome.artifact: outcome
@@ -78,8 +73,10 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
 
 
 def search(run: TaskRun) -> TuningResult:
-    """Tunes until the budget is spent or `interrupted`; what is in flight then is given
-    up. Raises StaleLease and FleetError."""
+    """Tunes until the budget is spent or the run is interrupted.
+
+    Candidates in flight are then given up. Raises StaleLease and FleetError.
+    """
     loop = tune(
         space=run.space.space,
         searcher=run.searcher,
@@ -118,7 +115,7 @@ def search(run: TaskRun) -> TuningResult:
                 run.observer(event)
                 return result
         run.observer(event)
-    raise AssertionError("the tuning loop ended without saying so")
+    raise AssertionError("the tuning loop ended without a result")
 
 
 def searcher_of(
@@ -129,8 +126,10 @@ def searcher_of(
     space: TargetSpace[Any],
     winners: Sequence[Config],
 ) -> tuple[Searcher, int]:
-    """What proposes the task's trials, and how many it may have in all. `winners`:
-    configs of kernels of the same operator, to be tried first."""
+    """The searcher of a task, and the most trials it may have in all.
+
+    `winners` are configs of kernels of the same operator, to be tried first.
+    """
     if job.kind in (PREPARE, REVALIDATE):
         given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
@@ -146,8 +145,10 @@ def searcher_of(
 
 
 class Tally:
-    """Seconds by part over all runs of the task: building and measuring from its
-    trials, the rest from its runs."""
+    """Seconds by part over all runs of the task.
+
+    Building and measuring are summed over its trials, the rest over its runs.
+    """
 
     def __init__(self, task: Task, recorded: Sequence[Trial]) -> None:
         self._before_s = task.elapsed_s.get("total", 0.0)
@@ -171,7 +172,7 @@ class Tally:
 
 
 def _store(run: TaskRun, recorded: TrialRecorded, elapsed: dict[str, float] | None) -> None:
-    """One transaction: the trial, its event, now and then the times."""
+    """Stores the trial, its event and, if given, the elapsed times, in one transaction."""
     trial = recorded.trial
     report = run.measurer.report(trial.number)
     outcome = trial.outcome

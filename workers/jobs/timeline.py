@@ -1,5 +1,4 @@
-"""The lanes' timelines: what each lane and builder did when, written to the database in
-batches under this machine's worker."""
+"""Timelines of lanes and builders, written to the database in batches."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from tuner.workers.jobs.revalidation import note_change
 PROTOCOL = "3"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
 LONGEST_ID = 32  # of a worker
-LANE = "lane"  # how the reason of a state starts that calibrations gave
-MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far behind
+LANE = "lane"  # prefix of the reasons of states that calibrations set
+MAX_AGE_S = 2.0  # after which a smaller batch is written, for the dashboard
 
 
 def versions() -> dict[str, str]:
-    """Of what decides how candidates are built and measured here."""
+    """Versions of everything that decides how candidates are built and measured here."""
     installed = {name: version(name) for name in ("apache-tvm", "apache-tvm-ffi", "ray", "numpy")}
     return installed | {
         "python": platform.python_version(),
@@ -36,14 +35,17 @@ def versions() -> dict[str, str]:
 
 
 def worker_id(target: Target) -> str:
-    """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
+    """The id of this machine as a runner of a target; its GPUs have ids of their own."""
     host = socket.gethostname()
     return f"{host[: LONGEST_ID - 9]}-{target.key[:8]}" if target.on_device else host[:LONGEST_ID]
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:
-    """Makes this machine known as a worker with its lanes; its id. The plan is that of
-    a fleet that is ready: its runners have found out by then what isolation they have."""
+    """Records this machine as a worker with its lanes; returns its id.
+
+    The plan must be that of a fleet that is ready, since its runners determine the
+    isolation that is available.
+    """
     worker = workers.NewWorker(
         id=worker_id(target),
         host=socket.gethostname(),
@@ -61,7 +63,9 @@ class Timeline:
     """Collects spans of one job; `flush` writes what is left."""
 
     def __init__(self, database: Database, *, worker: str, job: str) -> None:
-        self._database, self._worker, self._job = database, worker, job
+        self._database = database
+        self._worker = worker
+        self._job = job
         self._waiting: list[LaneSpan] = []
         self._written = time.monotonic()
         self._resting: dict[str, str] = {}  # drained lanes, each with its reason
@@ -72,9 +76,12 @@ class Timeline:
             self.flush()
 
     def calibrated(self, results: Sequence[Calibrated]) -> None:
-        """Notes calibrations; trials of a lane that has drifted become suspect, and the
-        worker's state says which lanes rest."""
-        self.flush()  # by the spans is known which trials are this machine's
+        """Stores calibrations.
+
+        Trials of a lane that has drifted become suspect, and the worker's state names the
+        drained lanes.
+        """
+        self.flush()  # the spans tell which trials are this machine's
         with self._database.write("calibration") as session:
             for result in results:
                 lanes.add_calibration(session, self._calibration(result))

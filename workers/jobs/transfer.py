@@ -1,9 +1,8 @@
-"""What a search starts from: an estimate that other workloads' trials on the same
-target taught, and configs that won there.
+"""Transfer from earlier searches on the same target: a trained prior, and good configs.
 
-The prior is stored with a digest of the trials it learned from; while nothing was added
-it is loaded instead of trained again. Bounded: a few workloads, a few hundred trials of
-each, about half a second in all, and nothing begun past LIMIT_S.
+The prior is stored with a digest of the trials it learned from, and loaded as long as
+none were added. Training is bounded to a few workloads and a few hundred trials of each,
+about half a second in all; no workload is begun after LIMIT_S.
 """
 
 from __future__ import annotations
@@ -28,20 +27,17 @@ from tuner.spaces.core.space import Config, Space
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 
-WORKLOADS = (
-    8  # learned from, the newest: those of the same operator first, whose order carries furthest
-)
+# Workloads to learn from: the newest, first those of the same operator, which transfer best.
+WORKLOADS = 8
 TRIALS = 512  # read of each, by number
 LEAST = 16  # timed trials from which a workload teaches an order
 CARRIED = 2  # best configs taken from each workload of the same operator
-# after which no further workload is taken: a search must not wait longer for a better
-# start
-LIMIT_S = 0.6
+LIMIT_S = 0.6  # after which no further workload is read: a search must not wait longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where a search starts from; nothing at all on a target's first workload."""
+    """What a search starts from; empty for a target's first workload."""
 
     prior: Prior | None = None
     best: tuple[Config, ...] = ()  # of workloads of the same operator, to be tried first
@@ -65,9 +61,11 @@ def start_of(
     target: Target,
     clock: Callable[[], float] = time.monotonic,
 ) -> Start:
-    """For a task about to be searched. The same for a task that is resumed, whatever
-    was recorded since its job first started, unless time ran out in between. `op` is
-    the task's operator."""
+    """What the search of a task with the operator `op` starts from.
+
+    A resumed task gets the same, whatever was recorded since its job first started,
+    unless the time limit was reached.
+    """
     began = clock()
     past_tasks = _past_trials(database, job, task, op)
     best = tuple(
@@ -94,8 +92,10 @@ def _trained(
     digest: str,
     in_time: Callable[[], bool],
 ) -> tuple[Prior | None, tuple[str, ...]]:
-    """A new model of what is known, for the operator, stored under the digest; None
-    where no trial's config exists any more."""
+    """A prior trained for the operator and stored under the digest, and its workloads.
+
+    The prior is None if no trial's config exists any more.
+    """
     pasts = _pasts(past_tasks, target, threads, in_time)
     if not pasts:
         return None, ()
@@ -148,8 +148,7 @@ def _digest(past_tasks: Sequence[_PastTrials], op: str | None) -> str:
 def _stored(
     database: Database, target: Target, digest: str
 ) -> tuple[Prior, tuple[str, ...]] | None:
-    """The stored model where it learned from exactly these trials, and the keys of its
-    workloads."""
+    """The stored prior if it learned from exactly these trials, and its workloads' keys."""
     with database.read() as session:
         stored = cost_models.latest(session, target.key, FEATURE_VERSION)
     if stored is None or stored.metrics.get("digest") != digest:

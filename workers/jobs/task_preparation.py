@@ -1,0 +1,203 @@
+"""Prepares the tasks of a job: space, searcher and measurer, on the job's share of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.jobs import Job, Task
+from tuner.db.leases import Lease
+from tuner.measure.outcome import Trial
+from tuner.models.task_scheduler import kind_of
+from tuner.search.searcher import Searcher
+from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.target.target import Limits as MachineLimits
+from tuner.target.target import Target
+from tuner.workers.fleet.job_share import JobChannel, SharedFleet
+from tuner.workers.fleet.messages import Problem, Submit
+from tuner.workers.fleet.ray_measurer import RayMeasurer
+from tuner.workers.jobs.plausibility import Judge
+from tuner.workers.jobs.progress import Observer, Phase, TaskStarted
+from tuner.workers.jobs.task import TaskRun, known_outcomes, notice_to, searcher_of
+from tuner.workers.jobs.timeline import Timeline, join
+from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
+
+WINNERS = 8  # configs of earlier kernels that a search tries first
+# Of these, configs of kernels of the same model: a first turn is short, and must have
+# room for the estimate's own schedules.
+ALIKE = 2
+
+
+def note_limits(database: Database, target: str, limits: MachineLimits) -> None:
+    """Stores limits of a target that were measured again during a job."""
+    with database.write("limits") as session:
+        targets.set_limits(session, target, limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPreparation:
+    """Prepares the tasks of one job for their searches.
+
+    Keeps what the kernels of a model learn from each other: searchers, which continue
+    from turn to turn instead of planning anew, and the best configs so far.
+    """
+
+    database: Database
+    job: Job
+    lease: Lease
+    target: Target
+    fleet: SharedFleet
+    channel: JobChannel
+    observer: Observer
+    check_lease: Callable[[], None]  # raises once the lease is lost
+    check: Callable[[], None]  # raises once the job is to stop, too
+    stopping: Callable[[], bool]
+    searchers: dict[int, Searcher] = field(default_factory=dict)  # by position of the task
+    # by position of the task: the kind of its kernel, and its best config
+    best: dict[int, tuple[str, Config]] = field(default_factory=dict)
+
+    @contextmanager
+    def prepared(self, task: Task, budget: Job) -> Iterator[TaskRun]:
+        """The task, ready to be searched within the trials and seconds of `budget`.
+
+        The workers get ready while the space and the first batch are made.
+        """
+        with self.database.read() as session:
+            workload = from_document(workloads.get(session, task.workload).document)
+            recorded = trials.of_task(session, self.job.id, task.position)
+            winners = self._winners(session, workload)
+        problem = Problem(
+            workload=workload, target=self.target, threads=self.job.threads, seed=self.job.seed
+        )
+        space = space_of(workload, self.target, self.job.threads)
+        self._begin(task, budget, problem, space, len(recorded))
+        searcher, most = self._searcher(task, budget, problem, space, winners)
+        self.fleet.wait_ready(self.check, self._note)
+        self._set_demand(problem, budget, trials_left=self.channel.job_share.trials_left)
+        timeline = Timeline(
+            self.database,
+            worker=join(self.database, self.target, self.fleet.plan),
+            job=self.lease.job_id,
+        )
+        judge = Judge(
+            problem,
+            core=self.fleet.plan.builder_cores[0],
+            on_limits=lambda limits: note_limits(self.database, self.job.target, limits),
+        )
+        measurer = self._measurer(problem, recorded, judge, timeline)
+        run = TaskRun(
+            database=self.database,
+            lease=self.lease,
+            job=budget,
+            task=task,
+            problem=problem,
+            space=space,
+            searcher=searcher,
+            trials=most,
+            judge=judge,
+            recorded=recorded,
+            measurer=measurer,
+            observer=self.observer,
+            interrupted=self.stopping,
+            check=self.check_lease,
+        )
+        try:
+            self.observer(Phase(name="searching"))
+            yield run
+        finally:
+            measurer.close()
+            timeline.flush()
+
+    def _begin(
+        self, task: Task, budget: Job, problem: Problem, space: TargetSpace[Any], recorded: int
+    ) -> None:
+        """Announces the task, and has the lanes made ready for it."""
+        size = space.space.size
+        with self.database.write("space") as session:
+            leases.note_task(session, self.lease, task.position, space_size=size)
+        self.observer(
+            TaskStarted(
+                position=task.position,
+                workload=problem.workload,
+                space_size=size,
+                recorded=recorded,
+                trials=budget.trials,
+                seconds=budget.seconds,
+            )
+        )
+        self._set_demand(problem, budget, trials_left=self._trials_left(task, recorded))
+        self.channel.submit(Submit(problem=problem, candidates=(), known_outcomes={}))
+        self.observer(Phase(name="starting workers"))
+
+    def _set_demand(self, problem: Problem, budget: Job, *, trials_left: int) -> None:
+        self.channel.set_demand(
+            trials_left=trials_left,
+            seconds_left=budget.seconds,
+            memory_bytes=problem.workload.expression.nbytes,
+        )
+
+    def _searcher(
+        self,
+        task: Task,
+        budget: Job,
+        problem: Problem,
+        space: TargetSpace[Any],
+        winners: Sequence[Config],
+    ) -> tuple[Searcher, int]:
+        """The task's searcher, and the most trials it may have in all."""
+        searcher = self.searchers.get(task.position)
+        if searcher is not None:
+            return searcher, budget.trials
+        return searcher_of(self.database, budget, task, problem, space, winners)
+
+    def _measurer(
+        self, problem: Problem, recorded: Sequence[Trial], judge: Judge, timeline: Timeline
+    ) -> RayMeasurer:
+        return RayMeasurer(
+            self.channel,
+            problem,
+            known_outcomes=known_outcomes(recorded),
+            judge=judge.judged,
+            on_spans=timeline.add,
+            on_calibrations=timeline.calibrated,
+            on_notice=notice_to(self.observer),
+        )
+
+    def _trials_left(self, task: Task, recorded: int) -> int:
+        """Trials left in the budgets of this task and the job's later ones."""
+        later = [
+            other
+            for other in self.job.tasks
+            if other.position > task.position and other.state == jobs.QUEUED
+        ]
+        return max(0, self.job.trials - recorded) + sum(
+            max(0, self.job.trials - other.trials_done) for other in later
+        )
+
+    def _winners(self, session: Session, workload: Workload) -> list[Config]:
+        """Configs of promoted kernels that are worth trying early.
+
+        The workload's own, then those of its operator, the newest first, then those of
+        the same kind of kernel in this job.
+        """
+        threads = self.job.threads
+        own = kernels.find_promoted(session, workload.key, self.target.key, threads)
+        promoted = [] if own is None else [own]
+        if workload.op:
+            promoted += kernels.neighbours(
+                session, workload.op, self.target.key, threads, limit=WINNERS
+            )
+        kind = kind_of(workload.expression)
+        alike = [config for other, config in self.best.values() if config and other == kind]
+        return [*(kernel.config for kernel in promoted if kernel.config), *alike[-ALIKE:]][:WINNERS]
+
+    def _note(self, text: str) -> None:
+        with self.database.write("note") as session:
+            events.append(session, self.job.id, "note", {"text": text})
