@@ -22,7 +22,8 @@ from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.prepacking import split
 from tuner.spaces.program.program import Block, Buffer, Fuse, Prefetch, Program
-from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
+from tuner.workload.expression import Binary, Cast, Read, Scalar, reads
+from tuner.workload.scalar_operators import REDUCTIONS
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
@@ -235,7 +236,7 @@ def _block(
     if block.reducer is not None:
         dtype = str(target.dtype)
         so_far = Read(block.buffer, block.indices)
-        body = Binary(COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
+        body = Binary(REDUCTIONS[block.reducer].combine, so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
 
     def stored(value: Scalar) -> tirx.Stmt:

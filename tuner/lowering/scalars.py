@@ -5,7 +5,7 @@ Transcendental functions become libm calls or polynomials that vectorise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from tuner.spaces.program.program import Block, MathFunctions
 from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.workload.expression import (
     Binary,
+    BinaryOp,
     Cast,
     Const,
     Read,
@@ -31,17 +32,12 @@ from tuner.workload.expression import (
 )
 
 BITS = "uint16"  # dtype of a bfloat16 buffer that is kept as bits
-_COMPARE = {
-    "lt": tirx.LT,
-    "le": tirx.LE,
-    "gt": tirx.GT,
-    "ge": tirx.GE,
-    "eq": tirx.EQ,
-    "ne": tirx.NE,
-}
-_ARITHMETIC = {
-    "add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min,
-    "floordiv": tirx.FloorDiv, "floormod": tirx.FloorMod,
+# How TVM writes each binary operator; functions are in `math_functions`.
+BINARY_BUILDERS: Mapping[BinaryOp, Callable[..., tvm.ir.PrimExpr]] = {
+    "add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div, "floordiv": tirx.FloorDiv,
+    "floormod": tirx.FloorMod, "max": tirx.Max, "min": tirx.Min, "pow": tirx.pow,
+    "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE,
+    "and": tirx.And, "or": tirx.Or, "xor": tirx.bitwise_xor,
 }  # fmt: skip
 
 
@@ -131,7 +127,7 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             )
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
-            return _binary(op, a, b)
+            return BINARY_BUILDERS[op](a, b)
 
 
 def _load(read: Read, scope: Scope) -> tirx.BufferLoad:
@@ -205,21 +201,3 @@ def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr
         return a, b
     wider = np.promote_types(str(a.ty), str(b.ty)).name
     return a.astype(wider), b.astype(wider)
-
-
-def _binary(op: str, a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-    match op:
-        case "and":
-            return tirx.And(a, b)
-        case "or":
-            return tirx.Or(a, b)
-        case "pow":
-            return tirx.pow(a, b)
-        case "xor":
-            return tirx.bitwise_xor(a, b)
-        case "div":
-            return tirx.Div(a, b)
-        case _ if op in _COMPARE:
-            return _COMPARE[op](a, b)
-        case _:
-            return _ARITHMETIC[op](a, b)

@@ -33,6 +33,7 @@ from tuner.workload.expression import (
 )
 from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
+from tuner.workload.scalar_operators import BINARY_OPERATORS
 
 # Elements of the largest tensor whose copy is compared with a reshape, index by index.
 _MOST_POINTS = 1 << 24
@@ -243,18 +244,11 @@ def _index(node: Scalar, point: Mapping[str, Array]) -> Any:
             return None if inner is None else -inner
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _index(lhs, point), _index(rhs, point)
-            if a is None or b is None or op not in _INTEGER:
+            if a is None or b is None or not BINARY_OPERATORS[op].is_integral:
                 return None
-            return _INTEGER[op](a, b)
+            return BINARY_OPERATORS[op].evaluate(a, b)
         case _:
             return None
-
-
-_INTEGER: Mapping[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
-    "floormod": np.mod,
-    "min": np.minimum, "max": np.maximum,
-}  # fmt: skip
 
 
 def without_unused(graph: Graph) -> Graph:

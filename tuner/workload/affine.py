@@ -22,7 +22,8 @@ from tuner.workload.expression import (
     Var,
     walk,
 )
-from tuner.workload.intervals import ANY, BOOL, INTERVALS, Interval
+from tuner.workload.intervals import ANY, INTERVALS, Interval
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,30 +140,11 @@ class Domain:
             case Select(then=then, other=other):
                 return self.range_of(then).union(self.range_of(other))
             case Binary(op=op, lhs=lhs, rhs=rhs):
-                return _combined(op, self.range_of(lhs), self.range_of(rhs))
+                return BINARY_OPERATORS[op].values(self.range_of(lhs), self.range_of(rhs))
+            case Unary(op=op, arg=arg):
+                return UNARY_OPERATORS[op].values(self.range_of(arg))
             case _:
                 return ANY
-
-
-def _combined(op: str, a: Interval, b: Interval) -> Interval:
-    """The values of a binary operator on two ranges."""
-    match op:
-        case "mul":
-            return a * b
-        case "floordiv":
-            return a // b
-        case "floormod":
-            return a % b
-        case "min":
-            return a.minimum(b)
-        case "max":
-            return a.maximum(b)
-        case "xor":
-            return a ^ b
-        case "lt" | "le" | "gt" | "ge" | "eq" | "ne" | "and" | "or":
-            return BOOL
-        case _:
-            return ANY
 
 
 def value_range(

@@ -29,55 +29,8 @@ from tuner.workload.expression import (
     rewrite,
     walk,
 )
+from tuner.workload.scalar_operators import BINARY_OPERATORS, REDUCTIONS, UNARY_OPERATORS
 from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, window
-
-_REDUCE: Mapping[str, Any] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-_ERF = np.frompyfunc(math.erf, 1, 1)
-
-
-def _nearest_bfloat16(x: Array) -> Array:
-    """Each float32 rounded to the nearest number of 8 significant bits, ties to even."""
-    fraction, exponent = np.frexp(x)
-    return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8))
-
-
-_UNARY: Mapping[str, Callable[[Array], Array]] = {
-    "neg": np.negative,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_ERF(x), np.float64),
-    "abs": np.abs,
-    "not": np.logical_not,
-    "bfloat16": _nearest_bfloat16,
-}
-_BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.true_divide,
-    "floordiv": np.floor_divide,
-    "floormod": np.mod,
-    "max": np.maximum,
-    "min": np.minimum,
-    "pow": np.power,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.bitwise_xor,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +254,7 @@ class _Blocks:
 
     def __init__(self, stage: Stage, tensors: Tensors, track: bool) -> None:
         self.stage, self.tensors, self.track = stage, tensors, track
+        self.reduction = REDUCTIONS[stage.reducer or "sum"]
         self.kept, self.reduced = (
             tuple(axis.name for axis in stage.axes),
             tuple(axis.name for axis in stage.reduce_axes),
@@ -330,7 +284,7 @@ class _Blocks:
             axis = self.kept.index(name)
             return self._joined(first, second, lambda a, b: np.concatenate([a, b], axis))
         return self._joined(
-            first, second, _REDUCE[self.stage.reducer or "sum"], magnitude=self._magnitude_reducer()
+            first, second, self.reduction.ufunc, magnitude=self.reduction.magnitudes
         )
 
     def _joined(
@@ -343,9 +297,6 @@ class _Blocks:
         sizes = (magnitude or join)(first.size, second.size) if self.track else None
         return Dual(join(first.value, second.value), sizes)
 
-    def _magnitude_reducer(self) -> Any:
-        return {"sum": np.add, "prod": np.multiply}.get(self.stage.reducer or "", np.maximum)
-
     def _block(self, ranges: Ranges) -> Dual:
         self.ranges = ranges
         full = tuple(ranges[name][1] - ranges[name][0] for name in self.order)
@@ -356,11 +307,9 @@ class _Blocks:
                 _materialized(body.size, full) if self.track else None,
             )
         axes = tuple(range(len(self.kept), len(self.order)))
-        value = _REDUCE[self.stage.reducer or "sum"].reduce(
-            np.broadcast_to(body.value, full), axis=axes
-        )
+        value = self.reduction.ufunc.reduce(np.broadcast_to(body.value, full), axis=axes)
         size = (
-            self._magnitude_reducer().reduce(np.broadcast_to(body.size, full), axis=axes)
+            self.reduction.magnitudes.reduce(np.broadcast_to(body.size, full), axis=axes)
             if self.track
             else None
         )
@@ -385,21 +334,20 @@ class _Blocks:
                     np.where(holds, first.size, second.size) if self.track else None,
                 )
             case Unary(op=op, arg=arg):
-                inner = self._eval(arg)
-                value = _UNARY[op](inner.value)
+                row, inner = UNARY_OPERATORS[op], self._eval(arg)
+                value = row.evaluate(inner.value)
+                if not self.track or value.dtype == np.bool_:
+                    return Dual(value)
                 return Dual(
-                    value,
-                    _unary_magnitude(op, inner, value) if self.track and op != "not" else None,
+                    value, _at_least_value(row.magnitude(inner.value, inner.size, value), value)
                 )
             case Binary(op=op, lhs=lhs, rhs=rhs):
-                left, right = self._eval(lhs), self._eval(rhs)
-                value = _BINARY[op](left.value, right.value)
-                return Dual(
-                    value,
-                    _binary_magnitude(op, left, right, value)
-                    if self.track and value.dtype != np.bool_
-                    else None,
-                )
+                rule, left, right = BINARY_OPERATORS[op], self._eval(lhs), self._eval(rhs)
+                value = rule.evaluate(left.value, right.value)
+                if not self.track or value.dtype == np.bool_:
+                    return Dual(value)
+                size = rule.magnitude(left.value, right.value, left.size, right.size, value)
+                return Dual(value, _at_least_value(size, value))
 
     def _read(self, read: Read) -> Dual:
         tensor = self.tensors[read.tensor]
@@ -452,44 +400,6 @@ def _cast(inner: Dual, dtype: str) -> Dual:
         whole = np.trunc(value) if value.dtype.kind == "f" else value
         return Dual(whole.astype(np.int64).astype(dtype).astype(np.int64), inner.magnitude)
     return Dual(value if value.dtype == np.float64 else value.astype(np.float64), inner.magnitude)
-
-
-def _unary_magnitude(op: str, inner: Dual, value: Array) -> Array:
-    """|v| plus |f'(x)| times the magnitude of the argument x."""
-    x, m = inner.value, inner.size
-    match op:
-        case "exp":
-            size = value * (1 + m)
-        case "log":
-            size = np.abs(value) + m / np.abs(x)
-        case "sqrt" | "rsqrt":
-            size = value * (1 + m / np.abs(x)) / 2
-        case "tanh":
-            size = np.abs(value) + (1 - value**2) * m
-        case "erf":
-            size = np.abs(value) + 2 / math.sqrt(math.pi) * np.exp(-(x.astype(np.float64) ** 2)) * m
-        case _:
-            size = m
-    return _at_least_value(size, value)
-
-
-def _binary_magnitude(op: str, left: Dual, right: Dual, value: Array) -> Array:
-    """First-order error of v = f(a, b), where a and b have the magnitudes m and n."""
-    a, b, m, n = np.abs(left.value), np.abs(right.value), left.size, right.size
-    match op:
-        case "add" | "sub":
-            size = m + n
-        case "mul":
-            size = m * b + a * n - a * b
-        case "div":
-            size = m / b + a * n / b**2 - a / b
-        case "pow":
-            size = np.abs(value) * (1 + b * m / a + np.abs(np.log(a)) * n)
-        case "max" | "min":
-            size = np.maximum(m, n)
-        case _:
-            size = np.abs(value)
-    return _at_least_value(size, value)
 
 
 def _at_least_value(size: Array, value: Array) -> Array:

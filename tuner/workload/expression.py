@@ -28,7 +28,6 @@ BinaryOp = Literal[
     "xor",  # of indices, which sketches permute
 ]  # fmt: skip
 
-COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 # Least and greatest value of each integer dtype.
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
     "int8": (-(2**7), 2**7 - 1),

@@ -36,6 +36,7 @@ from tuner.workload.expression import (
     substitute,
 )
 from tuner.workload.grammar import Node, fail, parse_tree
+from tuner.workload.scalar_operators import REDUCTIONS
 from tuner.workload.terms import (
     DTYPE_NAMES,
     FLOATS,
@@ -49,7 +50,7 @@ from tuner.workload.terms import (
     suggestion,
 )
 
-_REDUCERS: Mapping[str, Reducer] = {"+=": "sum", "*=": "prod", "max=": "max", "min=": "min"}
+_REDUCERS: Mapping[str, Reducer] = {row.symbol: name for name, row in REDUCTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)

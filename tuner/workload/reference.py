@@ -27,6 +27,7 @@ from tuner.workload.expression import (
     reads,
     walk,
 )
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -45,7 +46,6 @@ _FLOATS: Mapping[str, tuple[float, float]] = {
     "float16": (65504.0, 2.0**-24),
     "bfloat16": (3.3895313892515355e38, 2.0**-126),
 }
-_TRANSCENDENTAL = ("exp", "log", "tanh", "erf", "pow", "rsqrt", "sqrt")
 # Allowed error of a vectorised function in units of the last place (two unit roundoffs).
 FUNCTION_ULP = 4
 # The factor c of c * u * sqrt(K). Rounding errors of a sum are a random walk, of which
@@ -210,11 +210,15 @@ def _operations(node: Scalar) -> float:
     if isinstance(node, Read):
         return 0.0
     below = max((_operations(child) for child in children(node)), default=0.0)
-    if isinstance(node, Unary | Binary) and node.op in _TRANSCENDENTAL:
-        return below + 2 * FUNCTION_ULP
-    return below + (
-        1.0 if isinstance(node, Binary) and node.op in ("add", "sub", "mul", "div") else 0.0
-    )
+    match node:
+        case Unary(op=op) if UNARY_OPERATORS[op].is_function:
+            return below + 2 * FUNCTION_ULP
+        case Binary(op=operation) if BINARY_OPERATORS[operation].is_function:
+            return below + 2 * FUNCTION_ULP
+        case Binary(op=operation) if BINARY_OPERATORS[operation].is_rounded:
+            return below + 1.0
+        case _:
+            return below
 
 
 def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: Arrays) -> float:

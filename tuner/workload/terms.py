@@ -30,6 +30,7 @@ from tuner.workload.expression import (
     Var,
 )
 from tuner.workload.grammar import Node, fail
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
 DTYPE_NAMES: Mapping[str, DType] = {
     "f64": "float64",
@@ -58,31 +59,14 @@ COMPUTED_IN: Mapping[str, DType] = {
     "int8": "int32",
     "uint8": "int32",
 }
-UNARY_FLOAT: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "rsqrt": lambda value: 1 / math.sqrt(value),
-    "tanh": math.tanh,
-    "erf": math.erf,
+# Functions of one floating-point value.
+UNARY_FUNCTIONS: Mapping[str, UnaryOp] = {
+    op: op for op, row in UNARY_OPERATORS.items() if row.is_function
 }
-FUNCTIONS = (*UNARY_FLOAT, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
+FUNCTIONS = (*UNARY_FUNCTIONS, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
-_ARITHMETIC: Mapping[str, BinaryOp] = {
-    "+": "add",
-    "-": "sub",
-    "*": "mul",
-    "/": "div",
-    "//": "floordiv",
-    "%": "floormod",
-}
-_COMPARISONS: Mapping[str, BinaryOp] = {
-    "<": "lt",
-    "<=": "le",
-    ">": "gt",
-    ">=": "ge",
-    "==": "eq",
-    "!=": "ne",
+_INFIX: Mapping[str, BinaryOp] = {
+    row.symbol: op for op, row in BINARY_OPERATORS.items() if row.symbol is not None
 }
 
 
@@ -308,9 +292,7 @@ class TermBuilder:
             )
         dtype = cast(DType, common_type(first.type, second.type, node))
         return Term(
-            Binary(
-                _COMPARISONS[str(symbol)], coerce(first, dtype, left), coerce(second, dtype, right)
-            ),
+            Binary(_INFIX[str(symbol)], coerce(first, dtype, left), coerce(second, dtype, right)),
             "bool",
         )
 
@@ -327,7 +309,7 @@ class TermBuilder:
         return term
 
     def _arithmetic(self, symbol: str, left: Term, right: Term, node: Node) -> Term:
-        op = _ARITHMETIC[symbol]
+        op = _INFIX[symbol]
         dtype = common_type(left.type, right.type, node)
         if op in ("floordiv", "floormod") and (right.type != LITERAL_INT or right.value <= 0):
             raise fail(f"{symbol!r} needs a positive constant integer on its right", node)
@@ -391,7 +373,7 @@ class TermBuilder:
         terms = [self.build(argument) for argument in arguments]
         if name in DTYPE_NAMES:
             return self._convert(terms[0], DTYPE_NAMES[name], node)
-        if name in UNARY_FLOAT or name == "abs":
+        if name in UNARY_FUNCTIONS or name == "abs":
             return self._unary(name, terms[0], node)
         return self._combine(name, terms, node)
 
@@ -430,15 +412,17 @@ class TermBuilder:
                 )
             return Term(Unary("abs", term.node), term.type)
         if term.literal:
+            of_constant = UNARY_OPERATORS[UNARY_FUNCTIONS[name]].of_constant
+            assert of_constant is not None, f"{name} of a literal"
             try:
-                return real(UNARY_FLOAT[name](term.value))
+                return real(of_constant(term.value))
             except (ValueError, OverflowError, ZeroDivisionError):
                 raise fail(f"{name}({term.value}) is not a number", node) from None
         if term.type not in FLOATS:
             raise fail(
                 f"{name} takes floating-point values, not {term.type}; convert, e.g. f32(…)", node
             )
-        return Term(Unary(cast(UnaryOp, name), term.node), term.type)
+        return Term(Unary(UNARY_FUNCTIONS[name], term.node), term.type)
 
     def _convert(self, term: Term, dtype: DType, node: Node) -> Term:
         if dtype == "bool":

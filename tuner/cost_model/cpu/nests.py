@@ -33,9 +33,9 @@ from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.predicates import term_operations
-from tuner.spaces.rewrite.stages import APPROXIMATED
+from tuner.spaces.rewrite.stages import approximated_functions
 from tuner.target.isa import IsaDescription
-from tuner.workload.expression import DTYPE_BYTES, Binary, Stage, Unary, walk
+from tuner.workload.expression import DTYPE_BYTES, Binary, Stage, walk
 
 # The order in which features have them.
 COPIES = (CopyMode.NONE, CopyMode.PAD, CopyMode.PACK, CopyMode.PACK_ROOT, CopyMode.PAD_PARTS)
@@ -319,7 +319,5 @@ def _dtype_bytes(facts: LoopNestFacts) -> int:
 
 def _transcendentals(stage: Stage) -> int:
     """Evaluations of functions that no instruction computes."""
-    nodes = [*walk(stage.body)]
-    functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in nodes)
-    powers = sum(isinstance(node, Binary) and node.op == "pow" for node in nodes)
-    return (functions + powers) * stage.points
+    powers = sum(isinstance(node, Binary) and node.op == "pow" for node in walk(stage.body))
+    return (approximated_functions(stage.body) + powers) * stage.points

@@ -33,9 +33,8 @@ from tuner.spaces.rewrite.algorithm import Algorithm
 from tuner.spaces.rewrite.constant_folding import fold_through_selects
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.predicates import live_fraction
-from tuner.spaces.rewrite.stages import APPROXIMATED, balanced_tree, cost, is_expensive
+from tuner.spaces.rewrite.stages import balanced_tree, cost, is_expensive
 from tuner.workload.expression import (
-    COMBINE,
     Cast,
     Scalar,
     Select,
@@ -45,6 +44,7 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
+from tuner.workload.scalar_operators import REDUCTIONS, UNARY_OPERATORS
 
 T = TypeVar("T")
 
@@ -77,7 +77,9 @@ class FullyUnrolledSketch:
         # A polynomial names its steps, which padding makes constant; TVM refuses a name
         # for another constant at the next point.
         called = [
-            node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED
+            node
+            for node in walk(self._body)
+            if isinstance(node, Unary) and UNARY_OPERATORS[node.op].is_approximated
         ]
         varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
         costly = is_expensive(self.group.anchor.body) and not varied
@@ -167,7 +169,7 @@ class FullyUnrolledSketch:
             if not whole:
                 indices = {inner.name: add(times(Var(inner.name), count), indices[inner.name])}
             terms.append(Cast(stage.accumulator, substitute(stage.body, indices)))
-        body = balanced_tree(COMBINE[stage.reducer], terms)
+        body = balanced_tree(REDUCTIONS[stage.reducer].combine, terms)
         if whole:
             return replace(stage, reducer=None, reduce_axes=(), body=body)
         return replace(

@@ -17,7 +17,7 @@ from tuner.spaces.cpu.row_stages import RowStages
 from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.groups import COLUMN
-from tuner.spaces.rewrite.stages import calls_approximated_function
+from tuner.spaces.rewrite.stages import approximated_functions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def row_choices(owner: str, stages: RowStages) -> RowChoices:
     """The choices of a sketch whose knobs' names begin with `owner`."""
     group = stages.group
     modes = store_modes(group.output, COLUMN, stages.lanes, stages.context.target)
-    varied = any(calls_approximated_function(stage.body) for stage in group.stages)
+    varied = any(approximated_functions(stage.body) for stage in group.stages)
     functions: tuple[MathFunctions, ...] = ("polynomial", "libm") if varied else ("libm",)
     return RowChoices(
         register_tile=choice(owner, KnobRole.REGISTER_TILE, stages.register_tiles(), tuple),

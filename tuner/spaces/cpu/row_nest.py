@@ -21,9 +21,9 @@ from tuner.spaces.program.marks import Unroll, Vectorize
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Block, ComputeAt, DecomposeReduction, Reorder
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup
-from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import inline_into
 from tuner.workload.expression import Axis, Read, Scalar, Stage, Var
+from tuner.workload.scalar_operators import identity
 
 
 class RowNest:

@@ -15,10 +15,8 @@ from tuner.spaces.cpu.row_plan import RowLoops
 from tuner.spaces.cpu.row_prefetch import RowPrefetch
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.groups import COLUMN
-from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import balanced_tree
 from tuner.workload.expression import (
-    COMBINE,
     Axis,
     Binary,
     Cast,
@@ -28,6 +26,7 @@ from tuner.workload.expression import (
     Stage,
     Var,
 )
+from tuner.workload.scalar_operators import REDUCTIONS, identity
 
 
 class RowReductions:
@@ -46,7 +45,7 @@ class RowReductions:
         assert stage.reducer is not None
         lanes = self._loops.lanes
         parts = self._partial_results(stage)
-        combine, row = COMBINE[stage.reducer], self._loops.row
+        combine, row = REDUCTIONS[stage.reducer].combine, self._loops.row
         partial: list[Scalar] = [
             Read(part, (*row, constant(vector), Var(lanes.name)))
             for vector in range(self._loops.vectors.extent)

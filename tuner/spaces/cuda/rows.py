@@ -27,7 +27,6 @@ from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, R
 from tuner.spaces.program.tiles import add, at_most, times
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
-from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import inline_into, is_expensive
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.affine import linear
@@ -47,6 +46,7 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
+from tuner.workload.scalar_operators import identity
 
 # Steps along the column that are unrolled where nothing kept in registers demands it.
 MAX_UNROLLED = 8

@@ -38,7 +38,6 @@ from tuner.spaces.program.program import (
 )
 from tuner.spaces.rewrite.access import accesses, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
-from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import is_expensive
 from tuner.target.cuda import WARP
 from tuner.workload.expression import (
@@ -52,6 +51,7 @@ from tuner.workload.expression import (
     rewrite,
     substitute,
 )
+from tuner.workload.scalar_operators import identity
 
 # 32-bit registers of a thread for vectors that are loaded before any of them is used.
 MAX_PRELOADED = 64

@@ -6,7 +6,6 @@ The compiler folds most constants too, but evaluates no mathematical functions.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,22 +20,10 @@ from tuner.workload.expression import (
     Scalar,
     Select,
     Unary,
-    UnaryOp,
     rewrite,
 )
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
-# Of float64, rounded once to what is narrower.
-_FUNCTIONS: Mapping[UnaryOp, Callable[[float], float]] = {
-    "neg": lambda x: -x, "abs": abs, "exp": math.exp, "log": math.log, "sqrt": math.sqrt,
-    "tanh": math.tanh, "erf": math.erf,
-}  # fmt: skip
-_ARITHMETIC: Mapping[BinaryOp, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-}  # fmt: skip
-_COMPARED: Mapping[BinaryOp, Callable[[Any, Any], bool]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq,
-    "ne": operator.ne,
-}  # fmt: skip
 _WIDE: Mapping[DType, Callable[[Any], Any]] = {"float32": np.float32, "float64": np.float64}
 _KEPT: Mapping[DType, Callable[[Any], Any]] = {**_WIDE, "float16": np.float16}
 
@@ -53,8 +40,9 @@ def fold_constant(node: Scalar) -> Scalar:
             cond=Binary(op=op, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)),
             then=then,
             other=otherwise,
-        ) if dtype == other and dtype in _WIDE and op in _COMPARED:
-            return then if _COMPARED[op](_WIDE[dtype](a), _WIDE[dtype](b)) else otherwise
+        ) if dtype == other and dtype in _WIDE and BINARY_OPERATORS[op].is_comparison:
+            holds = BINARY_OPERATORS[op].evaluate(_WIDE[dtype](a), _WIDE[dtype](b))
+            return then if holds else otherwise
         case Select(then=then, other=otherwise) if then == otherwise:
             return then
         case Binary(op="max" | "min" as op, lhs=lhs, rhs=rhs) if set(_operands(op, rhs)) <= set(
@@ -64,7 +52,7 @@ def fold_constant(node: Scalar) -> Scalar:
     try:
         with np.errstate(all="ignore"):
             folded = _value(node)
-    except (ValueError, OverflowError):  # a logarithm of nothing
+    except (ValueError, ArithmeticError):  # for instance the logarithm of 0
         return node
     return node if folded is None or not math.isfinite(folded.value) else folded
 
@@ -86,7 +74,7 @@ def fold_through_selects(node: Scalar) -> Scalar:
                 )
             case Binary(
                 op=op, lhs=Select(cond=cond, then=then, other=Const() as other), rhs=Const() as rhs
-            ) if op in _ARITHMETIC:
+            ) if BINARY_OPERATORS[op].folds:
                 return Select(
                     cond,
                     fold_constant(Binary(op, then, rhs)),
@@ -110,14 +98,15 @@ def _operands(op: BinaryOp, node: Scalar) -> tuple[Scalar, ...]:
 def _value(node: Scalar) -> Const | None:
     match node:
         case Unary(op=op, arg=Const(value=value, dtype=dtype)) if (
-            dtype in _WIDE and op in _FUNCTIONS
+            dtype in _WIDE and (function := UNARY_OPERATORS[op].of_constant) is not None
         ):
-            function = _FUNCTIONS[op]
+            # Computed in float64 and rounded once.
             return Const(float(_WIDE[dtype](function(float(_WIDE[dtype](value))))), dtype)
         case Binary(
             op=operation, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)
-        ) if dtype == other and dtype in _WIDE and operation in _ARITHMETIC:
-            return Const(float(_ARITHMETIC[operation](_WIDE[dtype](a), _WIDE[dtype](b))), dtype)
+        ) if dtype == other and dtype in _WIDE and BINARY_OPERATORS[operation].folds:
+            evaluate = BINARY_OPERATORS[operation].evaluate
+            return Const(float(evaluate(_WIDE[dtype](a), _WIDE[dtype](b))), dtype)
         case Cast(dtype=dtype, arg=Const(value=value, dtype=source)) if (
             dtype in _WIDE and source in _KEPT
         ):

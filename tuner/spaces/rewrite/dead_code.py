@@ -19,7 +19,6 @@ from math import gcd, prod
 from tuner.spaces.program.tiles import add, constant
 from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.spaces.rewrite.constant_folding import fold_constant
-from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import cost, fresh_name
 from tuner.workload.affine import linear, value_range
 from tuner.workload.expression import (
@@ -41,6 +40,7 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
+from tuner.workload.scalar_operators import REDUCTIONS, identity
 
 Span = tuple[int, int]  # of one axis or dimension, both ends included
 Shapes = Mapping[str, tuple[int, ...]]
@@ -48,7 +48,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 # A rewriting must save as many operations: a selection among hundreds of points and two
 # more loops take about as long.
 MIN_SAVED_OPERATIONS = 2048
-_IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
+# The operators that combine terms of idempotent reductions.
+_IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {
+    reducer: row.combine for reducer, row in REDUCTIONS.items() if row.is_idempotent
+}
 
 
 def without_dead_code(expression: Expression) -> Expression:

@@ -17,7 +17,7 @@ from math import gcd
 
 from tuner.spaces.program.tiles import add, constant
 from tuner.spaces.rewrite.access import in_bounds_condition
-from tuner.spaces.rewrite.predicates import conjuncts, identity
+from tuner.spaces.rewrite.predicates import conjuncts
 from tuner.spaces.rewrite.stages import fresh_name, inlined, is_elementwise
 from tuner.workload.affine import Affine, linear, value_range
 from tuner.workload.expression import (
@@ -36,6 +36,7 @@ from tuner.workload.expression import (
     rewrite,
     walk,
 )
+from tuner.workload.scalar_operators import identity
 
 Tensors = Mapping[str, Tensor]
 

@@ -5,7 +5,7 @@ Where one fails, the term is not computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.workload.expression import (
-    INTEGER_RANGES,
     Binary,
     Cast,
     Const,
@@ -27,25 +26,10 @@ from tuner.workload.expression import (
     arithmetic,
     walk,
 )
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS, identity
 
 # Points of the axes in conditions that are enumerated; of more, as many are sampled.
 ENUMERATED = 1 << 22
-_NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
-    "floormod": np.mod, "min": np.minimum,
-    "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "eq": np.equal,
-    "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
-
-
-def identity(reducer: Reducer, dtype: DType) -> Const:
-    """The value that a reduction starts from and that changes nothing when combined."""
-    if reducer in {"sum", "prod"}:
-        return Const(0 if reducer == "sum" else 1, dtype)
-    if dtype in INTEGER_RANGES:
-        return Const(INTEGER_RANGES[dtype][0 if reducer == "max" else 1], dtype)
-    return Const(float("-inf") if reducer == "max" else float("inf"), dtype)
 
 
 def split_predicates(
@@ -139,7 +123,7 @@ def is_iterator_condition(condition: Scalar) -> bool:
     return all(
         isinstance(node, Var | Const | Cast)
         or (isinstance(node, Unary) and node.op in ("neg", "not"))
-        or (isinstance(node, Binary) and node.op in _NUMBERS)
+        or (isinstance(node, Binary) and BINARY_OPERATORS[node.op].is_integral)
         for node in walk(condition)
     )
 
@@ -173,8 +157,10 @@ def _value(node: Scalar, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
             return _value(arg, values)
         case Unary(op=op, arg=arg):
             operand = _value(arg, values)
-            return np.asarray(np.logical_not(operand) if op == "not" else np.negative(operand))
+            return np.asarray(UNARY_OPERATORS[op].evaluate(operand))
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            return np.asarray(_NUMBERS[op](_value(lhs, values), _value(rhs, values)))
+            return np.asarray(
+                BINARY_OPERATORS[op].evaluate(_value(lhs, values), _value(rhs, values))
+            )
         case _:
             raise AssertionError(f"{node} is no part of a plain condition")

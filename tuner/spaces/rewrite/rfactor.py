@@ -17,7 +17,6 @@ from tuner.spaces.rewrite.groups import column_axis
 from tuner.spaces.rewrite.parallel_units import ParallelUnits
 from tuner.spaces.rewrite.stages import fresh_name, renamed, tensor_names
 from tuner.workload.expression import (
-    COMBINE,
     Axis,
     Binary,
     Expression,
@@ -27,6 +26,7 @@ from tuner.workload.expression import (
     Var,
     substitute,
 )
+from tuner.workload.scalar_operators import REDUCTIONS
 
 SUFFIX = "rf"  # of names of rewritten stages, whose knobs differ from the original's
 
@@ -115,7 +115,7 @@ def _in_parts(stage: Stage, axis: Axis, count: int, reserved: Collection[str]) -
         stage, axis, rest, constant(count * length), fresh_name(f"{stage.name}r", reserved)
     )
     assert stage.reducer is not None
-    both = Binary(COMBINE[stage.reducer], _read(combined), _read(left))
+    both = Binary(REDUCTIONS[stage.reducer].combine, _read(combined), _read(left))
     return parts, combined, left, replace(stage, reducer=None, reduce_axes=(), body=both)
 
 

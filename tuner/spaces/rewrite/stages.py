@@ -30,21 +30,20 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
-APPROXIMATED = frozenset(
-    {"exp", "log", "tanh", "erf"}
-)  # by polynomials: no instruction computes them
 FUNCTION_OPERATIONS = 32  # operations that an approximated function takes as long as
-TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
 
 def is_elementwise(stage: Stage) -> bool:
     return stage.reducer is None
 
 
-def calls_approximated_function(node: Scalar) -> bool:
-    """Whether evaluating the node calls a function that a polynomial may approximate."""
-    return any(isinstance(part, Unary) and part.op in APPROXIMATED for part in walk(node))
+def approximated_functions(node: Scalar) -> int:
+    """Number of functions in the node that a polynomial may approximate."""
+    return sum(
+        isinstance(part, Unary) and UNARY_OPERATORS[part.op].is_approximated for part in walk(node)
+    )
 
 
 def is_expensive(node: Scalar) -> bool:
@@ -53,8 +52,8 @@ def is_expensive(node: Scalar) -> bool:
     That holds for transcendental functions, powers and divisions.
     """
     return any(
-        (isinstance(part, Unary) and part.op in TRANSCENDENTAL)
-        or (isinstance(part, Binary) and part.op in {"pow", "div"})
+        (isinstance(part, Unary) and UNARY_OPERATORS[part.op].is_function)
+        or (isinstance(part, Binary) and BINARY_OPERATORS[part.op].is_expensive)
         for part in walk(node)
     )
 
@@ -64,9 +63,7 @@ def cost(stage: Stage) -> int:
 
     An approximated function counts as `FUNCTION_OPERATIONS`.
     """
-    functions = sum(
-        isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body)
-    )
+    functions = approximated_functions(stage.body)
     return stage.points * (_operations(stage.body) + 1 + FUNCTION_OPERATIONS * functions)
 
 
