@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.measure.sandbox.support import Finding, Mechanism, State, Support
+from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, Way
 
 WAYS = {
-    Mechanism.SECCOMP: "listener",
-    Mechanism.CAPABILITIES: "capset",
-    Mechanism.PROCESSES: "cgroup",
-    Mechanism.FILES: "landlock",
-    Mechanism.NETWORK: "namespace",
+    Mechanism.SECCOMP: Way.LISTENER,
+    Mechanism.CAPABILITIES: Way.CAPSET,
+    Mechanism.PROCESSES: Way.CGROUP,
+    Mechanism.FILES: Way.LANDLOCK,
+    Mechanism.NETWORK: Way.NAMESPACE,
 }
 
 
@@ -25,5 +25,5 @@ FULL = Support(
 
 
 def without(mechanism: Mechanism, state: State) -> Support:
-    lost = Finding(state=state, way="", detail="Operation not permitted")
+    lost = Finding(state=state, way=None, detail="Operation not permitted")
     return replace(FULL, findings={**FULL.findings, mechanism: lost})

@@ -46,7 +46,7 @@ from tuner.measure.sandbox.fence import Fence, adopt_orphans
 from tuner.measure.sandbox.isolation import Isolation, check_level, resolve
 from tuner.measure.sandbox.refusals import REPORTED_FRACTION, Refusals
 from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
-from tuner.measure.sandbox.support import Mechanism, Support, probe
+from tuner.measure.sandbox.support import Mechanism, Support, Way, probe
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.hidden_features import HIDDEN_FEATURES
@@ -306,12 +306,12 @@ class ChildSettings:
 
 def _child_settings(assignment: Assignment, isolation: Isolation, tasks: int) -> ChildSettings:
     way = isolation.way(Mechanism.SECCOMP)
-    reported = assignment.memory_bytes // REPORTED_FRACTION if way == "listener" else None
+    reported = assignment.memory_bytes // REPORTED_FRACTION if way is Way.LISTENER else None
     return ChildSettings(
         isolation=isolation,
         tasks=tasks,
         kernel_calls=kernel_filter(
-            isolation.machine, listening=way == "listener", reported_bytes=reported
+            isolation.machine, listening=way is Way.LISTENER, reported_bytes=reported
         )
         if way
         else None,

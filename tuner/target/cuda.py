@@ -7,14 +7,37 @@ Capability", and the A100 and H100 architecture papers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tuner.target.target import Target
 
-# arch -> (name, SMs, largest dynamic shared memory of a block, L1 and shared memory of
-# an SM, L2), bytes
-GPUS: Mapping[str, tuple[str, int, int, int, int]] = {
-    "sm_80": ("NVIDIA A100", 108, 163 << 10, 192 << 10, 40 << 20),
-    "sm_90": ("NVIDIA H100/H200", 132, 227 << 10, 256 << 10, 50 << 20),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredGpu:
+    """What the tables say of the GPUs of a compute capability."""
+
+    name: str
+    multiprocessors: int
+    block_shared_bytes: int  # the most dynamic shared memory of a block
+    l1_bytes: int  # L1 cache and shared memory of a multiprocessor
+    l2_bytes: int
+
+
+GPUS: Mapping[str, DeclaredGpu] = {
+    "sm_80": DeclaredGpu(
+        name="NVIDIA A100",
+        multiprocessors=108,
+        block_shared_bytes=163 << 10,
+        l1_bytes=192 << 10,
+        l2_bytes=40 << 20,
+    ),
+    "sm_90": DeclaredGpu(
+        name="NVIDIA H100/H200",
+        multiprocessors=132,
+        block_shared_bytes=227 << 10,
+        l1_bytes=256 << 10,
+        l2_bytes=50 << 20,
+    ),
 }
 THREADS_PER_BLOCK = 1024
 # Of a block that does not opt in to more; the same for all compute capabilities.
@@ -34,20 +57,20 @@ def cuda_target(arch: str, key: Callable[[Mapping[str, str | int]], str]) -> Tar
 
     `key` hashes its fingerprint. `arch` must be one of `cuda_targets()`.
     """
-    name, multiprocessors, block_shared_bytes, l1_bytes, l2_bytes = GPUS[arch]
+    gpu = GPUS[arch]
     fingerprint: dict[str, str | int] = {
         "schema": 1,
         "kind": "cuda",
         "arch": arch,
-        "multiprocessors": multiprocessors,
+        "multiprocessors": gpu.multiprocessors,
         "max_threads_per_block": THREADS_PER_BLOCK,
-        "max_dynamic_shared_memory_per_block": block_shared_bytes,
+        "max_dynamic_shared_memory_per_block": gpu.block_shared_bytes,
         "registers_per_block": REGISTERS_PER_BLOCK,
     }
     return Target(
         key=key(fingerprint),
         kind="cuda",
-        name=f"{name} ({arch})",
+        name=f"{gpu.name} ({arch})",
         tvm={
             "kind": "cuda",
             "arch": arch,
@@ -58,9 +81,9 @@ def cuda_target(arch: str, key: Callable[[Mapping[str, str | int]], str]) -> Tar
         isa=(arch,),
         vector_bytes=VECTOR_BYTES,
         vector_registers=REGISTERS_PER_THREAD,
-        cores=multiprocessors,
-        l1d_bytes=l1_bytes,
-        l2_bytes=l2_bytes,
+        cores=gpu.multiprocessors,
+        l1d_bytes=gpu.l1_bytes,
+        l2_bytes=gpu.l2_bytes,
         l3_bytes=0,
         fingerprint=fingerprint,
     )

@@ -22,7 +22,7 @@ from tests.unit.measure.hostile import addition, compile_attack
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import RunnerProcess
-from tuner.measure.sandbox.support import Mechanism, State, probe_apart
+from tuner.measure.sandbox.support import Mechanism, State, Way, probe_apart
 
 SUPPORT = probe_apart()
 TIMEOUT_S, PATIENT_S = (
@@ -32,13 +32,13 @@ TIMEOUT_S, PATIENT_S = (
 ENDLESS = ("fork_bomb", "session_bomb", "thread_bomb", "keeps_signals")
 SECRET = "a token of 0600"
 COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.values())
-NAMED = SUPPORT.findings[Mechanism.SECCOMP].way == "listener"
+NAMED = SUPPORT.findings[Mechanism.SECCOMP].way is Way.LISTENER
 needs_all = pytest.mark.skipif(
     not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}"
 )
 # Root's processes are bounded, and found again, by a control group alone.
 needs_group = pytest.mark.skipif(
-    SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup",
+    SUPPORT.findings[Mechanism.PROCESSES].way is not Way.CGROUP,
     reason="no control group of a runner can be made here",
 )
 

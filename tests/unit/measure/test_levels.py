@@ -27,7 +27,7 @@ from tuner.measure.sandbox.isolation import (
     resolve,
 )
 from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
-from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, probe_apart
+from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, Way, probe_apart
 from tuner.measure.sandbox.system_calls import (
     CHANGING,
     CONTROLLING,
@@ -40,7 +40,7 @@ from tuner.measure.sandbox.system_calls import (
 )
 
 
-def by(mechanism: Mechanism, way: str) -> Support:
+def by(mechanism: Mechanism, way: Way) -> Support:
     return replace(
         FULL, findings={**FULL.findings, mechanism: replace(FULL.findings[mechanism], way=way)}
     )
@@ -76,8 +76,8 @@ def test_a_named_level_needs_all_of_it() -> None:
 
 @pytest.mark.parametrize("mechanism", [Mechanism.PROCESSES, Mechanism.NETWORK])
 def test_what_only_the_filter_does_goes_with_the_filter(mechanism: Mechanism) -> None:
-    support = by(mechanism, "seccomp")
-    assert resolve("sealed", support).way(mechanism) == "seccomp"
+    support = by(mechanism, Way.SECCOMP)
+    assert resolve("sealed", support).way(mechanism) is Way.SECCOMP
     with pytest.raises(UsageError, match=f"'sealed without .*{mechanism}"):
         resolve("sealed without seccomp", support)
 
@@ -227,7 +227,7 @@ def test_without_a_listener_offences_kill_and_libraries_are_only_refused() -> No
         library_filter("aarch64"),
     )
     numbers = {name: number for number, name in call_names("aarch64").items()}
-    audit = MACHINES["aarch64"][0]
+    audit = MACHINES["aarch64"].audit
     assert (
         verdict(deaf, numbers["socket"], audit=audit) == KILL
         and verdict(deaf, numbers["openat"], audit=audit) == ALLOW
@@ -264,8 +264,8 @@ def fenced(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user of the child's own")
 def test_a_user_of_its_own_bounds_roots_threads_and_keeps_no_privilege(tmp_path: Path) -> None:
     findings = {
-        Mechanism.PROCESSES: Finding(state=State.AVAILABLE, way="user", detail=""),
-        Mechanism.CAPABILITIES: Finding(state=State.AVAILABLE, way="capset", detail=""),
+        Mechanism.PROCESSES: Finding(state=State.AVAILABLE, way=Way.USER, detail=""),
+        Mechanism.CAPABILITIES: Finding(state=State.AVAILABLE, way=Way.CAPSET, detail=""),
     }
     isolation = Isolation(name="for a test", machine=os.uname().machine, findings=findings)
 

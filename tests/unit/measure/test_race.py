@@ -13,7 +13,8 @@ from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.race import Contender, race, rival_contender
 from tuner.measure.rivals import rivals
-from tuner.measure.rivals.rivals import Route, fastest, open_rival
+from tuner.measure.rivals.rivals import fastest, open_rival
+from tuner.measure.rivals.route import Route
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import TimingPlan
 from tuner.workload.inputs import make_inputs

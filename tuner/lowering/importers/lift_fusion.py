@@ -8,7 +8,7 @@ maximum becomes its true identity, -inf.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from math import gcd, inf, prod
@@ -39,12 +39,19 @@ from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import greatest
 from tuner.workload.terms import FLOATS, INTEGERS
 
-_Test = tuple[frozenset[tuple[Scalar, int]], int]  # sum of coefficient * atom + constant >= 0
 _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 
 
 # --- reads under conditions
 # ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inequality:
+    """A condition on integers: the sum of coefficient * atom, plus a constant, is >= 0."""
+
+    terms: frozenset[tuple[Scalar, int]]  # (atom, coefficient)
+    constant: int
 
 
 def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar:
@@ -151,7 +158,7 @@ def _conjuncts(node: Scalar) -> Iterator[Scalar]:
         yield node
 
 
-def _test(node: Scalar) -> _Test | None:
+def _test(node: Scalar) -> _Inequality | None:
     """A comparison of integers in normal form; None for any other condition."""
     match node:
         case (
@@ -168,19 +175,19 @@ def _test(node: Scalar) -> _Test | None:
             return None
 
 
-def _normal(difference: Scalar, least: int) -> _Test:
+def _normal(difference: Scalar, least: int) -> _Inequality:
     """`difference >= least`, with its coefficients divided by their common divisor."""
     form = affine(difference)
     factor = gcd(*form.terms.values()) or 1
     terms = frozenset((atom, value // factor) for atom, value in form.terms.items())
-    return terms, (form.constant - least) // factor
+    return _Inequality(terms=terms, constant=(form.constant - least) // factor)
 
 
 def _inside(
     read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
-) -> set[_Test]:
+) -> set[_Inequality]:
     """What has to hold for the read to be inside its tensor, besides what always holds."""
-    tests: set[_Test] = set()
+    tests: set[_Inequality] = set()
     for index, extent in zip(read.indices, tensor.shape, strict=True):
         values = value_range(index, extents, dtypes)
         if values.low < 0:
@@ -190,14 +197,10 @@ def _inside(
     return tests
 
 
-def _always(test: _Test, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> bool:
+def _always(test: _Inequality, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> bool:
     """Whether the test holds at every point."""
-    terms, constant = test
-    return (
-        constant
-        + sum(value_range(atom, extents, dtypes).scaled(factor).low for atom, factor in terms)
-        >= 0
-    )
+    lows = (value_range(atom, extents, dtypes).scaled(factor).low for atom, factor in test.terms)
+    return test.constant + sum(lows) >= 0
 
 
 # --- stages

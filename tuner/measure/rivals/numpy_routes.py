@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from tuner.measure.rivals.route import Route
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Params = Mapping[str, Any]
-Way = tuple[str, Callable[[], object], Callable[[], Array]]
 
 
 def routes(
     op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
-) -> list[Way]:
-    """(name, call, result) of each way NumPy has to the operator; none for operators it lacks."""
+) -> list[Route]:
+    """NumPy's routes to the operator; none for operators that it lacks."""
     if op not in _OPERATORS:
         return []
     limit_threads(threads)
     operands = tuple(inputs.values())
     out = np.empty(shape, _summed(operands[0]) if op in _PRODUCTS else operands[0].dtype)
     call = _OPERATORS[op](params, operands, out)
-    return [] if call is None else [("numpy", call, lambda: out)]
+    return [] if call is None else [Route(name="numpy", call=call, result=lambda: out)]
 
 
 def limit_threads(threads: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.measure.check import Array
 from tuner.measure.rivals import numpy_routes, torch_routes
+from tuner.measure.rivals.route import Route
 from tuner.workload.workload import Workload
 
 RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
@@ -35,15 +36,6 @@ class RivalError(UsageError):
     """A rival that cannot race: unknown, not installed, or without a route."""
 
     code = "rival"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One way of a library to compute the workload, on inputs in a layout that it prefers."""
-
-    name: str  # e.g. "nhwc"
-    call: Callable[[], object]
-    result: Callable[[], Array]  # the output of the last call, in the workload's own layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +96,13 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
     build = _ROUTES[name]
     named = {tensor.name: np.array(array) for tensor, array in zip(tensors, inputs, strict=True)}
     shape = workload.expression.tensor(workload.expression.outputs[0]).shape
-    ways = build(workload.op, workload.params, named, shape, threads)
-    routes = [Route(name=way, call=call, result=result) for way, call, result in ways]
+    routes = build(workload.op, workload.params, named, shape, threads)
     if not routes:
         raise RivalError(f"rival {name} has no route to operator {workload.op}")
     return Rival(name=name, route=fastest(routes))
 
 
-_ROUTES: Mapping[str, Callable[..., list[numpy_routes.Way]]] = {
+_ROUTES: Mapping[str, Callable[..., list[Route]]] = {
     "numpy": numpy_routes.routes,
     "torch": torch_routes.routes,
     "onednn": torch_routes.prepacked_routes,  # PyTorch's way to it

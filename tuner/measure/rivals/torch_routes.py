@@ -11,36 +11,37 @@ from typing import Any
 
 import numpy as np
 
+from tuner.measure.rivals.route import Route
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Params = Mapping[str, Any]
-Way = tuple[str, Callable[[], object], Callable[[], Array]]
 
 
 def routes(
     op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
-) -> list[Way]:
-    """Each way of PyTorch to the operator: (name, call, result). None for other operators."""
-    return _ways(_FAMILIES, op, params, inputs, shape, threads)
+) -> list[Route]:
+    """PyTorch's routes to the operator; none for operators that it lacks."""
+    return _routes(_FAMILIES, op, params, inputs, shape, threads)
 
 
 def prepacked_routes(
     op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
-) -> list[Way]:
+) -> list[Route]:
     """The same with oneDNN, with weights (the second input) packed into its own layout.
 
-    None for operators without weights.
+    None where an operator has no weights.
     """
-    return _ways(_PREPACKED, op, params, inputs, shape, threads)
+    return _routes(_PREPACKED, op, params, inputs, shape, threads)
 
 
-def _ways(
+def _routes(
     table: Mapping[str, Family],
     op: str,
     params: Params,
     inputs: Mapping[str, Array],
     shape: tuple[int, ...],
     threads: int,
-) -> list[Way]:
+) -> list[Route]:
     import torch  # noqa: PLC0415  # two seconds and a thread pool, in the rival's own process only
 
     torch.set_num_threads(threads)
@@ -48,7 +49,7 @@ def _ways(
     operands = tuple(_tensor(torch, array) for array in inputs.values())
     family = table.get(op)
     calls = [] if family is None else family(torch, op, params, operands, shape)
-    return [_way(torch, name, call, back) for name, call, back in calls]
+    return [_route(torch, name, call, back) for name, call, back in calls]
 
 
 # Name, function giving a tensor, that tensor in the workload's layout.
@@ -56,7 +57,7 @@ Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 Family = Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]
 
 
-def _way(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], Any]) -> Way:
+def _route(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], Any]) -> Route:
     last: list[Any] = [None]
 
     def remember() -> None:
@@ -69,7 +70,7 @@ def _way(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], A
         array: Array = tensor.numpy()
         return array
 
-    return name, remember, result
+    return Route(name=name, call=remember, result=result)
 
 
 def _tensor(torch: Any, array: Array) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from tuner.measure.sandbox import namespaces
 from tuner.measure.sandbox.isolation import Isolation
 from tuner.measure.sandbox.process_limit import ROOM, SEALED, ControlGroup, join_control_group
-from tuner.measure.sandbox.support import Mechanism
+from tuner.measure.sandbox.support import Mechanism, Way
 
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store",
@@ -48,13 +48,13 @@ class Confinement:
         if self._group is None:
             with suppress(OSError):
                 self._group = join_control_group()
-        if self._group is None and isolation.way(Mechanism.PROCESSES) == "cgroup":
+        if self._group is None and isolation.way(Mechanism.PROCESSES) is Way.CGROUP:
             raise OSError("the control group that was tried a moment ago cannot be joined any more")
         self._tasks = tasks
         if self._group is not None:
             self._group.limit(tasks)
         ways = {isolation.way(Mechanism.NETWORK), isolation.way(Mechanism.PROCESSES)}
-        if not self._apart and ways & {"namespace", "user namespace"}:
+        if not self._apart and ways & {Way.NAMESPACE, Way.USER_NAMESPACE}:
             namespaces.leave(as_root=os.geteuid() == 0)
             self._apart = True
         return tasks

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tuner.measure.sandbox import landlock, process_limit, seccomp
 from tuner.measure.sandbox.isolation import Isolation
 from tuner.measure.sandbox.seccomp import LISTENER_CHANNEL, Filter
-from tuner.measure.sandbox.support import Mechanism
+from tuner.measure.sandbox.support import Mechanism, Way
 
 OUTPUT_LIMIT_BYTES = 64 << 20  # of any one file, standard output included
 OPEN_FILES = 256
@@ -90,7 +90,7 @@ def _confine(fence: Fence) -> None:
     isolation = fence.isolation
     user = (
         process_limit.own_user(os.getppid())
-        if isolation.way(Mechanism.PROCESSES) == "user"
+        if isolation.way(Mechanism.PROCESSES) is Way.USER
         else None
     )
     if user is not None:
@@ -119,7 +119,7 @@ def _limit(fence: Fence) -> None:
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_CPU, fence.cpu_s),
     ]
-    if fence.isolation.way(Mechanism.PROCESSES) in ("user", "user namespace"):
+    if fence.isolation.way(Mechanism.PROCESSES) in (Way.USER, Way.USER_NAMESPACE):
         limits.append((resource.RLIMIT_NPROC, fence.tasks))
     if fence.memory_bytes is not None:
         limits.append((resource.RLIMIT_AS, _address_space_bytes() + fence.memory_bytes))

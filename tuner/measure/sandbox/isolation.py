@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tuner.errors import UsageError
-from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, probe_apart
+from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, Way, probe_apart
 
 _CONFINED = (Mechanism.SECCOMP, Mechanism.CAPABILITIES, Mechanism.PROCESSES)
 _ADDED: Mapping[str, tuple[Mechanism, ...]] = MappingProxyType(
@@ -39,9 +39,9 @@ class Isolation:
     # Of the mechanisms in force.
     findings: Mapping[Mechanism, Finding] = field(default_factory=dict)
 
-    def way(self, mechanism: Mechanism) -> str:
-        """How the mechanism is in force; empty where it is not."""
-        return self.findings[mechanism].way if mechanism in self.findings else ""
+    def way(self, mechanism: Mechanism) -> Way | None:
+        """How the mechanism is in force; None where it is not."""
+        return self.findings[mechanism].way if mechanism in self.findings else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def _lacks(mechanism: Mechanism, required: list[Mechanism], support: Support) ->
     if finding.state is not State.AVAILABLE:
         return True
     # The filter may be a mechanism's way only as long as there is a filter.
-    return finding.way == "seccomp" and Mechanism.SECCOMP not in required
+    return finding.way is Way.SECCOMP and Mechanism.SECCOMP not in required
 
 
 def _parse(text: str) -> tuple[str, list[Mechanism]]:

@@ -25,6 +25,7 @@ from tuner.measure.sandbox.system_calls import (
     OFFENCES,
     OPENING,
     SIGNALLING,
+    CallTable,
     numbers,
 )
 
@@ -168,18 +169,17 @@ class _Program:
     """Assembles a filter. Each block begins and ends with the call's number loaded."""
 
     def __init__(self, machine: str) -> None:
-        audit, _, beyond = MACHINES[machine]
-        self._machine = machine
+        self._machine, architecture = machine, MACHINES[machine]
         self._code: list[tuple[int, int, int, int]] = []
         self._emit(_LD, _ARCH)
-        self._emit(_JEQ, audit, 1, 0)
+        self._emit(_JEQ, architecture.audit, 1, 0)
         self._emit(_RET, _KILL)
         self._emit(_LD, _NR)
-        if beyond is not None:
-            self._emit(_JGE, beyond, 0, 1)
+        if architecture.second_table is not None:
+            self._emit(_JGE, architecture.second_table, 0, 1)
             self._emit(_RET, _ERRNO | errno.ENOSYS)
 
-    def each(self, table: Mapping[str, tuple[int | None, int | None]], action: int) -> None:
+    def each(self, table: CallTable, action: int) -> None:
         """Do `action` for every call of a table."""
         for number in numbers(table, self._machine).values():
             self._emit(_JEQ, number, 0, 1)

@@ -40,14 +40,26 @@ class State(StrEnum):
     DENIED = "denied"  # the kernel has it, this process may not use it
 
 
+class Way(StrEnum):
+    """How a mechanism works here."""
+
+    LISTENER = "listener"  # a filter whose supervisor is asked about refused calls
+    KILL = "kill"  # a filter that kills at once
+    CAPSET = "capset"
+    CGROUP = "cgroup"  # a control group of the runner
+    USER = "user"  # a user number of the child's own
+    USER_NAMESPACE = "user namespace"  # of the runner
+    LANDLOCK = "landlock"
+    NAMESPACE = "namespace"  # a network namespace of the runner
+    SECCOMP = "seccomp"  # the filter of system calls refuses it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What trying a mechanism showed."""
 
     state: State
-    # how it is done where available: "listener", "kill", "cgroup", "user namespace",
-    # "user", "seccomp", "namespace", …
-    way: str
+    way: Way | None  # None where it is not available
     detail: str  # in words, with the reason where it is not available
 
 
@@ -71,7 +83,7 @@ def probe() -> Support:
         findings={
             Mechanism.SECCOMP: calls,
             Mechanism.CAPABILITIES: Finding(
-                state=State.AVAILABLE, way="capset", detail="all dropped"
+                state=State.AVAILABLE, way=Way.CAPSET, detail="all dropped"
             ),
             Mechanism.PROCESSES: _processes(filtering),
             Mechanism.FILES: _files(),
@@ -100,7 +112,7 @@ def probe_apart() -> Support:
         raise OSError(f"trying isolation failed: {done.stderr.strip()[-500:]}")
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     findings = {
-        Mechanism(name): Finding(state=State(state), way=way, detail=detail)
+        Mechanism(name): Finding(state=State(state), way=Way(way) if way else None, detail=detail)
         for name, state, way, detail in rows
     }
     return Support(machine=platform.machine(), findings=findings)
@@ -111,7 +123,7 @@ def _seccomp() -> Finding:
     if machine not in MACHINES:
         return Finding(
             state=State.MISSING,
-            way="",
+            way=None,
             detail=f"no table of system calls for {machine}, only {', '.join(MACHINES)}",
         )
     if (failure := _attempt(lambda: _try_filter(machine, listening=False))) is not None:
@@ -122,11 +134,11 @@ def _seccomp() -> Finding:
     ):
         return Finding(
             state=State.AVAILABLE,
-            way="kill",
+            way=Way.KILL,
             detail="refused calls kill, unnamed: the filter has no listener here",
         )
     return Finding(
-        state=State.AVAILABLE, way="listener", detail="refused calls end the trial and are named"
+        state=State.AVAILABLE, way=Way.LISTENER, detail="refused calls end the trial and are named"
     )
 
 
@@ -135,29 +147,29 @@ def _processes(filtering: bool) -> Finding:
     if group is None:
         return Finding(
             state=State.AVAILABLE,
-            way="cgroup",
+            way=Way.CGROUP,
             detail="limit of tasks by a control group of the runner",
         )
     if os.geteuid() == 0 and (user := _attempt(_try_user)) is None:
         return Finding(
             state=State.AVAILABLE,
-            way="user",
+            way=Way.USER,
             detail="limit of tasks by a user number of the child's own",
         )
     if os.geteuid() != 0 and (user := _attempt(lambda: namespaces.leave(as_root=False))) is None:
         return Finding(
             state=State.AVAILABLE,
-            way="user namespace",
+            way=Way.USER_NAMESPACE,
             detail="limit of tasks by a user namespace of the runner",
         )
     if filtering:
         return Finding(
             state=State.AVAILABLE,
-            way="seccomp",
+            way=Way.SECCOMP,
             detail=f"the filter refuses processes; threads are bounded by memory alone (control "
             f"group: {group}; user: {user})",
         )
-    return Finding(state=State.DENIED, way="", detail=f"control group: {group}; user: {user}")
+    return Finding(state=State.DENIED, way=None, detail=f"control group: {group}; user: {user}")
 
 
 def _files() -> Finding:
@@ -165,7 +177,7 @@ def _files() -> Finding:
         version = landlock.abi()
     except OSError as error:
         return _refused("Landlock", error)
-    return Finding(state=State.AVAILABLE, way="landlock", detail=f"Landlock, version {version}")
+    return Finding(state=State.AVAILABLE, way=Way.LANDLOCK, detail=f"Landlock, version {version}")
 
 
 def _network(filtering: bool) -> Finding:
@@ -173,13 +185,13 @@ def _network(filtering: bool) -> Finding:
     if failure is None:
         return Finding(
             state=State.AVAILABLE,
-            way="namespace",
+            way=Way.NAMESPACE,
             detail="a network namespace of the runner, without interfaces",
         )
     if filtering:
         return Finding(
             state=State.AVAILABLE,
-            way="seccomp",
+            way=Way.SECCOMP,
             detail=f"the filter refuses sockets (no namespace: {failure})",
         )
     return _refused("network namespaces", failure)
@@ -188,9 +200,9 @@ def _network(filtering: bool) -> Finding:
 def _refused(feature: str, error: OSError) -> Finding:
     if error.errno in _ABSENT:
         return Finding(
-            state=State.MISSING, way="", detail=f"this kernel has no {feature} ({error})"
+            state=State.MISSING, way=None, detail=f"this kernel has no {feature} ({error})"
         )
-    return Finding(state=State.DENIED, way="", detail=f"{feature}: {error}")
+    return Finding(state=State.DENIED, way=None, detail=f"{feature}: {error}")
 
 
 def _attempt(step: Callable[[], None]) -> OSError | None:
@@ -249,7 +261,7 @@ if __name__ == "__main__":
         print(
             name,
             finding.state,
-            finding.way,
+            finding.way or "",
             finding.detail.replace("\t", " ").replace("\n", " "),
             sep="\t",
         )

@@ -7,11 +7,14 @@ arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 # For each name the number on x86_64 and on aarch64; None where the machine lacks the call.
+CallTable = Mapping[str, tuple[int | None, int | None]]
+
 # The most frequent come first.
-HARMLESS: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
+HARMLESS: CallTable = MappingProxyType({
     "futex": (202, 98), "clock_gettime": (228, 113), "munmap": (11, 215), "madvise": (28, 233),
     "mprotect": (10, 226), "brk": (12, 214), "sched_yield": (24, 124), "write": (1, 64),
     "read": (0, 63), "close": (3, 57), "clock_nanosleep": (230, 115), "nanosleep": (35, 101),
@@ -45,22 +48,20 @@ HARMLESS: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
 })  # fmt: skip
 
 # Allowed with some arguments only; the filter says which.
-MAPPING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({"mmap": (9, 222)})
-CLONING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({"clone": (56, 220)})
-SIGNALLING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
+MAPPING: CallTable = MappingProxyType({"mmap": (9, 222)})
+CLONING: CallTable = MappingProxyType({"clone": (56, 220)})
+SIGNALLING: CallTable = MappingProxyType({
     "tgkill": (234, 131), "kill": (62, 129), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
 })  # fmt: skip
-CONTROLLING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
+CONTROLLING: CallTable = MappingProxyType({
     "ioctl": (16, 29), "fcntl": (72, 25), "prctl": (157, 167), "prlimit64": (302, 261),
     "sendmsg": (46, 211),
 })  # fmt: skip
-OPENING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType(
-    {"openat": (257, 56), "open": (2, None)}
-)
+OPENING: CallTable = MappingProxyType({"openat": (257, 56), "open": (2, None)})
 
 # Refused to kernels. Allowed to libraries, as far as the fence around files lets them.
-CHANGING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
+CHANGING: CallTable = MappingProxyType({
     "mkdir": (83, None), "mkdirat": (258, 34), "unlink": (87, None), "unlinkat": (263, 35),
     "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "link": (86, None),
     "linkat": (265, 37), "symlink": (88, None), "symlinkat": (266, 36), "rmdir": (84, None),
@@ -69,7 +70,7 @@ CHANGING: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
 })  # fmt: skip
 
 # What no tensor kernel ever does: an attempt ends the trial, by name.
-OFFENCES: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
+OFFENCES: CallTable = MappingProxyType({
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200),
     "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206),
@@ -98,16 +99,28 @@ OFFENCES: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({
     "fanotify_init": (300, 262),
 })  # fmt: skip
 
-# AUDIT_ARCH_* of linux/audit.h, the column above, and the first number of a second table
-# that must not be used (x32).
-MACHINES: Mapping[str, tuple[int, int, int | None]] = MappingProxyType({
-    "x86_64": (0xC000003E, 0, 0x40000000), "aarch64": (0xC00000B7, 1, None),
-})  # fmt: skip
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """An architecture whose system calls can be filtered."""
+
+    audit: int  # AUDIT_ARCH_* of linux/audit.h
+    column: int  # of the tables above
+    # The first number of a second table that must not be used (x32); None: there is none.
+    second_table: int | None
 
 
-def numbers(table: Mapping[str, tuple[int | None, int | None]], machine: str) -> dict[str, int]:
+MACHINES: Mapping[str, Machine] = MappingProxyType(
+    {
+        "x86_64": Machine(audit=0xC000003E, column=0, second_table=0x40000000),
+        "aarch64": Machine(audit=0xC00000B7, column=1, second_table=None),
+    }
+)
+
+
+def numbers(table: CallTable, machine: str) -> dict[str, int]:
     """Name to number on `machine`, one of MACHINES. Calls that it lacks are left out."""
-    column = MACHINES[machine][1]
+    column = MACHINES[machine].column
     return {name: number for name, row in table.items() if (number := row[column]) is not None}
 
 
