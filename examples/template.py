@@ -1,8 +1,7 @@
-"""A space of one's own for a matrix product, searched on this machine: `python
-examples/template.py [TRIALS]`.
+"""A schedule template for a matrix product, searched on this machine.
 
-The function `tiled` is the template: it schedules with TVM's primitives and asks
-`knobs` for whatever is open.
+Run `python examples/template.py [TRIALS]`. The function `tiled` is the template: it
+schedules with TVM's primitives and asks `knobs` for all open choices.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from tuner.tuning import Budget, Stopped, TrialRecorded, TuningResult, tune
 
 
 def product(m: int, n: int, k: int) -> list[te.Tensor]:
+    """The matrix product C = A B as te tensors: A, B, C."""
     a, b, r = (
         te.placeholder((m, k), name="A"),
         te.placeholder((k, n), name="B"),
@@ -38,7 +38,7 @@ def product(m: int, n: int, k: int) -> list[te.Tensor]:
 
 
 def tiled(schedule: Schedule, knobs: Knobs) -> None:
-    """Two levels of tiles, vectorised along the last axis."""
+    """Schedules two levels of tiles, vectorised along the last axis."""
     block = schedule.get_sblock("C")
     i, j, r = schedule.get_loops(block)
     extents = [int(schedule.get(loop).extent) for loop in (i, j, r)]
@@ -54,7 +54,7 @@ def tiled(schedule: Schedule, knobs: Knobs) -> None:
 def search(
     space: TemplateSpace, *, trials: int, strategy: str = "random", seed: int = 0
 ) -> TuningResult:
-    """The whole search in this process; prints each trial."""
+    """Searches the space in this process and prints each trial."""
     core = max(os.sched_getaffinity(0))
     setup = SearchSetup(
         domain=Domain(space.space), featurizer=KnobEncoding(space.space), model=Ranker(), seed=seed
@@ -71,16 +71,18 @@ def search(
         ):
             match event:
                 case TrialRecorded(trial=trial):
-                    failed = isinstance(trial.outcome, Failed)
-                    print(trial.number, trial.outcome.kind if isinstance(trial.outcome, Failed) else
-                          f"{trial.outcome.median_s * 1e6:.1f} us",
-                          {} if failed else dict(trial.config))  # fmt: skip
+                    if isinstance(trial.outcome, Failed):
+                        print(trial.number, trial.outcome.kind, {})
+                    else:
+                        median_us = trial.outcome.median_s * 1e6
+                        print(trial.number, f"{median_us:.1f} us", dict(trial.config))
                 case Stopped(result=result):
                     return result
     raise AssertionError("the loop ends with Stopped")
 
 
 def main() -> None:
+    """Searches a product of 128x128 matrices."""
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 32
     space = TemplateSpace(product(128, 128, 128), tiled)
     print(f"{space.space.size} points")

@@ -1,7 +1,6 @@
-"""Finds fast schedules for tensor kernels. `tuner.tune` is the door; the names here
-load their modules when first used.
+"""Finds fast schedules for tensor kernels. `tuner.tune` is the entry point.
 
-`import tuner` stays quick: compiler, cluster and database are loaded by the call that needs them.
+`import tuner` is quick: the names here load their modules when they are first used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The client of a remote service: typed calls over HTTP, with repeats that can never
-make a second job.
+"""The client of a service: typed calls over HTTP, with retries.
 
-Every request that may be repeated safely is, on connection faults and on answers that
-say so, with growing pauses. A submission carries an Idempotency-Key, so it may be
-repeated too.
+Requests that are safe to repeat are repeated with growing pauses, after connection
+errors and after answers that ask for it. A submission carries an Idempotency-Key, so
+repeating it cannot make a second job.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -48,8 +46,10 @@ Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
 
 
 class ServiceError(TunerError):
-    """The service refused. `status` is HTTP's; `line` and `column` are set where a
-    notation is at fault."""
+    """The service refused a request.
+
+    `status` is HTTP's. `line` and `column` are set for an error in a notation.
+    """
 
     code = "service"
 
@@ -64,13 +64,15 @@ class ServiceError(TunerError):
 
 
 class ServiceUnreachable(TunerError):
-    """No answer at all, after the repeats."""
+    """The service did not answer, after all retries."""
 
     code = "service_unreachable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
+    """How often a request is tried, and how long the client pauses in between."""
+
     attempts: int = 5
     first_pause_s: float = 0.2  # doubled each time
     longest_pause_s: float = 10.0
@@ -78,7 +80,7 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A kernel's artifact, its hash checked."""
+    """A kernel's artifact, with its hash checked."""
 
     content: bytes
     sha256: str
@@ -87,7 +89,7 @@ class Download:
 
 
 class Client:
-    """Calls one service. Close it, or use it in a `with`. Thread-safe as httpx.Client is."""
+    """Calls one service. Close it, or use it in a `with` block. It is thread-safe."""
 
     def __init__(
         self,
@@ -111,12 +113,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -157,7 +154,7 @@ class Client:
         return self._model(JobAnswer, "GET", f"/jobs/{job}")
 
     def jobs(self, **filters: Filter) -> Iterator[JobAnswer]:
-        """Every job that may be seen, newest first; filters as of `GET /v1/jobs`."""
+        """All jobs that the key may see, the newest first; filters as of `GET /v1/jobs`."""
         return self._pages(JobAnswer, "/jobs", filters)
 
     def trials(self, job: str, **filters: Filter) -> Iterator[TrialAnswer]:
@@ -177,11 +174,10 @@ class Client:
         return self._model(JobAnswer, "POST", f"/jobs/{job}/resume", json=given)
 
     def events(self, job: str, *, after: int = 0) -> Iterator[EventAnswer]:
-        """The job's events numbered above `after`, each once and in order, until the
-        job is finished.
+        """The job's events numbered above `after`, in order, until the job is finished.
 
-        A dropped connection is taken up again from the last event seen, up to the
-        number of repeats without news in between.
+        A dropped connection is resumed after the last event. Raises ServiceUnreachable
+        when it drops too often without a new event.
         """
         failures = 0
         while True:
@@ -222,12 +218,14 @@ class Client:
         return self._model(SourceAnswer, "GET", f"/kernels/{kernel}/source")
 
     def artifact(self, kernel: str) -> bytes:
-        """The compiled kernel as an archive of an exported library; its hash is checked
-        against the service's tag."""
+        """The compiled kernel as an archive of an exported library, with its hash checked."""
         return self.download(kernel).content
 
     def download(self, kernel: str) -> Download:
-        """The same with what the service says of it."""
+        """The kernel's artifact with its kind and signature.
+
+        Raises ServiceError where the bytes do not match the service's hash.
+        """
         response = self._call("GET", f"/kernels/{kernel}/artifact")
         digest = hashlib.sha256(response.content).hexdigest()
         if response.headers.get("etag") != f'"{digest}"':
@@ -247,8 +245,10 @@ class Client:
     def run(
         self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0
     ) -> dict[str, NDArray[Any]]:
-        """The kernel's outputs by name for `inputs` by name; bfloat16 travels as
-        uint16. Waits at most `timeout_s`."""
+        """Runs a kernel on `inputs`, by name, and returns its outputs by name.
+
+        bfloat16 travels as uint16. Raises ServiceUnreachable after `timeout_s`.
+        """
         buffer = io.BytesIO()
         np.savez(
             buffer,
@@ -256,7 +256,7 @@ class Client:
             **{name: np.ascontiguousarray(array) for name, array in inputs.items()},
         )
         deadline = time.monotonic() + timeout_s
-        # A repeated run computes the same again and leaves nothing behind, so it may be repeated.
+        # A repeated run computes the same and leaves nothing behind, so it is safe to repeat.
         response = self._call(
             "POST",
             f"/kernels/{kernel}/run",
@@ -294,8 +294,10 @@ class Client:
     def submit_model(
         self, model: bytes, *, idempotency_key: str | None = None, **options: str | int
     ) -> JobAnswer:
-        """An ONNX file becomes one job of its kernels; options are the query parameters
-        of `POST /v1/models`."""
+        """Submits an ONNX file as one job of its kernels.
+
+        `options` are the query parameters of `POST /v1/models`.
+        """
         headers = {
             "Idempotency-Key": idempotency_key or uuid4().hex,
             "Content-Type": "application/octet-stream",
@@ -385,8 +387,10 @@ class Client:
 
 
 def refused(response: httpx.Response) -> ServiceError:
-    """The error of an answer that is no success; an answer of something else than the
-    service (a proxy) has no problem body."""
+    """The error of an unsuccessful answer.
+
+    An answer that does not come from the service, but from a proxy, has no problem body.
+    """
     try:
         problem = response.json()
     except json.JSONDecodeError:

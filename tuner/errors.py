@@ -1,24 +1,25 @@
-"""The one root of all errors the product raises on purpose: each names the value, the
-limit and the way out."""
+"""The root of all errors raised on purpose. Messages name the value, limit and way out."""
 
 from __future__ import annotations
 
 
 class TunerError(Exception):
-    """Root error. `code` is stable (REST problem code, log field)."""
+    """Root error. `code` is stable: REST's problem code, and a field of logs."""
 
     code = "error"
 
 
 class UsageError(TunerError):
-    """The request itself is wrong: exit code 2, HTTP 4xx; nothing was written."""
+    """The request itself is wrong. Exit code 2, HTTP 4xx. Nothing was written."""
 
     code = "invalid_request"
 
 
 class WorkloadError(UsageError):
-    """A workload that cannot be accepted; `line` and `column` (from 1) where it came as
-    notation, `parameter` where as a spec."""
+    """A workload that cannot be accepted.
+
+    One in notation has `line` and `column`, from 1; one from a spec has `parameter`.
+    """
 
     code = "invalid_workload"
 
@@ -37,13 +38,12 @@ class WorkloadError(UsageError):
 
 
 class DatabaseError(TunerError):
-    """The database cannot be used: unreachable, not writable, or of another version."""
+    """The database cannot be used: it is unreachable, not writable, or of another version."""
 
     code = "database"
 
 
 class IllegalSchedule(TunerError):
-    """A config that no schedule of its sketch can realise; the text is the reason shown
-    on the trial."""
+    """A config that no schedule of its sketch can realise. The trial shows the message."""
 
     code = "illegal_schedule"

@@ -1,9 +1,8 @@
-"""Every setting of the product with its unit, its bounds and its built-in value, and
-where each effective value came from.
+"""All settings with their bounds and defaults, and where each effective value came from.
 
-Precedence: what was given (a flag, an argument), `TUNER_*` in the environment, the
-nearest tuner.toml from the working directory upwards, tuner.toml in the user's
-configuration directory, built in.
+In order of precedence: a flag or an argument, `TUNER_*` in the environment, the nearest
+tuner.toml from the working directory upwards, tuner.toml in the user's configuration
+directory, the built-in value.
 """
 
 from __future__ import annotations
@@ -38,15 +37,19 @@ Policy = Literal["fair", "srtf", "pack", "fifo"]
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
-    """The user's folder of the XDG base directory specification; relative values are to
-    be ignored, as it says."""
+    """The user's folder, by the XDG base directory specification.
+
+    Relative paths in the environment are ignored, as the specification says.
+    """
     named = Path(os.environ.get(variable, ""))
     return (named if named.is_absolute() else Path.home() / fallback) / "tuner"
 
 
 class Settings(BaseSettings):
-    """The effective settings. Build one with `load_settings`; every field stands in
-    docs/reference/settings.md."""
+    """The effective settings. `load_settings` makes them.
+
+    docs/reference/settings.md describes every field.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
@@ -169,8 +172,7 @@ class Settings(BaseSettings):
     @field_validator("data_dir", "artifacts")
     @classmethod
     def absolute(cls, path: Path) -> Path:
-        """A folder stays the same one when the working directory changes; `~` is the
-        user's home."""
+        """Makes folders independent of the working directory; `~` is the user's home."""
         return path.expanduser().absolute()
 
     @field_validator("server")
@@ -200,17 +202,17 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load_settings` collected: it merges the sources itself, to know
-        where each value came from."""
+        """Only the values that `load_settings` merged, because it notes their origins."""
         return (init_settings,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
+    """Settings with the origins of their values."""
+
     values: Settings
-    origins: Mapping[
-        str, str
-    ]  # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
+    # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
+    origins: Mapping[str, str]
     files: tuple[Path, ...]  # the settings files that were read, nearest first
 
 
@@ -220,11 +222,12 @@ def load_settings(
     given_as: str = "flag --{}",
     directory: Path | None = None,
 ) -> LoadedSettings:
-    """The effective settings. `given` wins over everything; its None values count as not given.
+    """The effective settings.
 
-    `given_as` says how the caller names them (underscores become dashes for flags).
-    Raises UsageError naming the setting, its value, its limit and its origin, for
-    values out of bounds and for unknown names in a file.
+    `given` takes precedence over everything; values of None count as not given.
+    `given_as` says how the caller names them; for flags, underscores become dashes.
+    Raises UsageError for values out of bounds and for unknown names in a file. The
+    message names the setting, its value, its limit and its origin.
     """
     files = tuple(
         path
@@ -251,12 +254,14 @@ def load_settings(
 
 
 def _spelled(name: str, origin: str) -> str:
+    """The setting's name as a flag, a variable or a file spells it."""
     if origin.startswith("flag"):
         return name.replace("_", "-")
     return name.upper() if origin.startswith("environment") else name
 
 
 def _explain(problem: Any, origins: Mapping[str, str]) -> str:
+    """One of Pydantic's validation errors as a sentence."""
     name = str(problem["loc"][0])
     message = str(problem["msg"])
     if problem["type"] == "value_error":
@@ -280,6 +285,7 @@ def _working_directory() -> Path:
 
 
 def _project_file(directory: Path) -> Path | None:
+    """The nearest settings file, from a directory upwards."""
     folder = directory.absolute()
     return next(
         (
@@ -297,6 +303,7 @@ def _user_file() -> Path | None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
+    """The values in a settings file. Raises UsageError."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

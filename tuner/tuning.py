@@ -1,9 +1,8 @@
-"""The loop: ask, measure, tell, until the budget is spent or nothing more is to be
-gained. One workload, one measurer.
+"""The tuning loop of one workload: ask, measure, tell, until there is a reason to stop.
 
-The loop is a generator of events. A trial's event is yielded before the searcher is
-told of it, so a caller that stores the trial on that event never has a searcher that
-knows more than the store.
+The loop is a generator of events. A trial's event is yielded before the searcher is told
+the trial. So a caller that stores trials on their events never has a searcher that knows
+more than the store.
 """
 
 from __future__ import annotations
@@ -20,40 +19,40 @@ from tuner.search.expectation import Expectation, expect
 from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.core.space import Space
 
-_POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
-# share of the target's rate from which a job is done: what is left is within the noise
-# of a measurement
+_POLL_S = 0.25  # between two checks of cancellation and time budget while workers are busy
+# Share of the target's rate from which a job is done: the rest is within the noise of a
+# measurement.
 _NEAR_TARGET = 0.98
-_LEAST_TRIALS = (
-    32  # before a job may be done there: what the machine reaches was measured in a few seconds
-)
-# a kernel so much faster than what the machine is said to reach disproves that, and the
-# job goes on
+# Trials before a job may be done there, because the machine's limits were measured in only
+# a few seconds.
+_LEAST_TRIALS = 32
+# A kernel that is faster than the target by this factor disproves it, and the job goes on.
 _BEYOND_TARGET = 1.1
-_HORIZON = 100  # trials ahead for which the expected gain is given
+_HORIZON = 100  # further trials for which the expected gain is given
 
 
 class StopReason(StrEnum):
+    """Why a run ended."""
+
     TRIALS = "trials"  # the budget of trials is spent
     SECONDS = "seconds"  # the budget of time is spent
-    TARGET = "target"  # within 2% of the time given as the target
-    NO_GAIN = "no_gain"  # the expected gain of the next trials is below the least worth having
+    TARGET = "target"  # the best time is within 2% of the target
+    NO_GAIN = "no_gain"  # the next trials promise less than the least gain
     EXHAUSTED = "exhausted"  # every point of the space was tried
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    trials: int  # trials of the whole job, those already recorded and the default schedule included
+    """What a run may spend. Raises UsageError for a budget that allows nothing."""
+
+    trials: int  # of the whole job, with recorded ones and the default schedule
     seconds: float | None = None  # wall time of this run
-    target_s: float | None = (
-        None  # seconds of one call that no kernel can beat; the job ends within 2% of it
-    )
-    least_gain: float | None = (
-        # ends the job when the next 100 trials promise less, e.g. 0.002; None: never
-        # for that reason
-        None
-    )
+    # Seconds of one call that no kernel can beat. The job ends within 2% of it.
+    target_s: float | None = None
+    # The job ends when the next 100 trials promise less gain, e.g. 0.002; None: it never
+    # ends for that reason.
+    least_gain: float | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -70,6 +69,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elapsed:
+    """Where the time of a run went."""
+
     total_s: float  # wall time of this run
     search_s: float  # wall time of asking and telling, in this run
     build_s: float  # seconds builders worked, over all trials
@@ -78,18 +79,21 @@ class Elapsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecorded:
-    """A trial of this run is final and has to be stored now; the searcher is told when
-    the next event is asked for."""
+    """A trial is final and must be stored now.
+
+    The searcher is told the trial when the next event is asked for.
+    """
 
     trial: Trial
     round: int = 0  # plans made before it
-    predicted: float | None = (
-        None  # the model's score of its config before it was told, higher is better
-    )
+    # The model's score of its config before it was told; higher is better.
+    predicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestImproved:
+    """A trial is faster than all before."""
+
     trial: Trial
     median_s: float
     previous_s: float | None  # None for the first that could be timed
@@ -97,25 +101,29 @@ class BestImproved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlanned:
+    """The searcher refitted its model."""
+
     plan: Plan
     expectation: Expectation | None  # of the next 100 trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
+    """The result of a run."""
+
     reason: StopReason
-    best: tuple[
-        Trial, ...
-        # timed trials, the likeliest to be the fastest first, at most as many as asked for,
-        # the default too
-    ]
+    # Timed trials, the likeliest to be the fastest first, with the default schedule; at
+    # most as many as were asked for.
+    best: tuple[Trial, ...]
     trials: int  # recorded in all
     elapsed: Elapsed
-    expectation: Expectation | None  # what further trials would bring
+    expectation: Expectation | None  # of further trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
+    """The run has ended; the last event."""
+
     result: TuningResult
 
 
@@ -133,13 +141,13 @@ def tune(
     cancelled: Callable[[], bool] = lambda: False,
     best_count: int = 16,
 ) -> Iterator[Event]:
-    """Runs to its end; the last event is `Stopped`.
+    """Tunes one workload; the last event is `Stopped`.
 
-    `searcher` is new: the `recorded` trials of an earlier run of the job are told to it
+    `searcher` is new. It is told the `recorded` trials of an earlier run of the job
     first, in their order. `clock` gives seconds. Trial 0 is the default schedule and
-    comes first; numbers an earlier run left out are used before higher ones. When time,
-    target or cancellation end the run, what is in flight is abandoned: the caller
-    closes the measurer.
+    comes first. Numbers that an earlier run left out are used before higher ones. When
+    time, target or cancellation end the run, candidates in flight are abandoned: the
+    caller closes the measurer. `best_count` limits the trials in the result.
     """
     loop = _Loop(
         space=space,
@@ -154,6 +162,8 @@ def tune(
 
 
 class _Loop:
+    """The state of one run."""
+
     def __init__(
         self,
         *,
@@ -165,12 +175,8 @@ class _Loop:
         recorded: Sequence[Trial],
         cancelled: Callable[[], bool],
     ) -> None:
-        self._space, self._searcher, self._measurer, self._budget = (
-            space,
-            searcher,
-            measurer,
-            budget,
-        )
+        self._space, self._searcher = space, searcher
+        self._measurer, self._budget = measurer, budget
         self._clock, self._cancelled = clock, cancelled
         self._trials = list(recorded)
         self._recorded_before = len(recorded)
@@ -210,6 +216,7 @@ class _Loop:
         yield Stopped(result=result)
 
     def _take(self, trial: Trial) -> Iterator[Event]:
+        """Enters a trial that was measured, and its events."""
         self._in_flight.discard(trial.number)
         self._trials.append(trial)
         started = self._clock()
@@ -221,7 +228,7 @@ class _Loop:
             previous, self._best_s = self._best_s, seconds
             yield BestImproved(trial=trial, median_s=seconds, previous_s=previous)
         if self._stop_reason() is None:
-            self._fill()  # before telling: workers stay busy while a plan is made
+            self._fill()  # before telling, so that workers are busy while a plan is made
         self._tell([trial])
         for plan in self._searcher.plans[self._plans_seen :]:
             self._plans_seen += 1
@@ -229,7 +236,7 @@ class _Loop:
             yield RoundPlanned(plan=plan, expectation=self._expectation)
 
     def _fill(self) -> None:
-        """Hands the measurer as many candidates as keep it busy, within the budget."""
+        """Submits as many candidates as keep the measurer busy, within the budget."""
         free = self._measurer.capacity - len(self._in_flight)
         candidates: list[Candidate] = []
         count = min(free, self._budget.trials - len(self._trials) - len(self._in_flight))
@@ -256,7 +263,7 @@ class _Loop:
         self._search_s += self._clock() - started
 
     def _interrupted(self) -> StopReason | None:
-        """What ends the run whatever is in flight."""
+        """The reason to end the run even with candidates in flight; None to go on."""
         if self._cancelled():
             return StopReason.CANCELLED
         if (
@@ -277,6 +284,7 @@ class _Loop:
         return None
 
     def _stop_reason(self) -> StopReason | None:
+        """The reason to submit no further candidates; None to go on."""
         reason = self._interrupted()
         if reason is not None:
             return reason
@@ -288,6 +296,7 @@ class _Loop:
         return None
 
     def _expect(self) -> Expectation | None:
+        """What the next _HORIZON trials are expected to bring."""
         ordered = [median_of(trial) for trial in self._trials if trial.config and not _lost(trial)]
         rate = (self._clock() - self._started) / max(1, len(self._trials) - self._recorded_before)
         return expect(
@@ -304,9 +313,11 @@ class _Loop:
 
 
 def _fastest(trials: Sequence[Trial], count: int) -> tuple[Trial, ...]:
-    """In turn the fastest at the usual pace and the fastest as timed: how much of its
-    core's slowness a kernel felt is an estimate, and where that is too high, those
-    timed in the slowest moments would take all places."""
+    """The fastest timed trials: alternately the fastest at the usual pace and as timed.
+
+    How much a kernel suffered from a slow core is an estimate. Where it is too high,
+    trials that were timed in the slowest moments would otherwise take all places.
+    """
     timed = [(trial.outcome, trial) for trial in trials if isinstance(trial.outcome, Timed)]
     orders = (
         sorted(timed, key=lambda entry: (entry[0].undisturbed_s, entry[1].number)),
@@ -317,7 +328,7 @@ def _fastest(trials: Sequence[Trial], count: int) -> tuple[Trial, ...]:
 
 
 def median_of(trial: Trial) -> float | None:
-    """Seconds of one call; None for a failure."""
+    """Seconds of one call of a trial; None for a failure."""
     return trial.outcome.median_s if isinstance(trial.outcome, Timed) else None
 
 
@@ -326,5 +337,6 @@ def _lost(trial: Trial) -> bool:
 
 
 def _unused_numbers(recorded: Sequence[Trial]) -> Iterator[int]:
+    """Numbers for new trials: those that no recorded trial has, from 0."""
     used = {trial.number for trial in recorded}
     return (number for number in counting() if number not in used)

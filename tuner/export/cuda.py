@@ -18,12 +18,11 @@ from typing import Any
 from tuner.export.archive import packed
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportError, ExportRefused
-from tuner.export.manifest import FILE
+from tuner.export.manifest import FILE, workload_entry
 from tuner.export.naming import check_library_name
 from tuner.runtime.cuda_link import cuda_signature, link_cuda
 from tuner.runtime.cuda_module import CudaModule
 from tuner.runtime.toolchain import Toolchain
-from tuner.workload.tree import expression_document
 from tuner.workload.workload import Workload
 
 
@@ -91,7 +90,7 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
     module, workload = kernel.module, kernel.workload
     return {
         "symbol": module.symbol,
-        "workload": _stated(workload),
+        "workload": workload_entry(workload.key, workload),
         "arguments": [
             {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
             for role, tensors in (("in", module.inputs), ("out", module.outputs))
@@ -101,18 +100,6 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
         "verified": False,
         **kernel.measured,
     }
-
-
-def _stated(workload: Workload) -> dict[str, Any]:
-    """The workload as every manifest has it: by operator, by text, or as a whole tree."""
-    stated: dict[str, Any] = {"key": workload.key, "op": workload.op}
-    if workload.op is not None:
-        stated["params"] = dict(workload.params)
-    elif workload.notation is not None:
-        stated |= {"notation": workload.notation, "shapes": dict(workload.shapes)}
-    else:
-        stated["expression"] = expression_document(workload.expression)
-    return stated | {"constants": list(workload.constants), "numerics": workload.numerics}
 
 
 _HEADER = """/* {name}: CUDA kernels. Every pointer is a device address, dense and row-major, aligned to 16 bytes; outputs overlap

@@ -25,6 +25,7 @@ from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.tree import expression_document
+from tuner.workload.workload import Workload
 
 SCHEMA = 1
 FILE = "manifest.json"
@@ -68,21 +69,25 @@ class Manifest:
         }
 
 
+def workload_entry(key: str, source: ExportKernel | Workload) -> dict[str, Any]:
+    """What a function computes: an operator, a text in the notation, or a whole tree."""
+    entry: dict[str, Any] = {"key": key, "op": source.op}
+    if source.op is not None:
+        entry["params"] = dict(source.params)
+    elif source.notation is not None:
+        entry |= {"notation": source.notation, "shapes": dict(source.shapes)}
+    elif source.expression is not None:
+        entry["expression"] = expression_document(source.expression)
+    return entry | {"constants": list(source.constants), "numerics": source.numerics}
+
+
 def function_entry(kernel: ExportKernel) -> dict[str, Any]:
     """A kernel's entry under `functions`."""
-    workload: dict[str, Any] = {"key": kernel.workload_key, "op": kernel.op}
-    if kernel.op is not None:
-        workload["params"] = dict(kernel.params)
-    elif kernel.notation is not None:
-        workload |= {"notation": kernel.notation, "shapes": dict(kernel.shapes)}
-    elif kernel.expression is not None:
-        workload["expression"] = expression_document(kernel.expression)
-    workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
     ranged = {} if kernel.portfolio is None else _portfolio_entry(kernel.portfolio, kernel)
     packing = {} if kernel.prepack is None else {"prepack": _prepack_entry(kernel)}
     return {
         "symbol": kernel.symbol,
-        "workload": workload,
+        "workload": workload_entry(kernel.workload_key, kernel),
         "arguments": [
             {
                 "name": argument.name,

@@ -34,7 +34,7 @@ REFERENCE = 512  # random points whose estimates set the scale
 EQUALS = 8
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
-_Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
+_Estimated = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
 
 
 def alternatives(
@@ -57,7 +57,7 @@ def alternatives(
     times = prior.log_cycles(featurizer(reference))
     mean, spread = float(times.mean()), float(times.std()) or 1.0
 
-    def best(column: int, values: Sequence[int]) -> _Found:
+    def best(column: int, values: Sequence[int]) -> _Estimated:
         """The best point with one of these values in the column.
 
         Where the look meets no such point, its time is far behind all others.

@@ -1,8 +1,7 @@
-"""Simulated annealing under the cost model: hundreds of chains that advance together,
-one matrix operation a step.
+"""Simulated annealing under the cost model, with many chains in one matrix operation.
 
-Chains persist between plans: each plan restarts the worst from the best measured points
-and goes on under the refitted model.
+Chains persist between plans. Each plan restarts the worst chains near the best measured
+points and continues under the refitted model.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from tuner.spaces.core.space import Points
 class AnnealingOptions:
     """Temperatures are in standard deviations of the scores of random points.
 
-    AutoTVM runs 128 chains for 500 steps, one candidate at a time. As many predictions
-    are cheaper in wider batches and find as much (docs/design-notes/0001 has the table).
+    AutoTVM runs 128 chains for 500 steps, one candidate at a time. The same number of
+    predictions is cheaper in wider batches and finds equally good points
+    (docs/design-notes/0001 has the table).
     """
 
     chains: int = 2048
-    steps: int = 20
-    # steps of later plans, whose chains go on from where they stood under a model that
-    # has changed a little
+    steps: int = 20  # of the first plan
+    # Steps of later plans, whose chains continue under a model that changed only a little.
     resumed: int = 3
     hot: float = 1.0
     cold: float = 0.02
@@ -67,11 +66,11 @@ class Annealing:
     def _start(
         self, domain: Domain, score: Score, best: Points, rng: np.random.Generator
     ) -> tuple[Points, Vector]:
+        """Chains to begin with, shape (chains, knobs), and their scores."""
         options = self.options
         chains = domain.sample(rng, options.chains) if self._chains is None else self._chains.copy()
-        worst = np.argsort(
-            self._scores, kind="stable"
-        )  # under the model before: asking the new one costs a step and a half
+        # By the scores of the previous model: scoring them again costs as much as a step.
+        worst = np.argsort(self._scores, kind="stable")
         near = int(options.chains * options.restarted) if len(best) else 0
         anew = int(options.chains * options.renewed)
         if near:
@@ -82,4 +81,5 @@ class Annealing:
 
 
 def annealing_searcher(setup: SearchSetup) -> GuidedSearcher:
+    """The searcher of the strategy `annealing`."""
     return guided_searcher(setup, Annealing())

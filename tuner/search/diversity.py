@@ -1,5 +1,4 @@
-"""Chooses a batch that is good and varied: greedily by score plus the share of knob
-values the batch has not shown yet."""
+"""Chooses a batch that is good and varied: greedily by score and novelty."""
 
 from __future__ import annotations
 
@@ -11,11 +10,12 @@ from tuner.spaces.core.space import Points
 
 
 def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDArray[np.int64]:
-    """Indices of up to `count` rows in the order chosen.
+    """Indices of up to `count` rows, in the order in which they are chosen.
 
-    A row's value is its score in standard deviations of the scores given, plus `weight`
-    times the share of its columns whose value no row chosen before has. So `weight`
-    says how many deviations an entirely new point is worth, whatever the model's scale.
+    `points` has shape (n, knobs), `scores` shape (n,). A row's value is its score in
+    standard deviations of all scores, plus `weight` times its novelty: the share of its
+    columns with a value that no chosen row has. So an entirely new point is worth
+    `weight` standard deviations, whatever the model's scale.
     """
     count = min(count, len(points))
     if not count:
@@ -32,9 +32,9 @@ def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDAr
         best = int(np.argmax(value))
         chosen[position] = best
         for column, values in zip(columns, seen, strict=True):
-            shown = int(points[best, column])
-            if shown not in values:
-                values.add(shown)
-                value[points[:, column] == shown] -= weight * share
+            used = int(points[best, column])
+            if used not in values:
+                values.add(used)
+                value[points[:, column] == used] -= weight * share
         value[best] = -np.inf
     return chosen

@@ -1,8 +1,7 @@
-"""The points a search may propose: a whole space, or those of a recorded table; with
-keys, samples and neighbours by the batch.
+"""The points that a search may propose, with keys, samples and neighbours.
 
-Everything here works on matrices of points at once, because annealing takes hundreds of
-thousands of neighbours a plan.
+They are all points of a space, or those of a recorded table. Everything here works on
+matrices of points, because annealing takes hundreds of thousands of neighbours a plan.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from tuner.spaces.core.space import Points, Space
 Keys = NDArray[np.uint64]  # shape (n,), one number for each point, equal exactly for equal points
 
 _WORD = 1 << 64
-# share of moves that go to an adjacent value, the rest anywhere: near enough to climb,
-# far enough to leave
+# Share of moves that go to an adjacent value, to climb; the others go to any value, to
+# leave a local optimum.
 _SMALL_STEP = 0.6
 
 
 class Domain:
-    """A space, or the rows `only` of it (each once)."""
+    """A space, or the points `only` of it, each once."""
 
     def __init__(self, space: Space, only: Points | None = None) -> None:
         self.space = space
@@ -47,18 +46,21 @@ class Domain:
 
     @property
     def size(self) -> int:
+        """The number of points."""
         return self.space.size if self._only is None else len(self._only)
 
     def keys(self, points: Points) -> Keys:
-        """Keys of canonical points, shape (n,); below 2**64 points in the space they
-        are the ranks, above it hashes."""
+        """Keys of canonical points, shape (n,).
+
+        They are the ranks in a space of less than 2**64 points, and hashes in a larger one.
+        """
         sketch = points[:, 0]
         weights = self._weights[sketch] if len(self._weights) > 1 else self._weights
         tail: Keys = (points[:, 1:].astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
         return tail + self._offsets[sketch]
 
     def points(self) -> Points:
-        """All points, by rank. Meant for small domains: the memory is 4 bytes a knob and point."""
+        """All points by rank, for small domains: 4 bytes for each knob of each point."""
         if self._only is not None:
             return self._only.copy()
         parts = []
@@ -73,17 +75,17 @@ class Domain:
         return np.concatenate(parts)
 
     def unrank(self, rank: int) -> NDArray[np.int32]:
-        """The point of that number among the domain's, 0 <= rank < size."""
+        """The point number `rank` of the domain, 0 <= rank < size."""
         return self.space.unrank(rank) if self._only is None else self._only[rank]
 
     def sample(self, rng: np.random.Generator, count: int) -> Points:
-        """`count` random points, repeats possible."""
+        """`count` random points, shape (count, knobs); repeats are possible."""
         if self._only is not None:
             return self._only[rng.integers(len(self._only), size=count)]
         return self.space.sample(rng, count)
 
     def contains(self, points: Points) -> NDArray[np.bool_]:
-        """Which rows belong to the domain, shape (n,)."""
+        """Whether each row belongs to the domain, shape (n,)."""
         if self._only is None:
             return np.ones(len(points), np.bool_)
         return is_in(self.keys(points), self._only_keys)
@@ -91,10 +93,11 @@ class Domain:
     def neighbours(
         self, rng: np.random.Generator, points: Points, *, sketch_change: float = 0.02
     ) -> Points:
-        """One neighbour of each point: one or two of its knobs changed, rarely
-        (`sketch_change`) another sketch altogether.
+        """One neighbour of each point, in the shape of `points`.
 
-        A row whose neighbour would leave the domain stays where it is. Shape as `points`.
+        One or two knobs are changed; with probability `sketch_change` the neighbour is a
+        random point, which may have another sketch. A row whose neighbour would leave the
+        domain stays as it is.
         """
         moved = points.copy()
         self._step(rng, moved, np.ones(len(points), np.bool_))
@@ -108,8 +111,10 @@ class Domain:
         return moved
 
     def _step(self, rng: np.random.Generator, points: Points, which: NDArray[np.bool_]) -> None:
-        """Changes one knob of the rows named by `which`, in place; the draws are made
-        for all rows, to stay reproducible."""
+        """Changes one knob of the rows in the mask `which`, in place.
+
+        Numbers are drawn for all rows, so that the sequence does not depend on the mask.
+        """
         columns, counts = self._free
         sketch = points[:, 0]
         pick, near, sign, far = rng.random((4, len(points)))
@@ -126,8 +131,7 @@ class Domain:
 
     @cached_property
     def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each sketch its columns with more than one value (padded with 0), and how
-        many they are."""
+        """For each sketch its columns with more than one value, padded with 0, and their number."""
         free = self.space.active & (self.space.cardinalities > 1)
         free[:, 0] = False
         counts = free.sum(axis=1)
@@ -138,7 +142,7 @@ class Domain:
 
 
 def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
-    """Which of `keys` occur in the sorted array `among`."""
+    """Whether each of `keys` occurs in the sorted array `among`, shape (n,)."""
     if not len(among):
         return np.zeros(len(keys), np.bool_)
     occurs: NDArray[np.bool_] = (
@@ -148,12 +152,11 @@ def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
 
 
 def _linear_key(space: Space) -> tuple[Keys, Keys]:
-    """For each sketch the weights of columns 1.., shape (sketches, columns), and an
-    offset, so that offset + indices·weights is the rank. A column that sketches share
-    has its weight in each of them, one that a sketch does not use has none there.
+    """Weights, shape (sketches, knobs - 1), and offsets, shape (sketches,), of the rank.
 
-    Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points
-    then collide with probability 2**-63.
+    The rank of a point is offset + indices·weights of its sketch. A column that a sketch
+    does not use has weight 0 there. Where ranks do not fit 64 bits, weights are fixed
+    random odd numbers, and two points collide with probability 2**-63.
     """
     count, width = len(space.combinations), len(space.knobs) - 1
     if space.size >= _WORD:

@@ -1,8 +1,8 @@
-"""Evolutionary search under the cost model at MetaSchedule's settings: the comparison
-annealing has to stand.
+"""Evolutionary search under the cost model, with MetaSchedule's settings.
 
-Population 512, 4 generations, mutation probability 0.85, a fifth of the first
-generation from the best measured (MetaSchedule's defaults, as TVM 0.27 ships them).
+Population 512, 4 generations, mutation probability 0.85, a fifth of the first generation
+from the best measured points: the defaults of TVM 0.27. It is there to compare annealing
+with.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tuner.spaces.core.space import Points
 
 @dataclass(frozen=True, kw_only=True)
 class EvolutionOptions:
+    """Sizes and probabilities of the evolution."""
+
     population: int = 512
     generations: int = 4
     mutation: float = 0.85
@@ -54,4 +56,5 @@ class Evolution:
 
 
 def evolutionary_searcher(setup: SearchSetup) -> GuidedSearcher:
+    """The searcher of the strategy `evolutionary`."""
     return guided_searcher(setup, Evolution())

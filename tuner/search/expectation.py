@@ -1,7 +1,6 @@
-"""What is still to be expected: how much faster the best will be after n more trials,
-and what they cost.
+"""How much faster the best kernel is expected to be after n more trials, and their cost.
 
-Two estimates of the gain in log(time), averaged:
+The gain in log(time) is the average of two estimates:
 
 * extreme values: the fastest tenth of the last trials are taken as exceedances over a
   threshold with a generalised Pareto tail of shape ξ and scale σ, fitted by moments
@@ -11,8 +10,8 @@ Two estimates of the gain in log(time), averaged:
 * recent slope: records of a search come at a rate that falls with the number of trials,
   so the gain of the last half of the trials is scaled by log((N + n)/N) / log 2.
 
-A search that learns does better than its past draws, one that has converged does worse;
-the average errs less than either. Neither passes the roofline where one is given.
+A search that learns does better than its past draws, and one that has converged does
+worse. The average errs less than either estimate. The gain never passes the roofline.
 """
 
 from __future__ import annotations
@@ -23,17 +22,19 @@ from math import expm1, inf, log
 
 import numpy as np
 
-_LEAST = 16  # timed trials below which nothing is said
-# last trials from which the tail is taken: the search moves, old trials say little of
-# what it will draw
+_LEAST = 16  # timed trials below which there is no expectation
+# Last trials of which the tail is taken. The search moves, so older trials say little of
+# what it will draw.
 _WINDOW = 256
-_TAIL = 0.1
-_SHAPES = (-1.0, 0.0)
+_TAIL = 0.1  # share of the trials that is the tail
+_SHAPES = (-1.0, 0.0)  # range of the shape ξ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    trials: int  # the number of further trials asked about
+    """What further trials are expected to bring."""
+
+    trials: int  # further ones
     gain: float  # best time now over best time then, minus 1; 0.004 reads "+0.4%"
     seconds: float  # wall time they will take at the present rate
 
@@ -48,10 +49,10 @@ def expect(
     seconds_per_trial: float,
     floor_s: float | None = None,
 ) -> Expectation | None:
-    """From the median times of all trials so far in their order (None for failures);
-    None while there are too few to tell.
+    """The expectation of `trials` more trials; None while too few were timed.
 
-    `floor_s` is the roofline's time, below which nothing can come.
+    `seconds` has the median times of all trials so far, in their order, None for a
+    failure. `floor_s` is the roofline's time, which no kernel can beat.
     """
     logs = np.array([-log(value) if value is not None else -inf for value in seconds])
     timed = logs[np.isfinite(logs)]
@@ -64,6 +65,7 @@ def expect(
 
 
 def _tail_gain(logs: np.ndarray[tuple[int], np.dtype[np.float64]], trials: int) -> float:
+    """The gain by extreme values. `logs` are -log(seconds), -inf for failures."""
     count = len(logs)
     timed = np.sort(logs[np.isfinite(logs)])
     over = max(5, int(_TAIL * len(timed)))
@@ -81,13 +83,14 @@ def _tail_gain(logs: np.ndarray[tuple[int], np.dtype[np.float64]], trials: int) 
 
 
 def _level(scale: float, shape: float, exceedances: float) -> float:
-    """The expected best above the threshold of that many exceedances."""
+    """The expected maximum of so many exceedances, above the threshold."""
     if abs(shape) < 1e-6:
         return scale * log(exceedances)
     return scale / shape * (float(exceedances**shape) - 1.0)
 
 
 def _slope_gain(logs: np.ndarray[tuple[int], np.dtype[np.float64]], trials: int) -> float:
+    """The gain by the recent slope."""
     best = np.maximum.accumulate(logs)
     before = best[len(best) // 2 - 1]
     if not np.isfinite(before):

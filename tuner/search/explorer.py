@@ -1,5 +1,4 @@
-"""The role that looks for promising points under a fixed scoring, within one plan:
-annealing, or evolution."""
+"""The role that looks for promising points within one plan: annealing, or evolution."""
 
 from __future__ import annotations
 
@@ -13,15 +12,20 @@ from tuner.search.domain import Domain
 from tuner.search.pool import Pool
 from tuner.spaces.core.space import Points
 
-Score = Callable[
-    [Points], Vector
-]  # a whole batch at once; standardised: 0 and 1 are mean and deviation of random points
+# Scores of a batch of points, shape (n,). They are standardised: the scores of random
+# points have mean 0 and standard deviation 1.
+Score = Callable[[Points], Vector]
 
 
 class Explorer(Protocol):
+    """Looks for points with high scores."""
+
     def explore(
         self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
     ) -> None:
-        """Offers what it visits to `pool`. `best` (k, knobs) are the best measured
-        points, best first, possibly none."""
+        """Adds the points that it visits to `pool`.
+
+        `best` has the best measured points, shape (k, knobs), the best first; it may be
+        empty.
+        """
         ...

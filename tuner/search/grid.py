@@ -1,5 +1,4 @@
-"""Grid search: every point once, by rank, in strides that spread the first trials over
-the whole space."""
+"""Grid search: every point once, in strides that spread the first trials over the space."""
 
 from __future__ import annotations
 
@@ -13,16 +12,17 @@ from tuner.search.ledger import Row
 from tuner.search.random import SequenceSearcher
 from tuner.search.setup import SearchSetup
 
-# 2**64 over the golden ratio: strides of this fraction leave gaps as even as can be
+# 2**64 over the golden ratio. Strides of this fraction leave the most even gaps.
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def grid_searcher(setup: SearchSetup) -> SequenceSearcher:
-    """The seed only says where the walk begins."""
+    """The searcher of the strategy `grid`. The seed only sets the first point."""
     return SequenceSearcher(setup.domain, grid_sequence(setup.domain, setup.seed))
 
 
 def grid_sequence(domain: Domain, seed: int) -> Iterator[Row]:
+    """Every point of the domain once."""
     size = domain.size
     stride = max(1, (size * _GOLDEN) >> 64)
     while gcd(stride, size) != 1:

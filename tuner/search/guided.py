@@ -1,10 +1,8 @@
-"""The model-guided searcher: refits the model when enough was told, lets an explorer
-look, and lines up the next batch.
+"""The model-guided searcher: refits the model, explores, and lines up the next batch.
 
 Everything random or learned happens in `tell`, at fixed numbers of trials, with a
-generator made of (seed, round): so a searcher that is told the recorded trials again
-stands exactly where the lost one stood. `ask` only takes the next free points of the
-line.
+generator made of (seed, round). So a new searcher that is told the recorded trials is in
+the state of the lost one. `ask` only takes the next free points of the line.
 """
 
 from __future__ import annotations
@@ -31,22 +29,24 @@ from tuner.search.searcher import Plan
 from tuner.search.setup import GuidedOptions, SearchSetup
 from tuner.spaces.core.space import Config, Points
 
-Origin = Literal["model", "local", "random", "seed"]
+Source = Literal["model", "local", "random", "seed"]  # why a point was lined up
 
-_OWN = 0  # group of the workload being searched; history takes others
-_FRUITLESS = (
-    4096  # draws without a new point after which a space too large to list counts as exhausted
-)
-_AT_ONCE = 512  # points described to see which are new
-_TURNS = 32  # neighbours looked at of each of the best points where the model is distrusted
-# last trials by which the model is judged: a rank correlation of so many has a
-# deviation of 0.15
+_OWN = 0  # group of the workload being searched; history has other groups
+# Draws without a new point after which a space that is too large to list is exhausted.
+_FRUITLESS = 4096
+_AT_ONCE = 512  # points whose features are computed together, to see which are new
+_REPEATS = 32  # neighbours of each of the best points where the model is distrusted
+# Last trials by which the model is judged: a rank correlation of so many has a standard
+# deviation of 0.15.
 _JUDGED = 48
 
 
 class GuidedSearcher:
-    """A `Searcher`. `seeds` (k, knobs) are points to try early, e.g. what won on
-    similar workloads."""
+    """A `Searcher` with a cost model.
+
+    `seeds`, shape (k, knobs), are points to try early, such as winners of similar
+    workloads.
+    """
 
     def __init__(
         self,
@@ -60,27 +60,21 @@ class GuidedSearcher:
         seeds: Points | None = None,
     ) -> None:
         self.options = options or GuidedOptions()
-        self._domain, self._featurizer, self._model, self._explorer, self._seed = (
-            domain,
-            featurizer,
-            model,
-            explorer,
-            seed,
-        )
+        self._domain, self._featurizer = domain, featurizer
+        self._model, self._explorer, self._seed = model, explorer, seed
         self._validity, self._resources = ValidityFilter(seed=seed), ResourceForecast(seed=seed)
         self._ledger = Ledger(domain)
-        self._features: list[Features] = []  # of each trial that teaches, shape (1, F) or more
+        self._features: list[Features] = []  # of the trials of each plan, shape (n, F)
         self._described: set[bytes] = set()  # the same, row by row
-        self._origins: dict[int, Origin] = {}
-        self._origin_of_row: list[Origin] = []
+        self._sources: dict[int, Source] = {}  # of the points lined up, by key
+        self._source_of_row: list[Source] = []  # of each trial that teaches
         self._plans: list[Plan] = []
-        self._correlations: list[
-            tuple[int, float]
-        ] = []  # trials of a batch, and how well they were predicted
-        self._planned_at, self._next_plan = 0, self.options.first
+        # Of each batch the number of trials and the rank correlation of their predictions.
+        self._correlations: list[tuple[int, float]] = []
+        self._planned_at, self._next_plan = 0, self.options.first  # in trials
         self._spare = random_sequence(domain, seed)
-        self._line: list[Row] = []
-        self._at = 0
+        self._line: list[Row] = []  # points to hand out, in order
+        self._position = 0  # in the line
         self._forecasts: dict[int, float] = {}  # by key, under the present model
         self._line_up_first(seeds)
 
@@ -90,9 +84,9 @@ class GuidedSearcher:
 
     def ask(self, count: int) -> Points:
         rows: list[Row] = []
-        while len(rows) < count and self._at < len(self._line):
-            row = self._line[self._at]
-            self._at += 1
+        while len(rows) < count and self._position < len(self._line):
+            row = self._line[self._position]
+            self._position += 1
             if self._ledger.hand_out(row):
                 rows.append(row)
         fruitless = 0
@@ -120,21 +114,24 @@ class GuidedSearcher:
             if not self._ledger.tell(trial):
                 continue
             key = int(self._domain.keys(self._ledger.last[None, :])[0])
-            self._origin_of_row.append(self._origins.get(key, "random"))
+            self._source_of_row.append(self._sources.get(key, "random"))
             if len(self._ledger) == self._next_plan:
                 self._plan()
 
     def _line_up_first(self, seeds: Points | None) -> None:
-        """Before anything is measured: the seeds in turn with what the model likes
-        best, where it is warmed up; neither waits for the other to be proven wrong.
-        Without a warm model the seeds, then varied random points."""
+        """Fills the line before anything is measured.
+
+        With a warmed-up model, the seeds alternate with its favourites, so that neither
+        waits for the other to fail. Without one, the seeds come first, then varied random
+        points.
+        """
         rng = np.random.default_rng((self._seed, 0))
         length = self.options.first + self.options.reserve
         self._line = []
         if self._model.trained:
             self._line_up(self._explored(rng), "model", rng, length)
             if seeds is not None and len(seeds):
-                self._take_turns(seeds)
+                self._interleave(seeds)
             self._foresee()
             return
         if seeds is not None and len(seeds):
@@ -146,9 +143,11 @@ class GuidedSearcher:
             "random",
         )
 
-    def _take_turns(self, seeds: Points) -> None:
-        """Puts the seeds at every second place of the line, in their order and without
-        twins; the model's favourite is first."""
+    def _interleave(self, seeds: Points) -> None:
+        """Puts the seeds at every second place of the line, after the model's favourite.
+
+        They keep their order; seeds with equal features are put in once.
+        """
         line, self._line = self._line, []
         points = np.concatenate([self._ledger.stack(line[:1]), seeds])
         self._append(points[self._novel(points, len(points))][len(line[:1]) :], "seed")
@@ -157,6 +156,7 @@ class GuidedSearcher:
         self._line = line
 
     def _plan(self) -> None:
+        """Refits the models on all trials and lines up the next batch."""
         rng = np.random.default_rng((self._seed, len(self._plans) + 1))
         fresh = self._ledger.points[self._planned_at :]
         self._features.append(self._featurizer(fresh))
@@ -173,7 +173,7 @@ class GuidedSearcher:
         self._planned_at = done
         self._next_plan = done + min(self.options.plan, max(self.options.first, done // 2))
         pool = self._explored(rng) if trusted else self._local(rng)
-        self._line, self._at = [], 0
+        self._line, self._position = [], 0
         self._line_up(
             pool,
             "model" if trusted else "local",
@@ -192,31 +192,35 @@ class GuidedSearcher:
         )
 
     def _foresee(self) -> None:
-        """Forecasts of the whole line at once: one by one they would be a tenth of a
-        search's time."""
+        """Computes the forecasts of the whole line.
+
+        Computed one at a time they would take a tenth of a search's time.
+        """
         points = self._ledger.stack(self._line)
         forecasts = self._scores(self._featurizer(points)).tolist() if len(points) else []
         self._forecasts = dict(zip(self._domain.keys(points).tolist(), forecasts, strict=True))
 
     def _judged(self, features: Features, labels: Vector) -> float | None:
-        """The model against a batch it has not seen yet."""
+        """The rank correlation of the model on a batch that it was not trained on."""
         return spearman(self._scores(features), labels) if self._model.trained else None
 
     def _scores(self, features: Features) -> Vector:
-        """The model's, of features as they are before any correction."""
+        """The model's scores of features that are not corrected yet, shape (n,)."""
         return self._model.predict(self._resources.corrected(features))
 
     def _trusts(self, correlation: float | None, labels: Vector) -> bool:
-        """Distrust needs two signs over the last trials: they were ordered no better
-        than by chance, and those the model chose were no faster than random points. The
-        second alone is no sign of a bad model when most points are equally fast; the
-        first alone is none either, because the points of a good batch differ by little
-        more than noise."""
+        """Whether the model may choose the next batch.
+
+        It may not where two signs coincide over the last trials: it ordered them no
+        better than chance, and those that it chose were no faster than random points.
+        The first sign alone is none, because the points of a good batch differ by little
+        more than noise. The second alone is none where most points are equally fast.
+        """
         if correlation is not None:
             self._correlations.append((len(labels) - self._planned_at, correlation))
         recent = np.arange(len(labels)) >= len(labels) - _JUDGED
-        chosen = labels[recent & np.array([origin == "model" for origin in self._origin_of_row])]
-        chance = labels[np.array([origin == "random" for origin in self._origin_of_row])]
+        chosen = labels[recent & np.array([source == "model" for source in self._source_of_row])]
+        chance = labels[np.array([source == "random" for source in self._source_of_row])]
         if not self._correlations or len(chosen) < 8 or len(chance) < 8:
             return True
         if self._recent_correlation() >= self.options.trust:
@@ -224,7 +228,10 @@ class GuidedSearcher:
         return bool(np.median(chosen) > np.quantile(chance, 0.65))
 
     def _recent_correlation(self) -> float:
-        """Of the last batches that together hold enough trials, weighted by their length."""
+        """The mean of the last batches' correlations, weighted by their trials.
+
+        As many batches count as together have _JUDGED trials.
+        """
         total = weighted = 0.0
         for count, correlation in reversed(self._correlations):
             total, weighted = total + count, weighted + count * correlation
@@ -233,8 +240,7 @@ class GuidedSearcher:
         return weighted / total
 
     def _explored(self, rng: np.random.Generator) -> Pool:
-        """The best untried points under the model; every point is scored where the
-        domain is small."""
+        """The best untried points under the model. Of a small domain all are scored."""
         scores = self._raw(self._scale)
         mean, spread = float(scores.mean()), float(scores.std()) or 1.0
 
@@ -259,8 +265,10 @@ class GuidedSearcher:
 
     @cached_property
     def _scale(self) -> Features:
-        """Of the points whose scores set the scale: all of a small domain, random ones
-        of a large one."""
+        """Features of the points whose scores set the scale.
+
+        These are all points of a small domain, and random points of a large one.
+        """
         if self._domain.size <= self.options.listed:
             return self._featurizer(self._domain.points())
         return self._featurizer(
@@ -268,17 +276,21 @@ class GuidedSearcher:
         )
 
     def _local(self, rng: np.random.Generator) -> Pool:
-        """Neighbours of the best measured points, nearer ones to better points first,
-        without asking the model."""
+        """Neighbours of the best measured points, without the model.
+
+        Neighbours of better points come first.
+        """
         pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
         best = self._best()[:8]
         if len(best):
-            for repeat in range(_TURNS):  # each with scores of its own: these are no twins
-                scores = -np.arange(len(best), dtype=np.float32) - repeat / _TURNS
+            for repeat in range(_REPEATS):
+                # Each repeat has its own scores, because the pool keeps few of one score.
+                scores = -np.arange(len(best), dtype=np.float32) - repeat / _REPEATS
                 pool.add(self._domain.neighbours(rng, best), scores)
         return pool
 
     def _raw(self, features: Features) -> Vector:
+        """Scores with the penalties of points that are likely to fail, shape (n,)."""
         return (
             self._scores(features)
             + self._validity.penalty(features)
@@ -286,19 +298,23 @@ class GuidedSearcher:
         )
 
     def _best(self) -> Points:
+        """The best measured points, the best first, shape (k, knobs)."""
         labels = self._ledger.labels
         order = np.argsort(-labels, kind="stable")[: self.options.good]
         return self._ledger.points[order[labels[order] > 0]]
 
-    def _line_up(self, pool: Pool, origin: Origin, rng: np.random.Generator, length: int) -> None:
-        """The pool's choice with a random point mixed in at every 1/ε-th place on
-        average; half random when the model is distrusted."""
+    def _line_up(self, pool: Pool, source: Source, rng: np.random.Generator, length: int) -> None:
+        """Appends a varied choice of the pool to the line, mixed with random points.
+
+        `explore` is the share of random points; half are random when the model is
+        distrusted.
+        """
         points, scores = pool.best()
         novel = self._novel(points, self.options.choice)
         picked = points[novel][
             choose(points[novel], scores[novel], count=length, weight=self.options.diversity)
         ]
-        by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
+        by_chance = rng.random(length) < (self.options.explore if source == "model" else 0.5)
         spare = self._domain.sample(rng, length)
         spare = spare[self._novel(spare, length)]
         picked_count = spare_count = 0
@@ -307,14 +323,16 @@ class GuidedSearcher:
                 self._append(spare[spare_count : spare_count + 1], "random")
                 spare_count += 1
             elif picked_count < len(picked):
-                self._append(picked[picked_count : picked_count + 1], origin)
+                self._append(picked[picked_count : picked_count + 1], source)
                 picked_count += 1
 
     def _novel(self, points: Points, most: int) -> NDArray[np.int64]:
-        """The first `most` rows whose features neither a told trial has nor a row
-        before them. Configs of one description nearly always compile to the same code
-        (the order of loops that run once, blocks as large as the whole): one of them is
-        enough to try."""
+        """Indices of the first `most` rows with features that no trial and no row before has.
+
+        Configs with equal features nearly always compile to the same code: they differ in
+        the order of loops that run once, or in blocks as large as the whole. One of them
+        is enough.
+        """
         seen = set(self._described)
         rows: list[int] = []
         for first in range(0, len(points), _AT_ONCE):
@@ -328,14 +346,15 @@ class GuidedSearcher:
                 break
         return np.array(rows[:most], np.int64)
 
-    def _append(self, points: Points, origin: Origin) -> None:
+    def _append(self, points: Points, source: Source) -> None:
+        """Appends points to the line."""
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):
             self._line.append(point)
-            self._origins[key] = origin
+            self._sources[key] = source
 
 
 def guided_searcher(setup: SearchSetup, explorer: Explorer) -> GuidedSearcher:
-    """A searcher that explores the setup's domain with `explorer`, under the setup's model."""
+    """A searcher that explores the setup's domain with `explorer` under the setup's model."""
     return GuidedSearcher(
         domain=setup.domain,
         featurizer=setup.featurizer,

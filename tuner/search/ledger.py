@@ -1,7 +1,6 @@
-"""What a searcher knows of its points: which were handed out, which were told, and how
-fast they ran.
+"""A searcher's record of its points: handed out, told, and how fast they were.
 
-Shared by all strategies, so that none proposes a point twice and each learns from the same labels.
+All strategies share it. So none proposes a point twice, and all learn from equal labels.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ Row = NDArray[np.int32]  # one point, shape (knobs,)
 
 
 class Ledger:
+    """The points of one search."""
+
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self._told: set[int] = set()  # keys of all trials told, infrastructure included
         self._handed_out: set[int] = set()
-        self._points: list[Row] = []  # what teaches, in the order told
-        self._seconds: list[
-            float | None
-        ] = []  # of one call, undisturbed; None for a candidate's own failure
-        self.resources: list[Resources | None] = []  # of a GPU's candidates that were built
+        self._points: list[Row] = []  # of the trials that teach, in the order told
+        # Seconds of one call at the usual pace; None for a failure of the candidate.
+        self._seconds: list[float | None] = []
+        self.resources: list[Resources | None] = []  # of candidates built for a GPU
 
     def __len__(self) -> int:
-        """Trials that teach."""
+        """The number of trials that teach."""
         return len(self._points)
 
     @property
@@ -41,7 +41,7 @@ class Ledger:
         return max(0, self.domain.size - len(self._told | self._handed_out))
 
     def tell(self, trial: Trial) -> bool:
-        """Enters one trial; whether it teaches something new."""
+        """Enters a trial and returns whether it teaches something new."""
         if not trial.config:
             return False
         point = self.domain.space.point(trial.config)
@@ -62,8 +62,7 @@ class Ledger:
         return True
 
     def hand_out(self, point: Row) -> bool:
-        """Marks the point as in flight; whether it was free, that is neither told nor
-        handed out before."""
+        """Marks a point as in flight. False if it was told or handed out before."""
         key = int(self.domain.keys(point[None, :])[0])
         if key in self._told or key in self._handed_out:
             return False
@@ -71,6 +70,7 @@ class Ledger:
         return True
 
     def stack(self, points: Sequence[Row]) -> Points:
+        """The points as one matrix, shape (n, knobs)."""
         width = len(self.domain.space.knobs)
         return np.stack(points).astype(np.int32) if len(points) else np.zeros((0, width), np.int32)
 
@@ -86,8 +86,7 @@ class Ledger:
 
     @property
     def labels(self) -> Vector:
-        """Best time over the point's time, shape (n,), in (0, 1]; 0 for failures, and
-        all 0 while nothing was timed."""
+        """The best time over each point's time, in (0, 1], shape (n,); 0 for failures."""
         timed = [seconds for seconds in self._seconds if seconds is not None]
         best = min(timed, default=0.0)
         return np.array(

@@ -1,5 +1,4 @@
-"""Turns the recorded trials of a finished workload into what transfer learns from, and
-into its best configs."""
+"""Recorded trials of a finished workload as data for transfer, and its best configs."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from tuner.spaces.core.space import Config, Space
 def past_of(
     workload: str, op: str | None, space: Space, trials: Sequence[Trial], featurizer: Featurizer
 ) -> Past:
-    """`workload` is its key, `op` its operator; `space` and `featurizer` are those of
-    that workload, not of the one to be tuned.
+    """What transfer learns from the trials of a workload.
 
-    The default schedule, infrastructure failures and repeats are left out. A config
-    that `space` no longer has raises UsageError.
+    `workload` is its key, `op` its operator. `space` and `featurizer` are those of that
+    workload, not of the one to be tuned. The default schedule, infrastructure failures
+    and repeats are left out. Raises UsageError for a config that `space` does not have.
     """
     ledger = Ledger(Domain(space))
     for trial in trials:
@@ -29,7 +28,7 @@ def past_of(
 
 
 def best_configs(trials: Sequence[Trial], count: int) -> list[Config]:
-    """The configs of the fastest timed trials, fastest first, the default schedule left out."""
+    """The configs of the fastest trials, the fastest first, without the default schedule."""
     timed = [
         (trial.outcome.undisturbed_s, trial.config)
         for trial in trials

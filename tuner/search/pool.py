@@ -1,8 +1,8 @@
-"""The best points ever seen while exploring: bounded, each point once, without those already tried.
+"""A bounded pool of the best untried points that an explorer visited, each once.
 
-What an explorer returns is this pool, not where its chains happened to end. Twins,
-configs of one description, have one score: a few of each score are enough, or those of
-the best trials would leave no room for anything else.
+An explorer's result is this pool, not the points where its chains ended. Configs with
+equal features have equal scores. Only a few of each score are kept, because those that
+resemble the best trials would leave no room for others.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain, Keys, is_in
 from tuner.spaces.core.space import Points
 
-ALIKE = 8  # points of one score that are kept: others than twins may have it too
+ALIKE = 8  # points of one score that are kept; their features may differ
 
 
 class Pool:
+    """The best points so far."""
+
     def __init__(
         self, domain: Domain, *, capacity: int, tried: Keys, measured: Vector | None = None
     ) -> None:
-        """`tried` is sorted; its points never enter. Of points with a `known` score,
-        that of a tried one, one is kept."""
+        """`tried` has sorted keys of points that are never kept.
+
+        `measured` has the scores of tried points. Of the points with one of these scores
+        only one is kept.
+        """
         self._domain, self._capacity, self._tried = domain, capacity, tried
         self._measured = np.zeros(0, np.float32) if measured is None else measured
         self._points = np.zeros((0, len(domain.space.knobs)), np.int32)
@@ -33,6 +38,7 @@ class Pool:
         self.seen = 0  # candidates offered, repeats counted
 
     def add(self, points: Points, scores: Vector) -> None:
+        """Offers points, shape (n, knobs), with their scores, shape (n,)."""
         self.seen += len(points)
         good = scores > self._floor
         self._fresh.append((points[good], scores[good]))
@@ -46,6 +52,7 @@ class Pool:
         return self._points, self._scores
 
     def _compact(self) -> None:
+        """Merges the points offered since the last time and drops all but the best."""
         points = np.concatenate([self._points, *(points for points, _ in self._fresh)])
         scores = np.concatenate([self._scores, *(scores for _, scores in self._fresh)])
         self._fresh, self._waiting = [], 0
@@ -58,7 +65,7 @@ class Pool:
             self._floor = float(self._scores[-1])
 
     def _few_alike(self, scores: Vector) -> NDArray[np.bool_]:
-        """Of scores in descending order which to keep, (n,)."""
+        """Which of the scores, in descending order, to keep; shape (n,)."""
         places = np.arange(len(scores))
         begins = (
             np.concatenate([[True], scores[1:] != scores[:-1]])

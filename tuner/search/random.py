@@ -1,6 +1,7 @@
-"""Random search: the floor every other strategy is held against.
+"""Random search, the baseline of all other strategies.
 
-Points come from one fixed sequence a seed, so a rebuilt searcher continues where the old one stood.
+Each seed has one fixed sequence of points, so a rebuilt searcher continues where the old
+one stopped.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from tuner.search.searcher import Plan
 from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Config, Points
 
-_ENUMERATED = (
-    1 << 16
-)  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
-_BLOCK = 64
+# Spaces up to this size are shuffled as a whole, so that every point comes once.
+_ENUMERATED = 1 << 16
+_BLOCK = 64  # points drawn together from a larger space
 _FRUITLESS = 4096  # draws without a new point after which the space counts as exhausted
 
 
@@ -57,12 +57,12 @@ class SequenceSearcher:
 
 
 def random_searcher(setup: SearchSetup) -> SequenceSearcher:
+    """The searcher of the strategy `random`."""
     return SequenceSearcher(setup.domain, random_sequence(setup.domain, setup.seed))
 
 
 def random_sequence(domain: Domain, seed: int) -> Iterator[Row]:
-    """Random points: every point once where the domain is small, else without end and
-    with repeats."""
+    """Random points: each once where the domain is small, else endless with repeats."""
     if domain.size <= _ENUMERATED:
         order = domain.points()
         np.random.default_rng((seed, 0)).shuffle(order)

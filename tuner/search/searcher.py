@@ -1,7 +1,7 @@
-"""The role that chooses what to measure next: ask for points, tell what became of them.
+"""The role that chooses what to measure next: ask for points, tell their outcomes.
 
-A searcher is a function of (seed, what it was told, in its order): telling a new one
-the recorded trials rebuilds it exactly.
+A searcher's state depends only on its seed and on what it was told, in order. So a new
+searcher that is told the recorded trials equals the old one.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ from tuner.spaces.core.space import Config, Points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a model-guided searcher did when it refitted; the correlation was taken
-    before training on the batch it judges."""
+    """What a model-guided searcher did when it refitted its model."""
 
-    # from 1; the points before the first plan are not chosen by a model, unless history
-    # warms it up
+    # From 1. Points before the first plan are chosen by a model only if history has
+    # warmed it up.
     round: int
-    trials: int  # taught to the model so far
-    correlation: (
-        float | None
-        # Spearman, predicted against measured, of the batch since the last plan; None
-        # without a prediction
-    )
-    # whether the model chose the next batch; else local search on measured values and
-    # random points
+    trials: int  # that the model has learned from so far
+    # Spearman's, of predictions and measurements of the batch since the last plan, before
+    # the model was trained on it; None without predictions.
+    correlation: float | None
+    # Whether the model chose the next batch; else local search and random points did.
     trusted: bool
     candidates: int  # scored while planning
 
 
 class Searcher(Protocol):
+    """Chooses points to measure."""
+
     def ask(self, count: int) -> Points:
-        """Up to `count` points, shape (k, knobs), that were neither told nor handed out
-        before; fewer when no more were found."""
+        """Up to `count` points, shape (k, knobs), that were neither told nor asked before.
+
+        Fewer when the searcher has no more.
+        """
         ...
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Takes outcomes in the order they were recorded. A trial with an empty config
-        (the default schedule) is ignored, one that failed for infrastructure is not
-        proposed again but teaches nothing."""
+        """Takes outcomes in the order in which they were recorded.
+
+        A trial with an empty config, the default schedule, is ignored. An infrastructure
+        failure teaches nothing, and its point is not proposed again.
+        """
         ...
 
     def forecast(self, config: Config) -> float | None:
-        """The model's score of a config that was not told yet, higher is better; None
-        without a trained model."""
+        """The model's score of a config, higher is better; None without a trained model."""
         ...
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """One entry for each refit so far, oldest first; empty for searchers without a model."""
+        """The plans so far, the oldest first; empty for searchers without a model."""
         ...

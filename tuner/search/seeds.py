@@ -1,6 +1,7 @@
-"""Points to try first: an estimate's favourite and alternatives to it, and what won on
-similar workloads, carried over into this workload's space by knob name and nearest
-value."""
+"""Points to try first: an estimate's favourites, and winners of similar workloads.
+
+Winners are carried over into this workload's space by knob name and nearest value.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tuner.search.alternatives import alternatives
 from tuner.search.domain import Domain
 from tuner.spaces.core.space import Config, Points, Space, Value
 
-MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
+MOST_SEEDS = 8  # points: an eighth of a small budget
 
 
 def first_points(
@@ -28,26 +29,27 @@ def first_points(
     *,
     seed: int,
 ) -> Points:
-    """What `estimate` likes best, made in one way and others, in turn with what won on
-    similar workloads; shape (k, knobs), at most MOST_SEEDS. `algorithms`: as
-    `alternatives` takes them.
+    """Favourites of `estimate` and their alternatives, alternating with `winners`.
 
-    The estimate is the one that no history has taught: what a history taught wrongly
-    shows in none of the favourites that it has a search try beside these.
+    Shape (k, knobs), at most MOST_SEEDS points. `algorithms` is as `alternatives` takes
+    it. The estimate must not be one that history has corrected: the search tries
+    favourites of that one anyway, and these here reveal what history taught wrongly.
     """
-    liked = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
+    favourites = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
     carried = carried_over(domain.space, winners)
     carried = carried[domain.contains(carried)]
-    points = [point for pair in zip_longest(liked, carried) for point in pair if point is not None]
+    points = [
+        point for pair in zip_longest(favourites, carried) for point in pair if point is not None
+    ]
     return np.array(points[:MOST_SEEDS], np.int32)
 
 
 def carried_over(space: Space, configs: Sequence[Config]) -> Points:
-    """The points of `space` nearest to configs of other spaces, each once, in their
-    order; shape (k, knobs).
+    """The points of `space` nearest to configs of other spaces, shape (k, knobs).
 
-    Configs of a sketch this space lacks are left out. A knob takes the same value where
-    it has it, else the nearest in log2 with as many numbers, else its first.
+    They are in the order of the configs, each once. Configs of a sketch that this space
+    lacks are left out. A knob takes the same value if it has it, else the nearest in log2
+    with as many numbers, else its first.
     """
     names = [sketch.name for sketch in space.combinations]
     rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.int32]]] = {}
@@ -72,6 +74,7 @@ def _nearest(values: tuple[Value, ...], value: Value) -> int:
 
 
 def _distance(a: Value, b: Value) -> float:
+    """The distance of two values in log2; infinite for texts and unequal lengths."""
     if isinstance(a, str) or isinstance(b, str):
         return inf
     left, right = (a,) if isinstance(a, int) else a, (b,) if isinstance(b, int) else b

@@ -1,4 +1,4 @@
-"""What a search strategy is built from."""
+"""What a search strategy is built from, and the options of model-guided search."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ class GuidedOptions:
     """How `GuidedSearcher` divides its trials. Counts are of trials, points or configs."""
 
     first: int = 8  # trials before the first refit
-    # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs
-    # less than a trial here
+    # Most trials between refits, fewer early on. AutoTVM plans 64, but a refit costs less
+    # than a trial here.
     plan: int = 32
     explore: float = 0.05  # share of each batch that is random
-    choice: int = 256  # best of the pool's points, twins left out, that a batch is chosen from
-    diversity: float = (
-        0.3  # what an entirely new point is worth, in standard deviations of their scores
-    )
-    pool: int = 1024  # best points kept of each exploration, twins of trials among them
+    choice: int = 256  # best of the pool's points with new features, to choose a batch from
+    # What an entirely new point is worth, in standard deviations of the scores.
+    diversity: float = 0.3
+    pool: int = 1024  # best points kept of each exploration
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
-    reference: int = 1024  # random points whose scores set the scale, the same throughout
-    good: int = 64  # best measured points handed to the explorer
-    reserve: int = (
-        64  # points lined up beyond the next refit, for what is in flight while it happens
-    )
-    # rank correlation of the last trials from which the model is trusted without
-    # further proof
+    reference: int = 1024  # random points whose scores set the scale, throughout a search
+    good: int = 64  # best measured points that the explorer gets
+    # Points lined up beyond the next refit, for what is in flight while it happens.
+    reserve: int = 64
+    # Rank correlation of the last trials from which the model is trusted without further
+    # evidence.
     trust: float = 0.2
 
 
