@@ -18,8 +18,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tuner import units
 from tuner.api.auth import Caller
-from tuner.api.dashboard import sessions, units
+from tuner.api.dashboard import sessions
 from tuner.api.dashboard.assets import Asset, read_assets
 from tuner.api.dashboard.sessions import SignIn
 from tuner.api.problems import Problem, status_of

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.job_view import JobView
 from tuner.api.routes.jobs import knob_filter
 from tuner.db import trial_pages

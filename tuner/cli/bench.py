@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import documents, units
+from tuner import units
+from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads

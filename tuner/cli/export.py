@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import units
+from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Threads, Traffic, families_of
 from tuner.errors import UsageError

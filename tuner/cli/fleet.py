@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from tuner.cli import documents, units
+from tuner import units
+from tuner.cli import documents
 from tuner.cli.invocation import Invocation
 
 

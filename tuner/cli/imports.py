@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import units
+from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Threads
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import documents, units
+from tuner import units
+from tuner.cli import documents
 from tuner.cli.curve import curve_lines
 from tuner.cli.invocation import Invocation
 
@@ -43,7 +43,7 @@ def jobs(
             _specs(job),
             f"{sum(task.trials_done for task in job.tasks)}/{job.trials * len(job.tasks)}",
             ", ".join(units.seconds(task.best_median_s) for task in job.tasks[:3]),
-            _local(job.created_at),
+            units.local_moment(job.created_at),
         )
         for job in listed
     ]
@@ -90,9 +90,9 @@ def _facts(job: JobAnswer) -> tuple[tuple[str, str], ...]:
             f"{job.trials} trials{limit} for each workload; {job.strategy}, seed {job.seed}, "
             f"threads {job.threads}",
         ),
-        ("created", _local(job.created_at)),
-        ("started", _local(job.started_at)),
-        ("finished", _local(job.finished_at)),
+        ("created", units.local_moment(job.created_at)),
+        ("started", units.local_moment(job.started_at)),
+        ("finished", units.local_moment(job.finished_at)),
     )
 
 
@@ -178,8 +178,3 @@ def _specs(job: JobAnswer) -> str:
     """The job's first workload, and how many more there are."""
     more = f" and {len(job.tasks) - 1} more" if len(job.tasks) > 1 else ""
     return (job.tasks[0].workload.spec if job.tasks else "a model") + more
-
-
-def _local(moment: datetime | None) -> str:
-    """A moment in local time."""
-    return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import documents, units
+from tuner import units
+from tuner.cli import documents
 from tuner.cli.invocation import Invocation
 from tuner.cli.results import speed_up
 from tuner.cli.workloads import Notation, Shapes, read_workload

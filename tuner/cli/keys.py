@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import units
+from tuner import units
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def list_keys(context: typer.Context) -> None:
             key.id,
             key.name,
             ", ".join(sorted(key.scopes)),
-            _day(key.created_at),
-            _day(key.expires_at),
-            _day(key.revoked_at),
-            _day(key.last_used_at),
+            units.local_day(key.created_at),
+            units.local_day(key.expires_at),
+            units.local_day(key.revoked_at),
+            units.local_day(key.last_used_at),
         )
         for key in listed
     ]
@@ -120,8 +120,3 @@ def _document(key: ApiKey) -> dict[str, Any]:
             name: None if moment is None else moment.isoformat() for name, moment in moments.items()
         },
     }
-
-
-def _day(moment: datetime | None) -> str:
-    """The day of a moment in local time."""
-    return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.cli import units
+from tuner import units
 from tuner.cli.results import conclude
 from tuner.cli.workloads import extents_of
 from tuner.errors import UsageError

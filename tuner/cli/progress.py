@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tuner.cli import units
+from tuner import units
 from tuner.measure.outcome import Failed
 from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
 from tuner.workers.jobs.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tuner.cli import documents, units
+from tuner import units
+from tuner.cli import documents
 from tuner.cli.exits import Exit
 
 if TYPE_CHECKING:

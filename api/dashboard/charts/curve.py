@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.charts import svg
 from tuner.api.dashboard.charts.svg import Scale
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.charts import svg
 
 MOST_AXES, MOST_LINES, MOST_VALUES = 8, 200, 14

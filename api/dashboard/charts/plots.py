@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.charts import svg
 from tuner.api.dashboard.charts.svg import Scale
 

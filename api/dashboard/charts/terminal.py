@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.charts.curve import Curve
 from tuner.api.dashboard.charts.svg import log_ticks
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tuner import units
 from tuner.api.auth import Caller
-from tuner.api.dashboard import loops, units
+from tuner.api.dashboard import loops
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts.plots import Interval
 from tuner.api.dashboard.job_view import JobView

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts.plots import Strip
 from tuner.api.dashboard.pages import PageRoute, render

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tuner import units
 from tuner.api.auth import Caller
-from tuner.api.dashboard import labels, units
+from tuner.api.dashboard import labels
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.job_view import JobView, load, unread
 from tuner.api.dashboard.pages import PageRoute, render

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.api.dashboard import units
+from tuner import units
 from tuner.errors import UsageError
 
 
@@ -17,7 +19,10 @@ from tuner.errors import UsageError
         (0.0, "0 s"),
         (1.234, "1.23 s"),
         (0.0456, "45.6 ms"),
+        (0.9996, "1.00 s"),
         (7.891e-6, "7.89 µs"),
+        (123.4e-9, "123 ns"),
+        (9.996e-4, "1.00 ms"),
         (9.999e-4, "1.00 ms"),
         (2e-9, "2.00 ns"),
     ],
@@ -59,3 +64,29 @@ def test_other_units() -> None:
         units.config_text({}) == "default schedule"
         and units.config_text({"t": (4, 8), "u": 2}) == "t=4×8 u=2"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.4, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
+)
+def test_duration(value: float, text: str) -> None:
+    assert units.duration(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1234, "1,234"), (3 * 10**12, "≈10^12.5")])
+def test_count(value: int, text: str) -> None:
+    assert units.count(value) == text
+
+
+def test_ratio_percent_and_rate() -> None:
+    assert (units.ratio(1.234), units.ratio(None)) == ("1.23×", "–")
+    assert (units.percent(0.987), units.percent(None)) == ("99%", "–")
+    assert (units.rate(123.4), units.rate(9.876)) == ("123 GFLOP/s", "9.88 GFLOP/s")
+
+
+def test_moments_are_local() -> None:
+    moment = datetime(2026, 1, 31, 12, 30, 5).astimezone()
+    assert units.local_moment(moment) == "2026-01-31 12:30:05"
+    assert units.local_day(moment) == "2026-01-31"
+    assert units.local_moment(None) == units.local_day(None) == units.DASH

@@ -116,6 +116,16 @@ def moment(value: datetime | None) -> str:
     return DASH if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def local_moment(value: datetime | None) -> str:
+    """A moment in local time: `2026-01-31 12:00:00`."""
+    return DASH if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_day(value: datetime | None) -> str:
+    """The day of a moment in local time: `2026-01-31`."""
+    return DASH if value is None else value.astimezone().strftime("%Y-%m-%d")
+
+
 def ago(value: datetime | None, now: datetime) -> str:
     """How long before `now`: `42 s ago`."""
     return DASH if value is None else f"{duration(max(0.0, (now - value).total_seconds()))} ago"
