@@ -65,11 +65,12 @@ def carried_over(space: Space, configs: Sequence[Config]) -> Points:
     return np.stack(list(rows.values())) if rows else np.zeros((0, len(space.knobs)), np.int32)
 
 
-def _nearest(values: tuple[Value, ...], value: Value) -> int:
-    value = tuple(value) if isinstance(value, list) else value
-    if value in values:
-        return values.index(value)
-    distances = [_distance(value, value) for value in values]
+def _nearest(values: tuple[Value, ...], carried: Value) -> int:
+    """The index of the value equal or nearest to a carried one; 0 where none is near."""
+    carried = tuple(carried) if isinstance(carried, list) else carried
+    if carried in values:
+        return values.index(carried)
+    distances = [_distance(value, carried) for value in values]
     return min(range(len(values)), key=distances.__getitem__)
 
 
