@@ -7,11 +7,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.search.model import described_once
 from tuner.app.replay.tables import open_tables, past_of_table
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
+
+# One process makes the figures for all of them.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("leave one out")]
 
 TABLES = Path(__file__).parents[2] / "tables"
 

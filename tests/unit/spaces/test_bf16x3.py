@@ -201,6 +201,7 @@ def test_what_two_products_share_is_loaded_once() -> None:
     raise AssertionError("no such config among those drawn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", LINEAR)
 @pytest.mark.parametrize("poorer", [pytest.param(False, marks=NEEDS_AMX), True])
 def test_kernels_compute_what_the_reference_computes(spec: str, poorer: bool) -> None:
