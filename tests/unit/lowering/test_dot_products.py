@@ -67,9 +67,9 @@ APART = (
 SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
-def product(one: str, other: str) -> str:
+def product(left: str, right: str) -> str:
     return (
-        f"kernel p(A: {one}[6, 72], B: {other}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += "
+        f"kernel p(A: {left}[6, 72], B: {right}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += "
         f"i32(A[i, k]) * i32(B[k, j]) }}"
     )
 
@@ -85,12 +85,12 @@ def sampled(
     space = space_of(made(given), target, threads)
     points = space.space.sample(np.random.default_rng(2), 60)
     configs: list[Config] = [space.space.config(point) for point in points]
-    found = [
+    chosen = [
         config
         for config in configs
         if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])
     ]
-    return space, found[:count]
+    return space, chosen[:count]
 
 
 def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
@@ -169,9 +169,9 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
             workload=workload, target=WIDE, threads=1, config=config, symbol="kernel"
         )
         compiled.generated["kernel"](*(tensor(array) for array in inputs.values()), got)
-        found = got.numpy().astype(np.float64)
+        actual = got.numpy().astype(np.float64)
         np.testing.assert_allclose(
-            found, want.astype(np.float64), rtol=2**-7, atol=2**-7, err_msg=str(config)
+            actual, want.astype(np.float64), rtol=2**-7, atol=2**-7, err_msg=str(config)
         )
 
 
@@ -227,7 +227,7 @@ def test_sums_that_might_not_fit_once_moved_are_left_to_pairs(length: int, name:
             parse_spec(f"matmul:M=2,N=16,K={length},dtype=int8"), WIDE, 1
         ).space.combinations
     ]
-    assert any(f":{name}_" in found for found in names)
+    assert any(f":{name}_" in sketch for sketch in names)
     long = (
         "kernel p(A: u8[2, 70000], B: i8[70000, 16]) -> (C: i32[2, 16]) { C[i, j] += "
         "i32(A[i, k]) * i32(B[k, j]) }"

@@ -84,7 +84,7 @@ def test_within_four_ulp(op: UnaryOp) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "given", "wanted"),
+    ("op", "given", "expected"),
     [
         (
             "exp",
@@ -100,9 +100,9 @@ def test_within_four_ulp(op: UnaryOp) -> None:
         ),
     ],
 )
-def test_special_values(op: UnaryOp, given: list[float], wanted: list[float]) -> None:
+def test_special_values(op: UnaryOp, given: list[float], expected: list[float]) -> None:
     np.testing.assert_array_equal(
-        run(op, np.array(given, np.float32)), np.array(wanted, np.float32)
+        run(op, np.array(given, np.float32)), np.array(expected, np.float32)
     )
 
 

@@ -96,11 +96,11 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     first: int, apart: int, past: bool
 ) -> None:
     """An instruction that stores past the caches takes only addresses of whole vectors."""
-    one, other = (tirx.decl_buffer((1024,), "float32", name=name) for name in ("X", "Y"))
+    source, target = (tirx.decl_buffer((1024,), "float32", name=name) for name in ("X", "Y"))
     turn, begin = tirx.Var("turn", "int32"), tirx.Var("begin", "int32")
     vector = tirx.Ramp(begin, tirx.const(1, "int32"), 16)
     store = tirx.AttrStmt(
-        0, NON_TEMPORAL, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector])
+        0, NON_TEMPORAL, 0, tirx.BufferStore(target, tirx.BufferLoad(source, [vector]), [vector])
     )
     body = tirx.SeqStmt(
         [tirx.Bind(begin, tirx.min(turn * apart, tirx.const(512, "int32")) + first), store]
@@ -108,11 +108,11 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     loop = tirx.For(
         turn, tirx.const(0, "int32"), tirx.const(20, "int32"), tirx.ForKind.SERIAL, body
     )
-    found = use_non_temporal_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))[
-        "kernel"
-    ].body
-    assert (non_temporal_store("float32", 16).name in called_functions(found)) == past
-    assert f'"{NON_TEMPORAL}"' not in str(found)
+    function = use_non_temporal_stores(
+        tvm.IRModule({"kernel": tirx.PrimFunc([source, target], loop)})
+    )["kernel"].body
+    assert (non_temporal_store("float32", 16).name in called_functions(function)) == past
+    assert f'"{NON_TEMPORAL}"' not in str(function)
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,15 @@ def strided(apart: int, lanes: int, dtype: str, first: int = FIRST) -> tvm.IRMod
 
 def loads(mod: tvm.IRModule) -> list[tuple[int, int, int]]:
     """(first element, distance, lanes) of each load of a vector."""
-    found = []
+    ramps = []
 
     def note(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
-        (at,) = load.indices
-        found.append((int(at.base), int(at.stride), int(at.lanes)))
+        (ramp,) = load.indices
+        ramps.append((int(ramp.base), int(ramp.stride), int(ramp.lanes)))
         return load
 
     structural_map(mod["kernel"], (tvm.ir.TensorLoad, note))
-    return found
+    return ramps
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
