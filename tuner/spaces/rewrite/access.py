@@ -23,14 +23,18 @@ from tuner.workload.expression import (
 def in_bounds_condition(
     indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapping[str, int]
 ) -> Scalar | None:
-    """The condition under which all indices are inside the shape; None if it always holds."""
+    """The condition under which all indices are inside the shape; None if it always holds.
+
+    Nothing is assumed of an index that is read from a tensor, clamped or not: where it
+    is not needed it is not read either.
+    """
     condition: Scalar | None = None
     for index, extent in zip(indices, shape, strict=True):
-        values = value_range(index, extents)
+        values, gathered = value_range(index, extents), any(reads(index))
         tests = []
-        if values.low < 0:
+        if gathered or values.low < 0:
             tests.append(Binary("ge", index, Const(0, "int64")))
-        if values.high >= extent:
+        if gathered or values.high >= extent:
             tests.append(Binary("lt", index, Const(extent, "int64")))
         for test in tests:
             condition = test if condition is None else Binary("and", condition, test)
