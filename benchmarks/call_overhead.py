@@ -1,13 +1,13 @@
-"""What calling an exported kernel costs beyond its own code: the call, a launch of two
-threads, and the library around it.
+"""Measure what a call of an exported kernel costs beyond the kernel's own code.
 
     python -m benchmarks.call_overhead [-o FOLDER] [--repeat 3] [--cores 0,1] [SPEC]
 
-A C program (call_overhead.c) calls a function that does nothing, once through the
-library that the product links and once directly, and one that launches two threads,
-back to back and after sleeping. Then a kernel of SPEC is tuned and exported, and the
-exported library raced in turn against the very artifact that was promoted, in fresh
-processes.
+A C program (call_overhead.c) calls a function that does nothing, once through a library
+that the product links and once directly. It also calls one that launches two threads,
+back to back and after sleeping.
+
+Then a kernel of SPEC is tuned and exported. The exported library races the artifact
+that was promoted, in turn, in fresh processes.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ __attribute__((visibility("default"))) int launch_entry(void *s, const TunerAny 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
-    made.add_argument(
+    parser.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
+    parser.add_argument(
         "-o",
         "--output",
         type=Path,
         help="folder of the kernel's database; a temporary one unless given",
     )
-    made.add_argument(
+    parser.add_argument(
         "--repeat",
         type=int,
         default=3,
         help="runs of the C program, of which the medians are shown (default 3)",
     )
-    made.add_argument("--cores", default="0,1", help="that the C program may use (default 0,1)")
-    given = made.parse_args(arguments)
+    parser.add_argument("--cores", default="0,1", help="that the C program may use (default 0,1)")
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tuner-overhead-") as scratch:
         runs = _called(Path(scratch), given.repeat, given.cores)
         typical = {name: median(run[name] for run in runs) for name in runs[0]}
@@ -136,7 +136,7 @@ def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
         "-lkit",
     ]
     subprocess.run([*command, f"-Wl,-rpath,{folder}", "-o", str(folder / "overhead")], check=True)
-    wanted = {int(core) for core in cores.split(",")}
+    allowed_cores = {int(core) for core in cores.split(",")}
     runs = []
     for _ in range(repeat):
         done = subprocess.run(
@@ -144,7 +144,7 @@ def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
             check=True,
             capture_output=True,
             text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, wanted),
+            preexec_fn=lambda: os.sched_setaffinity(0, allowed_cores),
         )
         runs.append(json.loads(done.stdout))
     return runs
@@ -177,10 +177,10 @@ def exported_over_promoted(spec: str, folder: Path) -> tuple[float, float, float
     lane = plan_machine(usable_nodes(), threads=1, declared=settings.lanes).lanes[0]
     with RunnerProcess() as runner:
         runner.prepare(Assignment(workload=kernel.workload, lane=lane, threads=1))
-        found = race(contenders, runner, rounds=ROUNDS)
-    if found.failed:
-        raise SystemExit(str(found.failed))
-    ratio = ratio_of_medians(found.rounds["exported"], found.rounds["promoted"])
+        result = race(contenders, runner, rounds=ROUNDS)
+    if result.failed:
+        raise SystemExit(str(result.failed))
+    ratio = ratio_of_medians(result.rounds["exported"], result.rounds["promoted"])
     return ratio.value, ratio.ci95[0], ratio.ci95[1]
 
 

@@ -1,10 +1,9 @@
-"""Chaos: short trials while workers are killed, calls between Ray's processes fail and
-its raylet dies, twice.
+"""Kill workers and Ray's node while a job of short trials runs, and lose calls.
 
     python -m benchmarks.chaos --trials 500
 
-Every trial must be recorded, none twice, and a minute after the end nothing may be
-left: no process, no folder, no shared memory.
+Every trial must be recorded, none twice. A minute after the end nothing may be left: no
+process, no folder, no shared memory.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ VICTIMS = (
 )
 RAYLET = "/raylet/raylet "
 RETURN_S = 60.0  # in which everything must be given back
-FAILING: Mapping[
-    str, tuple[int, int]
-] = {  # calls of Ray's: percent that get lost on the way there, and on the way back
+# Calls of Ray's: percent that get lost on the way there, and on the way back.
+FAILING: Mapping[str, tuple[int, int]] = {
     "CoreWorkerService.grpc_client.PushTask": (1, 1),  # a batch, to a builder or a lane
     "NodeManagerService.grpc_client.RequestWorkerLease": (10, 10),
 }
@@ -72,12 +70,16 @@ class Survived:
     returned_s: float  # from the end of the job's program until all was given back
     left: Sequence[str]  # what was not
 
-    def faults(self, wanted: int) -> list[str]:
+    def faults(self, expected: int) -> list[str]:
         """What must not be."""
-        found = [] if self.state == jobs.SUCCEEDED else [f"the job {self.state}"]
-        found += [] if self.recorded == wanted else [f"{self.recorded} of {wanted} trials recorded"]
-        found += [f"{self.twice} recorded twice"] if self.twice else []
-        return found + [f"{one} was not given back within {RETURN_S:g} s" for one in self.left]
+        problems = [] if self.state == jobs.SUCCEEDED else [f"the job {self.state}"]
+        problems += (
+            [] if self.recorded == expected else [f"{self.recorded} of {expected} trials recorded"]
+        )
+        problems += [f"{self.twice} recorded twice"] if self.twice else []
+        return problems + [
+            f"{leftover} was not given back within {RETURN_S:g} s" for leftover in self.left
+        ]
 
 
 def failures() -> Mapping[str, Mapping[str, int]]:
@@ -93,7 +95,7 @@ def failures() -> Mapping[str, Mapping[str, int]]:
     }
 
 
-def queue(database: Database, trials_wanted: int, spec: str = SPEC) -> str:
+def queue(database: Database, trial_count: int, spec: str = SPEC) -> str:
     """A job of one workload; its id."""
     target, workload = detect_cpu(), parse_spec(spec)
     with database.write() as session:
@@ -103,19 +105,19 @@ def queue(database: Database, trials_wanted: int, spec: str = SPEC) -> str:
             workloads=(key,),
             target=target.key,
             threads=1,
-            trials=trials_wanted,
+            trials=trial_count,
             strategy="random",
             seed=1,
         )
         return jobs.create(session, new)[0].id
 
 
-def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Survived:
+def torment(folder: Path, trial_count: int, *, timeout_s: float, seed: int = 0) -> Survived:
     """Runs the job in a program of its own, whose temporary files all lie in a private
     folder, and kills what it is made of."""
     database = open_database(folder / "chaos.db")
     scratch = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
-    job_id, started = queue(database, wanted), time.monotonic()
+    job_id, started = queue(database, trial_count), time.monotonic()
     environment = {
         **os.environ,
         "TMPDIR": str(scratch),
@@ -126,7 +128,13 @@ def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Su
     try:
         with Family(process.pid) as family:
             kills = _kill_until_it_ends(
-                process, family, database, job_id, wanted, started + timeout_s, random.Random(seed)
+                process,
+                family,
+                database,
+                job_id,
+                trial_count,
+                started + timeout_s,
+                random.Random(seed),
             )
             seconds = time.monotonic() - started
             returned_s, left = wait_until_gone(family, scratch, RETURN_S)
@@ -137,9 +145,8 @@ def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Su
             process.kill()
             process.wait()
         database.close()
-        shutil.rmtree(
-            scratch, ignore_errors=True
-        )  # empty unless something was left, which has been said
+        # Empty unless something was left, which has been reported.
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _kill_until_it_ends(
@@ -147,12 +154,12 @@ def _kill_until_it_ends(
     family: Family,
     database: Database,
     job_id: str,
-    wanted: int,
+    trial_count: int,
     deadline: float,
     rng: random.Random,
 ) -> Counter[str]:
     kills: Counter[str] = Counter()
-    raylets_at = [wanted // 3, 2 * wanted // 3]
+    raylets_at = [trial_count // 3, 2 * trial_count // 3]
     next_kill = time.monotonic() + EVERY_S
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -163,10 +170,10 @@ def _kill_until_it_ends(
             done = jobs.get(session, job_id).tasks[0].trials_done
         raylet = bool(raylets_at) and done >= raylets_at[0]
         kind = RAYLET if raylet else rng.choice(VICTIMS)
-        found = of_kind(family.look(), kind)
-        if found and done:
+        candidates = of_kind(family.look(), kind)
+        if candidates and done:
             with suppress(psutil.NoSuchProcess):
-                rng.choice(found).kill()
+                rng.choice(candidates).kill()
                 kills[kind.strip("/ ")] += 1
                 raylets_at = raylets_at[1:] if raylet else raylets_at
     return kills
@@ -183,24 +190,24 @@ def _survived(
 ) -> Survived:
     with database.read() as session:
         state = jobs.get(session, job_id).state
-        found = trials.stored_of_task(session, job_id)
-        told = Counter(
+        stored = trials.stored_of_task(session, job_id)
+        announced = Counter(
             event.data["number"]
             for event in events.after(session, job_id, 0)
             if event.kind == "trial"
         )
-    configs = Counter(tuple(sorted(one.trial.config.items())) for one in found)
+    configs = Counter(tuple(sorted(entry.trial.config.items())) for entry in stored)
     outcomes = Counter(
-        one.trial.outcome.kind.value if isinstance(one.trial.outcome, Failed) else "ok"
-        for one in found
+        entry.trial.outcome.kind.value if isinstance(entry.trial.outcome, Failed) else "ok"
+        for entry in stored
     )
     return Survived(
         state=state,
-        recorded=len({one.trial.number for one in found}),
-        twice=sum(count - 1 for count in (*configs.values(), *told.values())),
+        recorded=len({entry.trial.number for entry in stored}),
+        twice=sum(count - 1 for count in (*configs.values(), *announced.values())),
         outcomes=dict(outcomes),
-        quarantined=sum(one.quarantined for one in found),
-        retried=sum(one.attempts > 1 for one in found),
+        quarantined=sum(entry.quarantined for entry in stored),
+        retried=sum(entry.attempts > 1 for entry in stored),
         kills=dict(kills),
         processes=processes,
         seconds=round(seconds, 1),

@@ -1,5 +1,4 @@
-"""A program's processes over its life: who descended from it, what they hold, what is
-left of them when it has ended."""
+"""The processes of a program over its life: its descendants and what they hold."""
 
 from __future__ import annotations
 
@@ -14,10 +13,8 @@ import psutil
 # between two looks at who is there: what lives shorter than that has no time to be left
 # behind unseen
 LOOK_S = 0.5
-GROUPS = (
-    "/sys/fs/cgroup/pids",
-    "/sys/fs/cgroup",
-)  # where runners make control groups, by their process numbers
+# Where runners make control groups, by their process numbers.
+GROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 
 
 class Family:
@@ -63,10 +60,10 @@ class Family:
 
     def control_groups(self) -> list[Path]:
         """Those that runners of this program made and that are still there without them."""
-        found = [Path(root) / f"tuner-runner-{pid}" for root in GROUPS for pid in self._seen]
+        folders = [Path(root) / f"tuner-runner-{pid}" for root in GROUPS for pid in self._seen]
         return [
             folder
-            for folder in found
+            for folder in folders
             if folder.exists() and not Path("/proc", folder.name.rpartition("-")[2]).exists()
         ]
 
@@ -80,13 +77,13 @@ def lives(process: psutil.Process) -> bool:
 
 def of_kind(processes: Iterable[psutil.Process], *texts: str) -> list[psutil.Process]:
     """Those whose command line or title has one of the texts in it."""
-    found = []
+    matching = []
     for process in processes:
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             said = " ".join(process.cmdline())
             if any(text in said for text in texts):
-                found.append(process)
-    return found
+                matching.append(process)
+    return matching
 
 
 def wait_until_gone(family: Family, folder: Path, timeout_s: float) -> tuple[float, list[str]]:

@@ -1,12 +1,14 @@
-"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level
-and without any, interleaved, and the time of a trial.
+"""Measure what isolation costs a kernel's timing, and a trial.
 
     python -m benchmarks.isolation --rounds 30 --json isolation.json
 
-Without any, the kernel is timed by the same plan in a fork of this process that is
-pinned to the lane and nothing else. Levels are compared by the medians of their rounds,
-paired round by round as in a race: the ratio to level `process` with its 95% interval.
-Run it on a machine that does nothing else.
+A compute-bound and a memory-bound kernel are timed at each level and without any,
+interleaved. Without any, the kernel is timed by the same plan in a fork of this process
+that is pinned to the lane and nothing else.
+
+Levels are compared by the medians of their rounds, paired round by round as in a race:
+the ratio to level `process` with its 95% interval. Run it on a machine that does nothing
+else.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def fastest(workload: Workload, threads: int, folder: Path, runner: RunnerProces
     """The best of a few sampled configs, as a request by the promotion's plan."""
     target = detect_cpu()
     space = space_of(workload, target, threads).space
-    found: list[tuple[float, Request]] = []
+    timed: list[tuple[float, Request]] = []
     for number, point in enumerate(space.sample(np.random.default_rng(0), CANDIDATES)):
         config = space.config(point)
         compiled = compile_kernel(
@@ -76,10 +78,10 @@ def fastest(workload: Workload, threads: int, folder: Path, runner: RunnerProces
         )
         outcome = runner.measure(request)
         if isinstance(outcome, Timed):
-            found.append((outcome.median_s, request))
-    if not found:
+            timed.append((outcome.median_s, request))
+    if not timed:
         raise SystemExit(f"none of {CANDIDATES} configs of {workload.spec} could be measured")
-    return replace(min(found, key=lambda pair: pair[0])[1], plan=PROMOTION)
+    return replace(min(timed, key=lambda pair: pair[0])[1], plan=PROMOTION)
 
 
 def function(workload: Workload, compiled: Compiled, threads: int) -> Function:
@@ -126,7 +128,7 @@ def compare(
     ratios = {level: ratio_of_medians(samples[level], samples[LEVELS[0]]) for level in ALL}
     return {
         level: {
-            "median_s": median(median(found) for found in samples[level]),
+            "median_s": median(median(seconds) for seconds in samples[level]),
             "ratio": ratios[level].value,
             "ci95": ratios[level].ci95,
             "trial_s": median(trials[level]) if level in trials else None,
@@ -141,7 +143,8 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
     rng = np.random.default_rng(0)
     outputs = [expression.tensor(name) for name in expression.outputs]
     arrays = [
-        rng.standard_normal(one.shape, dtype=np.float32) for one in (*expression.inputs, *outputs)
+        rng.standard_normal(tensor.shape, dtype=np.float32)
+        for tensor in (*expression.inputs, *outputs)
     ]
     reading, writing = os.pipe()
     pid = os.fork()
@@ -152,12 +155,12 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
             library = Library(request.library or "")
             library.set_num_threads(threads)
             aligned = [_aligned(array) for array in arrays]
-            found = time_calls(
+            timing = time_calls(
                 lambda number, repeat: library.time(request.symbol, aligned, number, repeat),
                 request.plan,
                 abandon_above_s=None,
             )
-            os.write(writing, json.dumps(found.samples_s).encode())
+            os.write(writing, json.dumps(timing.samples_s).encode())
             status = 0
         finally:
             os._exit(status)
@@ -212,12 +215,12 @@ def main() -> None:
             figures[name] = compare(
                 spec, lane, options.threads, options.rounds, Path(folder), bare=name == BARE_TRIALS
             )
-        for level, found in figures[name].items():
-            low, high = found["ci95"]
+        for level, figure in figures[name].items():
+            low, high = figure["ci95"]
             print(
-                f"{name:14} {level:9} {found['median_s'] * 1e6:9.2f} us {found['ratio']:9.4f} "
+                f"{name:14} {level:9} {figure['median_s'] * 1e6:9.2f} us {figure['ratio']:9.4f} "
                 f"[{low:.4f}, {high:.4f}] "
-                + ("" if found["trial_s"] is None else f"{found['trial_s'] * 1e3:11.2f} ms")
+                + ("" if figure["trial_s"] is None else f"{figure['trial_s'] * 1e3:11.2f} ms")
             )
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

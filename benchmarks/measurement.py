@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -157,5 +158,20 @@ def _run(name: str) -> int:
 
 def this_machine(target: str, cpu: str) -> Machine:
     """The machine that runs this. `target` is LLVM's name of the processor."""
-    key = re.sub(r"[^a-z0-9]", "", target.lower()) or "unknown"
+    key = re.sub(r"[^a-z0-9]", "", target.lower().replace("znver", "zen")) or "unknown"
     return Machine(key=key, cpu=cpu, cores=os.cpu_count() or 1, target=target)
+
+
+def current_commit() -> str | None:
+    """The commit of the checkout that holds this file; None outside of one. Uncommitted
+    changes are marked by a plus."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--short=10", "HEAD")
+        return f"{commit}+" if git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,10 +1,13 @@
-"""A fleet whose trials are next to nothing: the real driver, actors, runner processes
-and candidates' children, but no compiler and hardly any timing. `python -m
-benchmarks.noop FD SESSION` is its driver's process (benchmarks/soak.py).
+"""A fleet whose trials are next to nothing, for benchmarks/soak.py.
 
-Every candidate is the default schedule's library, built once, with a count behind the
-end of the file: other bytes, another hash, so that each is loaded, checked and timed in
-a child of its own.
+    python -m benchmarks.noop FD SESSION
+
+This starts the process of its driver. Driver, actors, runner processes and the children
+that run candidates are the real ones, but there is no compiler and hardly any timing.
+
+Every candidate is the library of the default schedule, built once, with a count behind
+the end of the file. Other bytes make another hash, so that each is loaded, checked and
+timed in a child of its own.
 """
 
 from __future__ import annotations

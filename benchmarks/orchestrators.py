@@ -1,10 +1,9 @@
-"""Several orchestrators on one PostgreSQL share a queue; one is killed. Every job is
-done once, no trial is measured again.
+"""Let several orchestrators share the queue of one PostgreSQL, and kill one of them.
 
-    python benchmarks/orchestrators.py postgresql://USER@HOST/EMPTY_DATABASE --jobs 50 --trials 8
+    python -m benchmarks.orchestrators postgresql://USER@HOST/EMPTY_DATABASE --jobs 50
 
-Each orchestrator has a fleet of its own on this machine's cores, so the figures speak
-of sharing, not of kernels.
+Every job must be done once, and no trial measured again. Each orchestrator has a fleet
+of its own on this machine's cores, so the figures speak of sharing, not of kernels.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def share(
         for job_id in made
         for fault in _faults(database, job_id, budget, before.get(job_id, {}))
     ]
-    owners = Counter(owner for found in claims.values() for owner in found)
+    owners = Counter(owner for owners_of_job in claims.values() for owner in owners_of_job)
     taken_over = [job_id for job_id in held if len(claims[job_id]) > 1]
     database.close()
     return Shared(
@@ -124,7 +123,7 @@ def _kill_at_work(
         with database.read() as session:
             held = [
                 job.id
-                for job in (jobs.get(session, one) for one in made)
+                for job in (jobs.get(session, queued) for queued in made)
                 if job.lease_owner == name
             ]
         if any(_rows(database, job_id) for job_id in held):
@@ -143,18 +142,18 @@ def _states(database: Database, made: Sequence[str]) -> list[str]:
 def _rows(database: Database, job_id: str) -> dict[int, object]:
     with database.read() as session:
         return {
-            one.trial.number: (one.trial, one.created_at)
-            for one in trials.stored_of_task(session, job_id)
+            entry.trial.number: (entry.trial, entry.created_at)
+            for entry in trials.stored_of_task(session, job_id)
         }
 
 
 def _claims(database: Database, job_id: str) -> list[str]:
     """Who claimed the job, in order."""
     with database.read() as session:
-        found = events.after(session, job_id, 0)
+        recorded = events.after(session, job_id, 0)
     return [
         str(event.data["owner"])
-        for event in found
+        for event in recorded
         if event.kind == jobs.RUNNING and "owner" in event.data
     ]
 

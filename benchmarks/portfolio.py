@@ -1,15 +1,16 @@
-"""One function for a range of rows against kernels tuned for single members of it, at
-random numbers of rows.
+"""Race one function for a range of rows against kernels tuned for single row counts.
 
-    python -m benchmarks.portfolio -o FOLDER [--trials 32] [--seconds 10] [--count 40]
-    [--slot 500] [SPEC] python -m benchmarks.portfolio -o FOLDER --report
+    python -m benchmarks.portfolio -o FOLDER [--trials 32] [--seconds 10] [--count 40] [SPEC]
+    python -m benchmarks.portfolio -o FOLDER --slot 500
+    python -m benchmarks.portfolio -o FOLDER --report
 
-The family's members are tuned and exported as one library, once; only then a kernel is
+First the members of the family are tuned and exported as one library. Then a kernel is
 tuned for each random number of rows, with the same budget, in a database of its own, so
-that neither helps the other. Then the two race in turn, in fresh processes. The default
-schedule raced when the single kernel was promoted and is compared through that kernel.
+that neither helps the other. The two race in turn, in fresh processes. The default
+schedule was raced when the single kernel was promoted, and is compared through it.
+
 A run that is stopped, or whose slot of seconds is over, goes on where it was: jobs
-resume, and races that stand in the log are not run again.
+resume, and races that are in the log are not run again.
 """
 
 from __future__ import annotations
@@ -96,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         export_library([kernel], setup.folder / "kit", "kit")
         database.close()
     settings, database = _opened(setup, EACH)
-    wanted = [member(setup.family, extent) for extent in setup.extents]
-    _tuned(setup, EACH, database, wanted, with_limits(database, target), settings)
+    members = [member(setup.family, extent) for extent in setup.extents]
+    _tuned(setup, EACH, database, members, with_limits(database, target), settings)
     kernels = {
-        one.workload.key: one.kernel
-        for one in results(database, _job(setup.folder / f"{EACH}.job"))
+        outcome.workload.key: outcome.kernel
+        for outcome in results(database, _job(setup.folder / f"{EACH}.job"))
     }
     raced = {row["rows"] for row in _rows(setup)}
-    for extent, workload in zip(setup.extents, wanted, strict=True):
+    for extent, workload in zip(setup.extents, members, strict=True):
         kernel_of = kernels[workload.key]
         if time.monotonic() >= setup.ends:
             print("the slot is over; run again to go on")
@@ -114,27 +115,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
-    made.add_argument(
+    parser.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
+    parser.add_argument(
         "-o", "--output", type=Path, required=True, help="folder of databases, library and log"
     )
-    made.add_argument(
+    parser.add_argument(
         "--trials", type=int, default=32, help="for each member and each single kernel (default 32)"
     )
-    made.add_argument("--seconds", type=float, default=10.0, help="of search for each (default 10)")
-    made.add_argument("--threads", type=int, default=1)
-    made.add_argument("--count", type=int, default=40, help="random numbers of rows (default 40)")
-    made.add_argument("--seed", type=int, default=2026, help="of the numbers of rows")
-    made.add_argument(
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="of search for each (default 10)"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--count", type=int, default=40, help="random numbers of rows (default 40)")
+    parser.add_argument("--seed", type=int, default=2026, help="of the numbers of rows")
+    parser.add_argument(
         "--slot", type=float, default=1e9, help="seconds after which nothing new is begun"
     )
-    made.add_argument(
+    parser.add_argument(
         "--report", action="store_true", help="run nothing; the table of what was raced"
     )
-    return made
+    return parser
 
 
 def _setup(given: argparse.Namespace) -> Setup:
@@ -173,14 +176,14 @@ def _tuned(
     setup: Setup,
     part: str,
     database: Database,
-    wanted: Sequence[Workload],
+    members: Sequence[Workload],
     target: Target,
     settings: Settings,
 ) -> bool:
     """Tunes these workloads in one job, or what is left of it; whether all are done."""
     note = setup.folder / f"{part}.job"
     if not note.exists():
-        note.write_text(submit(database, wanted, target, settings).id)
+        note.write_text(submit(database, members, target, settings).id)
     with database.read() as session:
         job = jobs.get(session, _job(note))
     if job.state != jobs.SUCCEEDED:
@@ -194,7 +197,7 @@ def _tuned(
                 Interruption.CANCEL if time.monotonic() >= setup.tuned_until else None
             ),
         ).job
-    done = [one.kernel is not None for one in results(database, job.id)]
+    done = [outcome.kernel is not None for outcome in results(database, job.id)]
     print(f"{part}: job {job.id} {job.state}, {sum(done)} of {len(done)} kernels", flush=True)
     return job.state == jobs.SUCCEEDED
 
@@ -213,15 +216,15 @@ def _race(
         runner.prepare(
             Assignment(workload=workload, lane=lane, threads=settings.threads, seed=extent)
         )
-        found = race(contenders, runner, rounds=ROUNDS)
-    if found.failed:
-        raise SystemExit(f"M={extent}: {found.failed}")
+        result = race(contenders, runner, rounds=ROUNDS)
+    if result.failed:
+        raise SystemExit(f"M={extent}: {result.failed}")
     row = {
         "rows": extent,
-        "portfolio_s": race_median_ci95(found.rounds[PORTFOLIO])[0],
-        "each_s": race_median_ci95(found.rounds[EACH])[0],
+        "portfolio_s": race_median_ci95(result.rounds[PORTFOLIO])[0],
+        "each_s": race_median_ci95(result.rounds[EACH])[0],
         # Above 1 the portfolio is faster than the kernel tuned for just this number of rows.
-        "ratio": 1.0 / ratio_of_medians(found.rounds[PORTFOLIO], found.rounds[EACH]).value,
+        "ratio": 1.0 / ratio_of_medians(result.rounds[PORTFOLIO], result.rounds[EACH]).value,
         "default_s": kernel.default_median_s,
         "each_promoted_s": kernel.median_s,
     }

@@ -1,16 +1,19 @@
-"""`kill -9` of the whole service at random moments while clients submit and cancel and
-workers measure: nothing is lost.
+"""Kill the whole service at random moments while clients submit and workers measure.
 
+    # with a throwaway SQLite database
     python -m benchmarks.service_kills --cycles 200
-    # a throwaway SQLite database python -m benchmarks.service_kills --cycles 200 --db
-    postgresql://USER@HOST/NAME python -m benchmarks.service_kills --cycles 200 --folder
-    kills --seconds 150         # in pieces: run again until it is done
+    # with a database that is used for this alone
+    python -m benchmarks.service_kills --cycles 200 --db postgresql://USER@HOST/NAME
+    # in pieces: run it again until it is done
+    python -m benchmarks.service_kills --cycles 200 --folder kills --seconds 150
 
-Each cycle starts `tuner serve`, waits until it answers, in one of `--measure-every`
-cycles also until a worker has measured something, lets it work for a random while and
-kills it: by turns the server alone, or with its orchestrator and all workers. Clients
-keep a log of what was acknowledged. After each piece the database is compared with all
-of it. The exit status is 1 where something is wrong.
+Each cycle starts `tuner serve` and waits until it answers. In one of `--measure-every`
+cycles it also waits until a worker has measured something. It lets the service work for
+a random while and kills it: by turns the server alone, or with its orchestrator and all
+workers.
+
+Clients keep a log of what was acknowledged. After each piece the database is compared
+with all of it. The exit status is 1 where something was lost.
 """
 
 from __future__ import annotations
@@ -39,9 +42,8 @@ class Cycle:
     everything: bool  # orchestrator and workers were killed too
     answering_s: float  # from its start until the service was ready
     waited: bool  # until a trial was recorded
-    measuring_s: (
-        float | None
-    )  # how long from the start; None where it was not waited for, or in vain
+    # How long from the start; None where it was not waited for, or in vain.
+    measuring_s: float | None
 
 
 def run(
@@ -60,7 +62,7 @@ def run(
     clients = [
         Client(service.url, token, record, name=f"{len(done)}-{number}") for number in range(2)
     ]
-    made, started = list(done), time.monotonic()
+    cycles_done, started = list(done), time.monotonic()
     for client in clients:
         client.start()
     try:
@@ -75,7 +77,7 @@ def run(
                 time.sleep(chance.uniform(0.0, LONGEST_S))
                 everything = chance.random() < 0.5
                 live.kill(everything=everything)
-            made.append(
+            cycles_done.append(
                 Cycle(
                     number=number,
                     everything=everything,
@@ -85,18 +87,18 @@ def run(
                 )
             )
             with (folder / "cycles.jsonl").open("a") as log:
-                log.write(json.dumps(asdict(made[-1])) + "\n")
+                log.write(json.dumps(asdict(cycles_done[-1])) + "\n")
     finally:
         for client in clients:
             client.stop.set()
         for client in clients:
             client.join(timeout=30)
         service.end()
-    return made
+    return cycles_done
 
 
 def summary(
-    cycles: Sequence[Cycle], folder: Path, found: Sequence[str], database: Database
+    cycles: Sequence[Cycle], folder: Path, problems: Sequence[str], database: Database
 ) -> dict[str, object]:
     answering = sorted(cycle.answering_s for cycle in cycles)
     measuring = sorted(cycle.measuring_s for cycle in cycles if cycle.measuring_s is not None)
@@ -112,7 +114,7 @@ def summary(
         "measuring_in_vain": sum(cycle.waited for cycle in cycles) - len(measuring),
         "measuring_median_s": round(measuring[len(measuring) // 2], 2) if measuring else None,
         "measuring_max_s": round(measuring[-1], 2) if measuring else None,
-        "faults": list(found),
+        "faults": list(problems),
     }
 
 
@@ -128,11 +130,11 @@ def work(
     database = open_database(url)
     try:
         token = prepared(database, folder)
-        made = run(
+        cycles_done = run(
             database, folder, token, done, cycles=cycles, seconds=seconds, every=every, seed=seed
         )
         return summary(
-            made, folder, faults(database, Record(folder / "acknowledged.jsonl")), database
+            cycles_done, folder, faults(database, Record(folder / "acknowledged.jsonl")), database
         )
     finally:
         database.close()

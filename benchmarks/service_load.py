@@ -1,13 +1,14 @@
-"""Load on the service: lookups of known kernels at open-loop rates, filtered lists of
-trials, many event streams at once.
+"""Measure the service under load: lookups, filtered lists of trials, event streams.
 
-    python -m benchmarks.service_load                                        # a
-    throwaway SQLite database python -m benchmarks.service_load --db
-    postgresql://USER@HOST/NAME       # kept there: filled once, used again
+    # with a throwaway SQLite database
+    python -m benchmarks.service_load
+    # with a database that is filled once and kept
+    python -m benchmarks.service_load --db postgresql://USER@HOST/NAME
 
-Fills the database (200,000 kernels and 1,000,000 trials unless told otherwise), starts
-the service as a process of its own and measures from this one. The highest rate of
-lookups that is sustained is the last of rising ones whose p99 is within the bound.
+Fills the database with 200,000 kernels and 1,000,000 trials unless told otherwise. Starts
+the service as a process of its own and measures from this one. Lookups of known kernels
+are sent at open-loop rates. The highest rate that is sustained is the last of rising ones
+whose p99 is within the bound.
 """
 
 from __future__ import annotations
@@ -62,22 +63,22 @@ async def offer_lookups(
     service: ServiceProcess, filled: Filled, rates: Sequence[float], seconds: float
 ) -> list[Latencies]:
     """The given rates, then rising ones from the last until p99 passes the bound."""
-    connections, made, table = (
+    connections, requests, table = (
         Connections(service.host, service.port),
         lookups(filled.token),
         list[Latencies](),
     )
     try:
         await connections.open(16)
-        await offer(service, connections, made, rate=200, seconds=WARM_S)
+        await offer(service, connections, requests, rate=200, seconds=WARM_S)
         for rate in rates:
-            table.append(await offer(service, connections, made, rate=rate, seconds=seconds))
+            table.append(await offer(service, connections, requests, rate=rate, seconds=seconds))
         while table[-1].p99_ms <= BOUND_MS and table[-1].failures == 0:
             table.append(
                 await offer(
                     service,
                     connections,
-                    made,
+                    requests,
                     rate=round(table[-1].offered_per_s * STEP),
                     seconds=seconds,
                 )
@@ -93,15 +94,17 @@ async def list_trials(
     """Each filter on every job in turn, then all of them mixed, first pages of the
     default length."""
     connections, table = Connections(service.host, service.port), dict[str, Latencies]()
-    made = {
+    by_filter = {
         name: [get(f"/v1/jobs/{quote(job)}/trials?{query}", filled.token) for job in filled.jobs]
         for name, query in FILTERS.items()
     }
     try:
         await connections.open(4)
-        mixed = [request for several in zip(*made.values(), strict=True) for request in several]
+        mixed = [
+            request for several in zip(*by_filter.values(), strict=True) for request in several
+        ]
         await offer(service, connections, mixed, rate=rate, seconds=len(mixed) / rate)
-        for name, requests in made.items():
+        for name, requests in by_filter.items():
             table[name] = await offer(service, connections, requests, rate=rate, seconds=seconds)
         table["mixed"] = await offer(service, connections, mixed, rate=rate, seconds=2 * seconds)
     finally:
@@ -113,7 +116,7 @@ def run(database_url: str, folder: Path, given: argparse.Namespace) -> dict[str,
     database, started = open_database(database_url), time.monotonic()
     filled = fill(database, kernels=given.kernels, trials=given.trials)
     print(
-        f"{filled.kernels} kernels, {filled.trials} trials, made in "
+        f"{filled.kernels} kernels, {filled.trials} trials, filled in "
         f"{time.monotonic() - started:.0f} s",
         file=sys.stderr,
     )
@@ -126,8 +129,8 @@ def run(database_url: str, folder: Path, given: argparse.Namespace) -> dict[str,
         with serving(database_url, folder) as service:
             if "lookups" in given.only:
                 rates = [float(rate) for rate in given.rates.split(",")]
-                found = asyncio.run(offer_lookups(service, filled, rates, given.seconds))
-                result["lookups"] = [asdict(row) for row in found]
+                latencies = asyncio.run(offer_lookups(service, filled, rates, given.seconds))
+                result["lookups"] = [asdict(row) for row in latencies]
             if "trials" in given.only:
                 listed = asyncio.run(
                     list_trials(service, filled, rate=given.trial_rate, seconds=given.seconds)

@@ -1,12 +1,11 @@
-"""A soak: job after job of trials that are next to nothing; the memory, descriptors and
-zombies of every process are watched.
+"""Run job after job of trials that are next to nothing, and watch every process.
 
     python -m benchmarks.soak --trials 20000
 
-They go through the real search loop, driver, actors, runner processes and recording
-(benchmarks/noop.py says what is left out). Once warm, over the last three quarters of a
-long run, no process may grow by a KiB a trial, and descriptors and zombies must stay as
-they are.
+The trials go through the real search loop, driver, actors, runner processes and
+recording; benchmarks/noop.py says what is left out. Memory, descriptors and zombies are
+watched. Once warm, over the last three quarters of a long run, no process may grow by a
+KiB a trial, and descriptors and zombies must stay as they are.
 """
 
 from __future__ import annotations
@@ -98,31 +97,34 @@ class Soaked:
     growth: Sequence[Growth]
     zombies: tuple[int, int]  # most seen until all is warm, and after it
 
-    def faults(self, wanted: int) -> list[str]:
+    def faults(self, expected: int) -> list[str]:
         """What must not be."""
-        found = (
+        problems = (
             []
-            if self.recorded == self.timed == wanted
-            else [f"{self.recorded} recorded and {self.timed} timed of {wanted}"]
+            if self.recorded == self.timed == expected
+            else [f"{self.recorded} recorded and {self.timed} timed of {expected}"]
         )
-        for one in self.growth:
-            if one.bytes_per_trial >= MOST_GROWTH:
-                found.append(f"{one.kind} grows by {one.bytes_per_trial:.0f} bytes a trial")
-            if one.descriptors[1] > one.descriptors[0] + MOST_DESCRIPTORS:
-                found.append(
-                    f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} "
+        for entry in self.growth:
+            if entry.bytes_per_trial >= MOST_GROWTH:
+                problems.append(f"{entry.kind} grows by {entry.bytes_per_trial:.0f} bytes a trial")
+            if entry.descriptors[1] > entry.descriptors[0] + MOST_DESCRIPTORS:
+                problems.append(
+                    f"{entry.kind} has {entry.descriptors[1]} descriptors, {entry.descriptors[0]} "
                     f"once warm"
                 )
-        return found + (
+        return problems + (
             [f"zombies: {self.zombies}"] if self.zombies[1] > self.zombies[0] + 1 else []
         )
 
 
-def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
+def soak(folder: Path, trial_count: int, *, timeout_s: float) -> Soaked:
     """Runs the trials in a program of its own and watches it, at most so long."""
     database = open_database(folder / "soak.db")
     made, started = (
-        [queue(database, min(JOB, wanted - first), SPEC) for first in range(0, wanted, JOB)],
+        [
+            queue(database, min(JOB, trial_count - first), SPEC)
+            for first in range(0, trial_count, JOB)
+        ],
         time.monotonic(),
     )
     command = [sys.executable, "-m", "benchmarks.soak", "--jobs", str(folder), *made]
@@ -136,23 +138,26 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
                 break  # what was reached is looked at, and said
             time.sleep(LOOK_S)
             with database.read() as session:
-                done = sum(jobs.get(session, one).tasks[0].trials_done for one in made)
+                done = sum(jobs.get(session, job_id).tasks[0].trials_done for job_id in made)
             zombies.append((done, _look(process.pid, done, looks, kinds)))
         seconds = time.monotonic() - started
         with database.read() as session:
-            found = [trial for one in made for trial in trials.of_task(session, one)]
+            stored = [trial for job_id in made for trial in trials.of_task(session, job_id)]
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
         database.close()
     return Soaked(
-        recorded=len(found),
-        timed=sum(isinstance(trial.outcome, Timed) for trial in found),
+        recorded=len(stored),
+        timed=sum(isinstance(trial.outcome, Timed) for trial in stored),
         seconds=round(seconds, 1),
-        trials_per_s=round(len(found) / seconds, 1),
-        growth=_growth(looks, kinds, len(found)),
-        zombies=(_most(zombies, 0, warm(len(found))), _most(zombies, warm(len(found)), len(found))),
+        trials_per_s=round(len(stored) / seconds, 1),
+        growth=_growth(looks, kinds, len(stored)),
+        zombies=(
+            _most(zombies, 0, warm(len(stored))),
+            _most(zombies, warm(len(stored)), len(stored)),
+        ),
     )
 
 
@@ -163,16 +168,18 @@ def _look(
     dead = 0
     with suppress(psutil.NoSuchProcess):
         program = psutil.Process(root)
-        for one in (program, *program.children(recursive=True)):
+        for process in (program, *program.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if one.status() == psutil.STATUS_ZOMBIE:
+                if process.status() == psutil.STATUS_ZOMBIE:
                     dead += 1
                     continue
-                said = " ".join(
-                    one.cmdline()
-                )  # an actor gets its title some time after its process has started
-                kinds[one] = next((kind for text, kind in KINDS.items() if text in said), said[:40])
-                looks[one].append(Look(done, one.memory_info().rss, one.num_fds()))
+                # An actor gets its title some time after its process has started.
+                command_line = " ".join(process.cmdline())
+                kinds[process] = next(
+                    (kind for text, kind in KINDS.items() if text in command_line),
+                    command_line[:40],
+                )
+                looks[process].append(Look(done, process.memory_info().rss, process.num_fds()))
     return dead
 
 
@@ -181,20 +188,25 @@ def warm(trials: int) -> float:
     return max(trials / 4, min(WARM, trials / 2))
 
 
-def _most(found: Sequence[tuple[int, int]], first: float, last: float) -> int:
-    return max((count for done, count in found if first < done <= last), default=0)
+def _most(counts: Sequence[tuple[int, int]], first: float, last: float) -> int:
+    return max((count for done, count in counts if first < done <= last), default=0)
 
 
 def _growth(
-    looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psutil.Process, str], wanted: int
+    looks: Mapping[psutil.Process, Sequence[Look]],
+    kinds: Mapping[psutil.Process, str],
+    trial_count: int,
 ) -> list[Growth]:
     """Of each process that was there for a quarter of the trials that count: from end
     to end, by medians."""
     grown = []
-    for process, found in looks.items():
-        settled = max(warm(wanted), found[0].trials + SETTLED)
-        later = [look for look in found if look.trials >= settled]
-        if len(later) < 4 or later[-1].trials - later[0].trials < (wanted - warm(wanted)) / 4:
+    for process, samples in looks.items():
+        settled = max(warm(trial_count), samples[0].trials + SETTLED)
+        later = [look for look in samples if look.trials >= settled]
+        if (
+            len(later) < 4
+            or later[-1].trials - later[0].trials < (trial_count - warm(trial_count)) / 4
+        ):
             continue  # a candidate's child, or the rest of what was recycled
         share = max(1, len(later) // 10)
         first, last = later[:share], later[-share:]

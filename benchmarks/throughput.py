@@ -1,10 +1,10 @@
-"""How fast one lane and one builder work through a job: trials a second, how long the
-lane is held, whether it idles for nothing.
+"""Measure how fast one lane and one builder work through a job.
 
     python -m benchmarks.throughput --trials 200
 
-Candidates come as annealing proposes them. All figures are read from the database,
-where the fleet records its lanes' time.
+Reports trials per second, how long a trial holds the lane, and how long the lane is idle
+although a candidate waits. Candidates come as annealing proposes them. All figures are
+read from the database, where the fleet records its lanes' time.
 """
 
 from __future__ import annotations
@@ -37,30 +37,29 @@ class Throughput:
     trials_per_s: float  # from the first warm trial to the last
     hold_s: float  # mean time the lane is held by a trial
     busy: float  # share of that time in which the lane was held
-    idle_while_ready: (
-        float  # share in which it was not although a built candidate waited: messages on their way
-    )
+    # Share in which it was not although a built candidate waited: messages on their way.
+    idle_while_ready: float
     longest_idle_while_ready_s: float
 
     def faults(self) -> list[str]:
-        found = (
+        problems = (
             []
             if self.trials_per_s >= LEAST_RATE
             else [f"{self.trials_per_s:.2f} trials a second, at least {LEAST_RATE:g}"]
         )
-        found += (
+        problems += (
             []
             if self.hold_s <= MOST_HOLD_S
             else [f"a trial holds the lane for {1e3 * self.hold_s:.0f} ms"]
         )
-        return found + (
+        return problems + (
             []
             if self.idle_while_ready <= MOST_LOST
             else [f"idle while ready: {self.idle_while_ready:.1%}"]
         )
 
 
-def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
+def throughput(folder: Path, trial_count: int, spec: str) -> Throughput:
     """Runs the job and reads what its lane did."""
     database = open_database(folder / "throughput.db")
     target, workload = detect_cpu(), parse_spec(spec)
@@ -71,7 +70,7 @@ def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
             workloads=(key,),
             target=target.key,
             threads=1,
-            trials=wanted,
+            trials=trial_count,
             strategy="annealing",
             seed=1,
         )
@@ -82,9 +81,9 @@ def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
     report = run_job(database, job.id, options)
     if report.job.state != jobs.SUCCEEDED:
         raise SystemExit(f"the job {report.job.state}: {report.job.error}")
-    found = _read(database, job.id)
+    result = _read(database, job.id)
     database.close()
-    return found
+    return result
 
 
 def _read(database: Database, job_id: str) -> Throughput:
@@ -94,24 +93,24 @@ def _read(database: Database, job_id: str) -> Throughput:
             session, since=now - timedelta(hours=2), until=now, limit=100_000
         )
         recorded = trials.stored_of_task(session, job_id)
-    spans = [one for one in everything if one.job == job_id]
+    spans = [span for span in everything if span.job == job_id]
     held = sorted(
-        (one for one in spans if one.kind == "time" and one.trial is not None),
-        key=lambda one: one.started_at,
+        (span for span in spans if span.kind == "time" and span.trial is not None),
+        key=lambda span: span.started_at,
     )[WARM:]
-    ready = [one for one in spans if one.kind == "wait"]
+    ready = [span for span in spans if span.kind == "wait"]
     first, last = held[0].started_at, held[-1].ended_at
     whole_s = (last - first).total_seconds()
-    done = [one for one in recorded if one.created_at >= first]
+    done = [span for span in recorded if span.created_at >= first]
     gaps = list(
-        zip([one.ended_at for one in held], [one.started_at for one in held[1:]], strict=False)
+        zip([span.ended_at for span in held], [span.started_at for span in held[1:]], strict=False)
     )
     lost = [_waiting_s(ready, since, until) for since, until in gaps]
     return Throughput(
         trials=len(recorded),
         trials_per_s=round(len(done) / whole_s, 2),
-        hold_s=round(sum(_seconds(one) for one in held) / len(held), 4),
-        busy=round(sum(_seconds(one) for one in held) / whole_s, 3),
+        hold_s=round(sum(_seconds(span) for span in held) / len(held), 4),
+        busy=round(sum(_seconds(span) for span in held) / whole_s, 3),
         idle_while_ready=round(sum(lost) / whole_s, 4),
         longest_idle_while_ready_s=round(max(lost, default=0.0), 4),
     )
@@ -124,9 +123,9 @@ def _seconds(span: LaneSpan) -> float:
 def _waiting_s(ready: Sequence[LaneSpan], since: datetime, until: datetime) -> float:
     """Seconds of the gap in which at least one candidate was built and waited."""
     starts = [
-        max(one.started_at, since)
-        for one in ready
-        if one.started_at < until and one.ended_at > since
+        max(span.started_at, since)
+        for span in ready
+        if span.started_at < until and span.ended_at > since
     ]
     return max(0.0, (until - min(starts)).total_seconds()) if starts else 0.0
 
@@ -139,10 +138,10 @@ def main() -> None:
     parser.add_argument("--spec", default=SPEC)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = throughput(Path(folder), given.trials, given.spec)
-    print(json.dumps(asdict(found), indent=1))
-    print(*found.faults(), sep="\n")
-    sys.exit(1 if found.faults() else 0)
+        result = throughput(Path(folder), given.trials, given.spec)
+    print(json.dumps(asdict(result), indent=1))
+    print(*result.faults(), sep="\n")
+    sys.exit(1 if result.faults() else 0)
 
 
 if __name__ == "__main__":

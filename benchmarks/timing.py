@@ -1,11 +1,11 @@
-"""How far building disturbs timing: kernels timed as trials are, in blocks with the
-builder flat out and with it idle, in turn.
+"""Measure how far building disturbs timing.
 
     python -m benchmarks.timing --blocks 12
 
-The builder is the product's own compiler process on a builder's core, fed without a
-pause; the kernels are measured by a runner process on the lane. Run it on a machine
-that does nothing else.
+Kernels are timed as trials are, in blocks with the builder busy and idle in turn. The
+builder is the product's own compiler process on a builder's core, fed without a pause.
+The kernels are measured by a runner process on the lane. Run it on a machine that does
+nothing else.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Feeder:
         self.builds = 0
         self._problem = Problem(workload=parse_spec(BUILT), target=detect_cpu(), threads=1)
         self._compiler = Compiler(storage=folder, cores=(core,), limits=Limits())
-        self._wanted, self._resting, self._over = (
+        self._building, self._resting, self._over = (
             threading.Event(),
             threading.Event(),
             threading.Event(),
@@ -82,18 +82,18 @@ class Feeder:
     def building(self) -> Iterator[None]:
         """Within the block candidates are built without a pause; after it nothing is."""
         self._resting.clear()
-        self._wanted.set()
+        self._building.set()
         try:
             yield
         finally:
-            self._wanted.clear()
+            self._building.clear()
             self._resting.wait()
 
     def _feed(self) -> None:
         space = space_of(self._problem.workload, self._problem.target, 1).space
         rng = np.random.default_rng(0)
         while not self._over.is_set():
-            if not self._wanted.wait(0.05):
+            if not self._building.wait(0.05):
                 self._resting.set()
                 continue
             self.builds += 1
@@ -140,16 +140,16 @@ def _variation(blocks: list[tuple[float, ...]]) -> float:
     return stdev(values) / mean(values)
 
 
-def faults(found: Mapping[str, Disturbance]) -> list[str]:
+def faults(disturbances: Mapping[str, Disturbance]) -> list[str]:
     """What must not be; of the memory-bound kernel nothing is demanded, since building
     takes bandwidth too."""
-    one = found["compute-bound"]
+    compute_bound = disturbances["compute-bound"]
     wrong = (
         []
-        if one.ratio <= MOST_RATIO
-        else [f"compute-bound: {one.ratio:.3f} times slower while building"]
+        if compute_bound.ratio <= MOST_RATIO
+        else [f"compute-bound: {compute_bound.ratio:.3f} times slower while building"]
     )
-    worst = max(one.cv_idle, one.cv_building)
+    worst = max(compute_bound.cv_idle, compute_bound.cv_building)
     return (
         wrong
         if worst <= MOST_CV
@@ -166,12 +166,12 @@ def main() -> None:
     given = parser.parse_args()
     if given.blocks < 3:
         parser.error(f"{given.blocks} blocks are too few to pair; at least 3")
-    found = {
+    disturbances = {
         name: disturbance(spec, given.blocks, given.isolation) for name, spec in KERNELS.items()
     }
-    print(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
-    print(*faults(found), sep="\n")
-    sys.exit(1 if faults(found) else 0)
+    print(json.dumps({name: asdict(figures) for name, figures in disturbances.items()}, indent=1))
+    print(*faults(disturbances), sep="\n")
+    sys.exit(1 if faults(disturbances) else 0)
 
 
 if __name__ == "__main__":

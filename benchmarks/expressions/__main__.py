@@ -1,13 +1,12 @@
-"""Random expressions, each tuned by the product and by TVM's MetaSchedule with as many
-trials, and raced.
+"""Tune and race random expressions, beside TVM's MetaSchedule with as many trials.
 
-    python -m benchmarks.expressions -o results [--only e3] [--count 20] [--seed 0]
-    [--trials 64] [--metaschedule 64] python -m benchmarks.expressions -o results
-    --report
+    python -m benchmarks.expressions -o results --count 20 --seed 0
+    python -m benchmarks.expressions -o results --only e3 --trials 64 --metaschedule 64
+    python -m benchmarks.expressions -o results --report
 
-The expressions are drawn by the generator of the property tests. Each must end with a
-verified kernel, no slower than the default schedule; the program ends with 1 otherwise.
-Log, table and picture are those of `python -m benchmarks.kernels`.
+The generator of the property tests draws the expressions. Each must end with a verified
+kernel that is no slower than the default schedule; the exit status is 1 otherwise. Log,
+table and picture are those of `python -m benchmarks.kernels`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from benchmarks.expressions.programs import cases
 from benchmarks.kernels.contest import contest
 from benchmarks.kernels.log import Log, run
-from benchmarks.kernels.options import names, parser, plan
+from benchmarks.kernels.options import command_line, names, parser, plan
 from benchmarks.kernels.report import Row
 from tuner.errors import UsageError
 
@@ -26,16 +25,16 @@ NOISE = 0.05  # of a race between two libraries with the same code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    made = parser(__doc__ or "", trials=64, metaschedule=64, against="")
-    made.add_argument("--count", type=int, default=20, help="expressions (default 20)")
-    made.add_argument("--seed", type=int, default=0, help="of the drawing (default 0)")
-    made.add_argument(
+    options = parser(__doc__ or "", trials=64, metaschedule=64, against="")
+    options.add_argument("--count", type=int, default=20, help="expressions (default 20)")
+    options.add_argument("--seed", type=int, default=0, help="of the drawing (default 0)")
+    options.add_argument(
         "--small", action="store_true", help="extents of the property tests instead of up to 97"
     )
-    given = made.parse_args(arguments)
+    given = options.parse_args(arguments)
     drawn = cases(given.count, given.seed, small=given.small)
-    wanted = names(given.only)
-    unknown = set(wanted) - {case.name for case in drawn}
+    selected = names(given.only)
+    unknown = set(selected) - {case.name for case in drawn}
     if unknown:
         raise UsageError(
             f"no expression is named {sorted(unknown)[0]!r}; there are "
@@ -44,13 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = Log(given.output.absolute())
     if not given.report:
         chosen = plan(given)
-        picked = [case for case in drawn if not wanted or case.name in wanted]
+        picked = [case for case in drawn if not selected or case.name in selected]
         run(picked, log, lambda case: contest(case, chosen), again=given.again)
     print(log.report([case.name for case in drawn]))
-    found = [fault for row in log.rows().values() for fault in faults(row)]
-    for fault in found:
-        print(fault, file=sys.stderr)
-    return 1 if found else 0
+    if not given.report:
+        line = command_line(
+            "benchmarks.expressions", sys.argv[1:] if arguments is None else arguments
+        )
+        if path := log.write_measurement("expressions", line):
+            print(f"{path}: copy it to docs/measurements and add how busy the machine was")
+    problems = [problem for row in log.rows().values() for problem in faults(row)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
 
 
 def faults(row: Row) -> list[str]:
@@ -58,13 +63,13 @@ def faults(row: Row) -> list[str]:
     default schedule."""
     if row.failure is not None:
         return [f"{row.name}: no kernel: {row.failure}"]
-    found = [] if row.verified else [f"{row.name}: the kernel is not verified"]
+    problems = [] if row.verified else [f"{row.name}: the kernel is not verified"]
     if row.ratios.get("default", 1.0) < 1 - NOISE:
-        found.append(
+        problems.append(
             f"{row.name}: the kernel takes {1 / row.ratios['default']:.2f} times as long as the "
             f"default schedule"
         )
-    return found
+    return problems
 
 
 if __name__ == "__main__":

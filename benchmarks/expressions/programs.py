@@ -1,5 +1,7 @@
-"""Random programs nobody chose: drawn by the very generator of the property tests, the
-same ones for the same seed."""
+"""Random programs, drawn by the generator of the property tests.
+
+The same seed gives the same programs.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +13,28 @@ from benchmarks.kernels.contest import Case
 from tests.property.expressions import EXTENTS, programs
 from tuner.workload.spec import workload_from_notation
 
-LARGE = (
-    1,
-    3,
-    8,
-    31,
-    64,
-    97,
-    # tiny, odd, prime and round; the property tests' own extents make programs of some 100
-    # operations
-)
+# Extents: tiny, odd, prime and round. The property tests' own extents make programs of
+# some 100 operations.
+LARGE = (1, 3, 8, 31, 64, 97)
 DRAWS = 3  # of each generator: its first draws are the smallest programs there are
-FLOPS = range(
-    16, 50_000_000
-)  # a program of less is all call and no kernel, one of more takes its default schedule seconds
+# A program of less is all call and no kernel. The default schedule of one of more takes
+# seconds.
+FLOPS = range(16, 50_000_000)
 
 
-def cases(wanted: int, seed_number: int, *, small: bool = False) -> list[Case]:
-    """`wanted` distinct programs, named by the number of their drawing; `small`: with
+def cases(number_of_cases: int, seed_number: int, *, small: bool = False) -> list[Case]:
+    """`number_of_cases` distinct programs, named by the number of their drawing; `small`: with
     the property tests' own extents."""
-    found: dict[str, Case] = {}
+    drawn: dict[str, Case] = {}
     numbers = count()
-    while len(found) < wanted:
+    while len(drawn) < number_of_cases:
         number = next(numbers)
         workload = workload_from_notation(
             _drawn(f"{seed_number}.{number}", EXTENTS if small else LARGE), {}
         )
         if workload.expression.flops in FLOPS:
-            found.setdefault(workload.key, Case(name=f"e{number}", workload=workload))
-    return list(found.values())
+            drawn.setdefault(workload.key, Case(name=f"e{number}", workload=workload))
+    return list(drawn.values())
 
 
 def _drawn(name: str, extents: tuple[int, ...]) -> str:

@@ -1,9 +1,11 @@
-"""Kernels on a GPU against cuBLAS, cuDNN and PyTorch: `python -m benchmarks.gpu -o
-FOLDER` builds what is missing, then races.
+"""Race kernels on a GPU against cuBLAS, cuDNN and PyTorch.
 
-Building needs nvcc and no GPU; racing needs a GPU and PyTorch, and runs anywhere with
-`python FOLDER/run.py`. Where both are, `--tune TRIALS` has each race's workload tuned
-by the product itself before, and that kernel takes part.
+    python -m benchmarks.gpu -o FOLDER [--only RACE] [--tune TRIALS] [--build-only]
+
+Builds the candidates that FOLDER lacks, then races. Building needs nvcc and no GPU.
+Racing needs a GPU and PyTorch, and runs anywhere with `python FOLDER/run.py`. Where both
+are, `--tune TRIALS` first tunes the workload of each race with the product, and the
+promoted kernel takes part.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ CANDIDATES = 32  # of each race and architecture
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("gpu-benchmark"), help="the folder to carry"
     )

@@ -1,5 +1,7 @@
-"""The first half, on any machine with nvcc: candidates for each race and architecture
-compiled into one folder to carry."""
+"""Compile candidates for each race and architecture into one folder.
+
+This is the first half of the benchmark. It runs on any machine with nvcc.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,8 @@ from tuner.workload.spec import parse_spec
 
 MOST_BYTES = 64 << 20  # of the folder
 STANDALONE = "run.py"
-MOST_SPILLED = (
-    32  # bytes of a thread: a register or two around a call of a slow path, which costs nothing
-)
+# Bytes of a thread: a register or two around a call of a slow path, which costs nothing.
+MOST_SPILLED = 32
 
 
 def build(
@@ -86,12 +87,12 @@ def _race(
     said: Callable[[str], None],
 ) -> dict[str, Any]:
     workload = parse_spec(race.spec)
-    found: dict[str, list[dict[str, Any]]] = {}
+    built: dict[str, list[dict[str, Any]]] = {}
     for target in targets:
         arch = str(target.tvm["arch"])
         space = space_of(workload, target, 1)
         rng = np.random.default_rng([zlib.crc32(race.name.encode()), zlib.crc32(arch.encode())])
-        made = []
+        modules = []
         for number, config in enumerate(chosen(space, candidates, rng)):
             path = folder / race.name / arch / f"{number}.cuda"
             try:
@@ -109,16 +110,16 @@ def _race(
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in config.items()
             }
-            made.append(
+            modules.append(
                 {"file": str(path.relative_to(folder)), "config": plain, "registers": registers}
             )
-        found[arch] = made
-        said(f"{race.name} for {arch}: {len(made)} candidates")
+        built[arch] = modules
+        said(f"{race.name} for {arch}: {len(modules)} candidates")
     bound = error_bound(workload.expression, workload.numerics)
     return {
         **asdict(race),
         "bound": bound,
         "flops": workload.expression.flops,
         "bytes": workload.expression.nbytes,
-        "built": found,
+        "built": built,
     }

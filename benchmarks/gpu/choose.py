@@ -1,5 +1,7 @@
-"""Which configs are worth carrying to a GPU that cannot build any: the best by the
-search's own estimate, and some at random."""
+"""Choose configs for a GPU that cannot compile any.
+
+Most are the best by the search's own estimate, the others are random.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,16 @@ def chosen(space: TargetSpace[Any], count: int, rng: np.random.Generator) -> lis
     best = ordered[: count - int(count * RANDOM)]
     rest = ordered[len(best) :]
     order = rng.permutation(len(rest))
-    found: list[Config] = []
+    legal: list[Config] = []
     for config in [*best, *(rest[place] for place in order)]:
-        if len(found) == count:
+        if len(legal) == count:
             break
         try:
             space.program(config)
         except IllegalSchedule:
             continue
-        found.append(config)
-    return found
+        legal.append(config)
+    return legal
 
 
 def by_turns(configs: Sequence[Config]) -> list[Config]:
@@ -49,5 +51,8 @@ def by_turns(configs: Sequence[Config]) -> list[Config]:
     for config in configs:
         queues.setdefault(str(config["sketch"]), []).append(config)
     return [
-        config for turn in zip_longest(*queues.values()) for config in turn if config is not None
+        config
+        for of_each_sketch in zip_longest(*queues.values())
+        for config in of_each_sketch
+        if config is not None
     ]

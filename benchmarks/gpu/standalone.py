@@ -1,9 +1,9 @@
-"""The second half, on a machine with a GPU: checks every candidate, races the best
-against PyTorch, writes a table.
+"""Check and race the candidates of this folder on a machine with a GPU.
 
-Needs Python 3.10, PyTorch with CUDA and this folder; nothing of the tuner. Candidates
-run on PyTorch's own stream and memory, and all contenders are timed the same way: as
-CUDA graphs of many calls, between events, in turn.
+This is the second half of the benchmark. It needs Python 3.10, PyTorch with CUDA and
+this folder, and nothing of the tuner. Candidates run on PyTorch's own stream and memory.
+All contenders are timed in the same way: as CUDA graphs of many calls, between events,
+in turn. The result is a table in result.md.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def read_module(data: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     start = len(MAGIC) + 4
     (length,) = struct.unpack("<I", data[len(MAGIC) : start])
     head = json.loads(data[start : start + length])
-    at, cubins = start + length, []
+    offset, cubins = start + length, []
     for arch, size in head["cubins"]:
-        cubins.append((arch, data[at : at + size]))
-        at += size
+        cubins.append((arch, data[offset : offset + size]))
+        offset += size
     return head, cubins
 
 
@@ -93,26 +93,27 @@ class Kernel:
                 )
             self._launches.append((function, launch))
         self._workspace = {
-            one["name"]: torch.empty(
-                one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda"
+            tensor["name"]: torch.empty(
+                tensor["shape"], dtype=getattr(torch, tensor["dtype"]), device="cuda"
             )
-            for one in self.head["workspace"]
+            for tensor in self.head["workspace"]
         }
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """A call on these tensors."""
         named = dict(self._workspace)
         named |= {
-            one["name"]: tensor for one, tensor in zip(self.head["inputs"], inputs, strict=True)
+            entry["name"]: tensor for entry, tensor in zip(self.head["inputs"], inputs, strict=True)
         }
         named |= {
-            one["name"]: tensor for one, tensor in zip(self.head["outputs"], outputs, strict=True)
+            entry["name"]: tensor
+            for entry, tensor in zip(self.head["outputs"], outputs, strict=True)
         }
         ready = []
         for function, launch in self._launches:
             addresses = [ctypes.c_void_p(named[name].data_ptr()) for name in launch["arguments"]]
             pointers = (ctypes.c_void_p * len(addresses))(
-                *(ctypes.addressof(one) for one in addresses)
+                *(ctypes.addressof(entry) for entry in addresses)
             )
             ready.append(
                 (
@@ -224,15 +225,14 @@ def quiet() -> None:
         "TRITON_PRINT_AUTOTUNING": "0",
         "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0",
     }
-    logging.disable(
-        logging.CRITICAL
-    )  # PyTorch sets the levels of its loggers itself, and logs each kernel that does not fit
+    # PyTorch sets the levels of its loggers itself, and logs each kernel that does not fit.
+    logging.disable(logging.CRITICAL)
 
 
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
     """The same by torch.compile with Triton, where that works here; for these shapes,
     whatever was compiled before."""
-    found = {}
+    fast_calls = {}
     for name, call in rivals.items():
         try:
             # what it saw of other shapes would make this one's dynamic, and several
@@ -245,7 +245,7 @@ def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Call
                 contextlib.redirect_stderr(nowhere),
             ):
                 fast()
-            found["torch.compile max-autotune"] = fast
+            fast_calls["torch.compile max-autotune"] = fast
         except (
             RuntimeError,
             OSError,
@@ -257,7 +257,7 @@ def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Call
                 f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}",
                 file=sys.stderr,
             )
-    return found
+    return fast_calls
 
 
 # --- timing
@@ -313,7 +313,7 @@ def screened(
     """(seconds, candidate, call, output) of the right ones, the fastest first; and what
     is wrong with the others."""
     dtype = case.inputs[0].dtype
-    found, faults = [], []
+    passed, faults = [], []
     for candidate in race["built"][arch]:
         out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
         try:
@@ -331,8 +331,8 @@ def screened(
             continue
         timer = Timer(torch, call, SCREEN_S)
         seconds = statistics.median(timer.sample() for _ in range(3))
-        found.append((seconds, candidate, call, out, error))
-    return sorted(found, key=lambda one: one[0]), faults
+        passed.append((seconds, candidate, call, out, error))
+    return sorted(passed, key=lambda entry: entry[0]), faults
 
 
 def raced(torch: Any, contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -342,7 +342,7 @@ def raced(torch: Any, contenders: dict[str, Callable[[], Any]]) -> dict[str, flo
     for _ in range(ROUNDS):
         for name, timer in timers.items():
             samples[name].append(timer.sample())
-    return {name: statistics.median(found) for name, found in samples.items()}
+    return {name: statistics.median(seconds) for name, seconds in samples.items()}
 
 
 def copy_bandwidth(torch: Any, nbytes: int) -> float:
@@ -356,7 +356,7 @@ def copy_bandwidth(torch: Any, nbytes: int) -> float:
 
 def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
     case = make(torch, race)
-    found, faults = screened(torch, driver, folder, race, arch, case)
+    passed, faults = screened(torch, driver, folder, race, arch, case)
     for fault in faults:
         print(f"  wrong: {fault}", file=sys.stderr)
     row: dict[str, Any] = {
@@ -365,20 +365,22 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "candidates": len(race["built"][arch]),
         "wrong": len(faults),
         "screened": [
-            {"seconds": one[0], "registers": one[1]["registers"], "config": one[1]["config"]}
-            for one in found
+            {"seconds": entry[0], "registers": entry[1]["registers"], "config": entry[1]["config"]}
+            for entry in passed
         ],
     }
     if "not_tuned" in race:
         row["not_tuned"] = race["not_tuned"]
-    if not found:
+    if not passed:
         return {**row, "verdict": "no right candidate"}
     rivals = {**case.rivals, **compiled(torch, case.rivals)}
-    places = [place for place, one in enumerate(found) if place < FINALISTS or "tuned" in one[1]]
-    finalists = {f"kernel {place}": found[place][2] for place in places}
+    places = [
+        place for place, entry in enumerate(passed) if place < FINALISTS or "tuned" in entry[1]
+    ]
+    finalists = {f"kernel {place}": passed[place][2] for place in places}
     times = raced(torch, {**finalists, **rivals})
     best = min(finalists, key=lambda name: times[name])
-    chosen = found[int(best.split()[1])]
+    chosen = passed[int(best.split()[1])]
     error = error_of(torch, case, chosen[3])
     if error > race["bound"]:
         return {**row, "verdict": f"the fastest is wrong after timing: error {error:.3g}"}
@@ -390,11 +392,11 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
     }  # fmt: skip
     for place in places:
-        if "tuned" in found[place][1]:
+        if "tuned" in passed[place][1]:
             row["tuned"] = {
-                **found[place][1]["tuned"],
+                **passed[place][1]["tuned"],
                 "kernel_s": times[f"kernel {place}"],
-                "config": found[place][1]["config"],
+                "config": passed[place][1]["config"],
             }
     met = bar is None or ratio >= bar
     if race["copy_fraction"]:
@@ -498,9 +500,9 @@ def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
 def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
     """A race in a process of its own, as an error of the device is the end of its
     process; why it failed, where it did."""
-    made = folder / race["name"] / "row.json"
-    made.parent.mkdir(exist_ok=True)
-    made.unlink(missing_ok=True)
+    file = folder / race["name"] / "row.json"
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, str(folder / Path(__file__).name), race["name"]],
         capture_output=True,
@@ -508,9 +510,9 @@ def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
         check=False,
     )
     sys.stderr.write(done.stderr)
-    if done.returncode == 0 and made.is_file():
-        found: dict[str, Any] = json.loads(made.read_text())
-        return found
+    if done.returncode == 0 and file.is_file():
+        row: dict[str, Any] = json.loads(file.read_text())
+        return row
     last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
     plain = {
         "name": race["name"],

@@ -1,5 +1,4 @@
-"""What is raced on a GPU, with the bars: the workloads, the library that each is raced
-against, and how many bytes must move."""
+"""The races on a GPU: their workloads and the ratio to a library that each must reach."""
 
 from __future__ import annotations
 
@@ -14,9 +13,8 @@ class Race:
     spec: str
     bars: Mapping[str, float]  # least ratio library / kernel, by architecture
     copy_fraction: float = 0.0  # least share of the measured copy bandwidth; 0: none is asked
-    sizes: Mapping[str, int] = field(
-        default_factory=dict
-    )  # what the other machine needs of the spec
+    # What the other machine needs of the spec.
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 SUITE = (

@@ -1,5 +1,7 @@
-"""The product's own tuning, on a machine that has it and a GPU: the kernel promoted for
-a race joins the folder's candidates."""
+"""Tune the workload of each race with the product, on a machine with a GPU.
+
+The promoted kernel joins the candidates of the folder.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def tune_races(
     for race in suite["races"]:
         if only and race["name"] not in only:
             continue
-        race["built"][arch] = [one for one in race["built"].get(arch, []) if "tuned" not in one]
+        race["built"][arch] = [
+            entry for entry in race["built"].get(arch, []) if "tuned" not in entry
+        ]
         race.pop("not_tuned", None)
         said(f"tuning {race['spec']}: {trials} trials")
         try:

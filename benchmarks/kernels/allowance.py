@@ -1,8 +1,8 @@
-"""The time a machine allows a workload: bytes at the bandwidth measured for its working
-set, vector instructions, flops.
+"""The time that a machine allows a workload: its bytes, vector instructions and flops.
 
-Nearer to what a kernel can reach than the roofline, which grants every kernel the best
-of read, write and copy and counts an exponential as one operation.
+Bytes count at the bandwidth measured for a working set of their size. The result is
+nearer to what a kernel can reach than the roofline, which grants every kernel the best of
+read, write and copy and counts an exponential as one operation.
 """
 
 from __future__ import annotations
@@ -94,10 +94,16 @@ def _bytes_s(workload: Workload, limits: Limits, threads: int) -> float:
     own kind; cores share evenly."""
     outputs = sum(workload.expression.tensor(name).nbytes for name in workload.expression.outputs)
     inputs = least_bytes(workload) - outputs
-    at = (inputs + outputs) / threads
-    copied = 2 * min(inputs, outputs) / _bandwidth(limits, at, lambda entry: entry.copy)
-    read = max(0, inputs - outputs) / _bandwidth(limits, at, lambda entry: entry.read)
-    written = max(0, outputs - inputs) / _bandwidth(limits, at, lambda entry: entry.write)
+    working_set_bytes = (inputs + outputs) / threads
+    copied = (
+        2 * min(inputs, outputs) / _bandwidth(limits, working_set_bytes, lambda entry: entry.copy)
+    )
+    read = max(0, inputs - outputs) / _bandwidth(
+        limits, working_set_bytes, lambda entry: entry.read
+    )
+    written = max(0, outputs - inputs) / _bandwidth(
+        limits, working_set_bytes, lambda entry: entry.write
+    )
     return (copied + read + written) / threads
 
 
@@ -126,11 +132,11 @@ def _instructions(expression: Expression, target: Target) -> tuple[float, float]
     """
     rate = relative_rate(expression.inputs[0].dtype, target) if expression.inputs else 1.0
     matters = live_conditions(expression)
-    found = [
+    counts = [
         _stage_instructions(stage, target, rate, matters.get(stage.name, ()))
         for stage in expression.stages
     ]
-    return sum(count for count, _ in found), sum(products for _, products in found)
+    return sum(count for count, _ in counts), sum(products for _, products in counts)
 
 
 def _stage_instructions(
@@ -159,7 +165,7 @@ def _weight(node: Scalar, along: str) -> int:
         case Read():
             return 0
         case Binary(op="div", lhs=lhs, rhs=rhs) if all(
-            not (isinstance(one, Var) and one.name == along) for one in walk(rhs)
+            not (isinstance(part, Var) and part.name == along) for part in walk(rhs)
         ):
             return 1 + _weight(lhs, along)
         case Binary(op=op, lhs=lhs, rhs=rhs):

@@ -1,5 +1,4 @@
-"""One workload: tuned by the product as `tuner tune` does, by MetaSchedule if asked,
-then all of them raced in turn."""
+"""Tune one workload, with MetaSchedule too if asked, and race all contenders in turn."""
 
 from __future__ import annotations
 
@@ -64,17 +63,17 @@ def contest(case: Case, plan: Plan) -> Row:
             _row(case, _measured(target, settings), settings), tuned_s=spent, failure=str(error)
         )
     spent = time.monotonic() - started
-    found = None
+    rival = None
     if plan.metaschedule:
         folder = plan.folder / METASCHEDULE / case.name
-        found = tune_rival(case.workload, plan.metaschedule, settings.threads, target, folder)
-    row = _raced(case, kernel, target, plan, [found.contender] if found and found.contender else [])
+        rival = tune_rival(case.workload, plan.metaschedule, settings.threads, target, folder)
+    row = _raced(case, kernel, target, plan, [rival.contender] if rival and rival.contender else [])
     row = replace(row, tuned_s=spent, verified=kernel.verified)
-    if found is None:
+    if rival is None:
         return row
-    absent = {**row.absent, METASCHEDULE: found.why} if found.why else row.absent
+    absent = {**row.absent, METASCHEDULE: rival.why} if rival.why else row.absent
     return replace(
-        row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent
+        row, metaschedule_trials=plan.metaschedule, metaschedule_s=rival.seconds, absent=absent
     )
 
 
@@ -87,7 +86,7 @@ def _raced(
     result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
     after = _measured(target, plan.settings)
     rounds = _round_ratios(result.rounds)
-    ratios = {name: median(found) for name, found in rounds.items()}
+    ratios = {name: median(round_ratios) for name, round_ratios in rounds.items()}
     medians = {entry.name: entry.median_s for entry in result.entries}
     if kernel.default_median_s is not None:
         medians[DEFAULT] = kernel.default_median_s
@@ -107,8 +106,8 @@ def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, 
     fewer rounds."""
     own = [median(samples) for samples in rounds[KERNEL]]
     return {
-        name: tuple(median(samples) / ours for samples, ours in zip(found, own, strict=False))
-        for name, found in rounds.items()
+        name: tuple(median(samples) / ours for samples, ours in zip(times, own, strict=False))
+        for name, times in rounds.items()
         if name != KERNEL
     }
 
@@ -125,12 +124,12 @@ def _between(before: Target, after: Target) -> Target:
     assert first is not None and last is not None
     bandwidth = tuple(
         replace(
-            one,
-            read=(one.read + two.read) / 2,
-            write=(one.write + two.write) / 2,
-            copy=(one.copy + two.copy) / 2,
+            earlier,
+            read=(earlier.read + later.read) / 2,
+            write=(earlier.write + later.write) / 2,
+            copy=(earlier.copy + later.copy) / 2,
         )
-        for one, two in zip(first.bandwidth, last.bandwidth, strict=True)
+        for earlier, later in zip(first.bandwidth, last.bandwidth, strict=True)
     )
     flops = (first.fma_flops + last.fma_flops) / 2
     return replace(before, limits=replace(first, fma_flops=flops, bandwidth=bandwidth))

@@ -1,5 +1,7 @@
-"""The log of a benchmark: a line of JSON a workload, so that a stopped run goes on;
-table and picture come from it."""
+"""The log of a benchmark: one line of JSON per workload.
+
+A stopped run goes on from it. Table, picture and measurement are made of it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.kernels.contest import Case
-from benchmarks.kernels.report import Row, from_line, markdown, picture, to_line
+from benchmarks.kernels.report import Row, from_line, markdown, measurement, picture, to_line
+from benchmarks.measurement import current_commit, file_name, this_machine, to_text
+from tuner.target.detect import detect_cpu
 
 
 class Log:
@@ -21,8 +25,8 @@ class Log:
         """By name; of a workload that was run twice the later line."""
         if not self.path.exists():
             return {}
-        found = (from_line(json.loads(line)) for line in self.path.read_text().splitlines())
-        return {row.name: row for row in found}
+        parsed = (from_line(json.loads(line)) for line in self.path.read_text().splitlines())
+        return {row.name: row for row in parsed}
 
     def append(self, row: Row) -> None:
         with self.path.open("a") as file:
@@ -39,14 +43,29 @@ class Log:
         (self.folder / "results.svg").write_text(picture(chosen))
         return text
 
+    def write_measurement(self, suite: str, command: str) -> Path | None:
+        """Writes all lines as a file for docs/measurements, named as there; None without
+        lines."""
+        rows = list(self.rows().values())
+        if not rows:
+            return None
+        target = detect_cpu()
+        machine = this_machine(str(target.tvm["mcpu"]), rows[0].machine)
+        document = measurement(
+            rows, suite=suite, machine=machine, commit=current_commit(), command=command
+        )
+        path = self.folder / file_name(document)
+        path.write_text(to_text(document), "utf-8")
+        return path
+
 
 def run(
     cases: Sequence[Case], log: Log, contest: Callable[[Case], Row], *, again: bool = False
 ) -> None:
     """Runs what the log lacks, all of it with `again`, writing after each workload."""
-    known = {} if again else log.rows()
+    logged = {} if again else log.rows()
     for case in cases:
-        if case.name in known:
+        if case.name in logged:
             print(f"{case.name}: in {log.path} already", flush=True)
             continue
         print(f"{case.name}: {case.workload.notation or case.workload.spec}", flush=True)

@@ -1,13 +1,15 @@
-"""TVM's own tuner on one workload, as a user of TVM would run it: the rival of a kernel
-benchmark, in a process of its own.
+"""Tune one workload with TVM's MetaSchedule, as a user of TVM would.
 
-    python -m benchmarks.kernels.metaschedule SPEC|--notation FILE --trials 64 --threads 1 -o FOLDER
+    python -m benchmarks.kernels.metaschedule SPEC --trials 64 --threads 1 -o FOLDER
+    python -m benchmarks.kernels.metaschedule --notation FILE --trials 64 -o FOLDER
 
-Operators that TVM's operator library has are taken from there, padding a stage of its
-own, because that is what MetaSchedule's rules are made for; others are handed over as
-the plain program. Leaves `kernel.o`, the object code of its best schedule with entry
-`__tvm_ffi_metaschedule`, and `report.json`. The object is linked by the same linker and
-raced like every other kernel.
+Runs in a process of its own. Operators of TVM's operator library are taken from there,
+with padding as a stage of its own, because MetaSchedule's rules are made for them. Others
+are handed over as the plain program.
+
+Leaves `kernel.o`, the object code of the best schedule with the entry
+`__tvm_ffi_metaschedule`, and `report.json`. The object is linked by the same linker as
+our kernels and raced like them.
 """
 
 from __future__ import annotations
@@ -128,10 +130,10 @@ def _finished(params: Mapping[str, Any], inputs: Tensors, out: Any, bias: bool =
             source = out
             out = te.compute(
                 source.shape,
-                lambda *at: (
+                lambda *indices: (
                     half
-                    * source(*at)
-                    * (1.0 + tvm.tirx.erf(source(*at) * tvm.tirx.const(0.5**0.5, "float32")))
+                    * source(*indices)
+                    * (1.0 + tvm.tirx.erf(source(*indices) * tvm.tirx.const(0.5**0.5, "float32")))
                 ),
                 name="gelu",
             )

@@ -1,9 +1,11 @@
-"""What the benchmarks of kernels are told on the command line, and the plan that it makes."""
+"""The command line of the kernel benchmarks, and the plan that it describes."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.kernels.contest import Plan
@@ -14,47 +16,57 @@ from tuner.settings import load_settings
 
 
 def parser(about: str, *, trials: int, metaschedule: int, against: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--only", default="", help="names, separated by commas")
-    made.add_argument(
+    options.add_argument("--only", default="", help="names, separated by commas")
+    options.add_argument(
         "--trials",
         type=int,
         default=trials,
         help=f"of ours for each workload, at most (default {trials})",
     )
-    made.add_argument(
+    options.add_argument(
         "--seconds",
         type=float,
         default=120.0,
         help="of search for each workload, at most (default 120)",
     )
-    made.add_argument("--threads", type=int, default=1)
-    made.add_argument(
+    options.add_argument("--threads", type=int, default=1)
+    options.add_argument(
         "--against", default=against, help="libraries; those not installed are left out"
     )
-    made.add_argument(
+    options.add_argument(
         "--metaschedule",
         type=int,
         default=metaschedule,
         metavar="TRIALS",
         help="trials of TVM's own tuner; 0: it takes no part",
     )
-    made.add_argument(
+    options.add_argument(
         "--again", action="store_true", help="run what is in the log already; the later line counts"
     )
-    made.add_argument(
+    options.add_argument(
         "--report", action="store_true", help="run nothing; table and picture from the log"
     )
-    made.add_argument(
+    options.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         help="folder of the log, the database and the kernels",
     )
-    return made
+    return options
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """The command that repeats a run, without its output folder and `--report`."""
+    kept, skipped = ["python", "-m", module], False
+    for argument in arguments:
+        if not skipped and argument not in ("-o", "--output", "--report", "--again"):
+            kept.append(argument)
+        skipped = argument in ("-o", "--output")
+    return shlex.join(kept)
 
 
 def names(text: str) -> list[str]:

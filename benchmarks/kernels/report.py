@@ -1,22 +1,32 @@
-"""What a run of the kernel benchmark says: ratios to the fastest library and to
-MetaSchedule, their means, a table and a picture.
+"""The report of a kernel benchmark: ratios, their means, a table, a picture, a measurement.
 
 A ratio is the median over the rounds of the race of (rival's time / kernel's time), so
-that one disturbed round decides nothing. Pure functions.
+that one disturbed round decides nothing. All functions are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from math import exp, log
 from statistics import fmean
 from typing import Any, Literal
 
 from benchmarks.kernels.rival import METASCHEDULE
+from benchmarks.measurement import Machine, Measurement, Table, Value
 from tuner.cli.svg import bars, document
 
 LIBRARIES = ("numpy", "torch", "onednn")
+# How tables call the contenders.
+TITLES = {
+    "kernel": "kernel",
+    "default": "default",
+    "numpy": "NumPy",
+    "torch": "PyTorch",
+    "onednn": "oneDNN packed",
+    METASCHEDULE: "MetaSchedule",
+}
 Bound = Literal["compute", "memory"]
 
 
@@ -32,17 +42,14 @@ class Row:
     trials: int  # of ours, at most
     tuned_s: float  # wall time of our tuning, promotion included
     peak_flops: float  # of the threads' cores, fused multiply-adds, measured in this run
-    allowed_s: (
-        float  # what bytes, instructions and multiply-adds need at the limits measured in this run
-    )
-    median_s: Mapping[
-        str, float
-    ]  # by contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule
+    # What bytes, instructions and multiply-adds need at the limits measured in this run.
+    allowed_s: float
+    # By contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule.
+    median_s: Mapping[str, float]
     ci95_s: Mapping[str, tuple[float, float]]
     ratios: Mapping[str, float]  # contender's time over the kernel's: median of the rounds
-    rounds: Mapping[str, tuple[float, ...]] = field(
-        default_factory=dict
-    )  # the same, round by round
+    # The same, round by round.
+    rounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)  # who could not take part, and why
     metaschedule_trials: int = 0
     metaschedule_s: float | None = None  # wall time of its tuning
@@ -101,14 +108,14 @@ def from_line(line: Mapping[str, Any]) -> Row:
     """Raises KeyError or TypeError for what is no line of a log."""
     fields = {name: value for name, value in line.items() if name not in DERIVED}
     fields["ci95_s"] = {name: (low, high) for name, (low, high) in fields["ci95_s"].items()}
-    fields["rounds"] = {name: tuple(found) for name, found in fields["rounds"].items()}
+    fields["rounds"] = {name: tuple(values) for name, values in fields["rounds"].items()}
     return Row(**fields)
 
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
     """Of the ratios there are; None without any."""
-    found = [log(ratio) for ratio in ratios if ratio is not None]
-    return exp(fmean(found)) if found else None
+    logarithms = [log(ratio) for ratio in ratios if ratio is not None]
+    return exp(fmean(logarithms)) if logarithms else None
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -136,33 +143,35 @@ def markdown(rows: Sequence[Row]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     about = (
         "Share: of the multiply-add peak where compute-bound; where memory-bound, of what the "
-        "bandwidth measured at the working"
-        " set and the number of vector instructions allow."
+        "bandwidth measured at the working set and the number of vector instructions allow."
     )
     return "\n".join([*lines, "", *_means(rows), "", about, *_notes(rows), ""])
 
 
+# What geometric means are taken of.
+MEASURES: Mapping[str, Callable[[Row], float | None]] = {
+    "Fastest library / kernel": lambda row: row.ratio,
+    "MetaSchedule / kernel": lambda row: row.over_metaschedule,
+    "MetaSchedule's tuning time / ours": lambda row: row.wall_ratio,
+}
+
+
 def _means(rows: Sequence[Row]) -> list[str]:
-    measures: dict[str, Callable[[Row], float | None]] = {
-        "Fastest library / kernel": lambda row: row.ratio,
-        "MetaSchedule / kernel": lambda row: row.over_metaschedule,
-        "MetaSchedule's tuning time / ours": lambda row: row.wall_ratio,
-    }
     lines = []
-    for label, measure in measures.items():
-        found = [row for row in rows if measure(row) is not None]
-        if not found:
+    for label, measure in MEASURES.items():
+        measured = [row for row in rows if measure(row) is not None]
+        if not measured:
             continue
-        kinds: dict[str, Sequence[Row]] = {"all": found}
+        kinds: dict[str, Sequence[Row]] = {"all": measured}
         kinds |= {
-            f"{kind}-bound": [row for row in found if row.bound == kind]
+            f"{kind}-bound": [row for row in measured if row.bound == kind]
             for kind in ("compute", "memory")
         }
         means = {
             kind: geometric_mean(map(measure, chosen)) for kind, chosen in kinds.items() if chosen
         }
         said = [f"{kind} {_number(mean)} of {len(kinds[kind])}" for kind, mean in means.items()]
-        worst = min(found, key=lambda row: measure(row) or 0.0)
+        worst = min(measured, key=lambda row: measure(row) or 0.0)
         lines.append(
             f"{label}, geometric mean: {', '.join(said)}; smallest {_number(measure(worst))} "
             f"({worst.name})."
@@ -197,6 +206,98 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 def _conditions(row: Row) -> str:
     rival = f", MetaSchedule {row.metaschedule_trials}" if row.metaschedule_trials else ""
     return f"{row.machine}, {row.date}, {row.threads} thread(s), at most {row.trials} trials{rival}"
+
+
+def measurement(
+    rows: Sequence[Row], *, suite: str, machine: Machine, commit: str | None, command: str
+) -> Measurement:
+    """The rows in the format of docs/measurements. Raises ValueError without rows."""
+    if not rows:
+        raise ValueError("nothing was measured")
+    peaks = sorted(row.peak_flops / 1e9 for row in rows)
+    conditions = [
+        f"{rows[0].threads} thread(s), at most {rows[0].trials} trials.",
+        f"Multiply-add peak {peaks[0]:.1f} to {peaks[-1]:.1f} GFLOP/s.",
+    ]
+    unverified = [row.name for row in rows if not row.verified]
+    slower = [row.name for row in rows if row.ratios.get("default", 1.0) < 1.0]
+    conditions.append(f"Not verified: {', '.join(unverified) or 'none'}.")
+    conditions.append(f"Slower than the default schedule: {', '.join(slower) or 'none'}.")
+    conditions += [f"{row.name}: no kernel: {row.failure}" for row in rows if row.failure]
+    return Measurement(
+        suite=suite,
+        date=max(row.date for row in rows),
+        machine=machine,
+        commit=commit,
+        command=command,
+        conditions=conditions,
+        tables=[_workloads_table(rows), _means_table(rows)],
+    )
+
+
+def _workloads_table(rows: Sequence[Row]) -> Table:
+    """A row for each workload, without the columns that no row has."""
+    cells: dict[str, tuple[str, list[Value]]] = {
+        "workload": ("", [row.name for row in rows]),
+        "bound": ("", [row.bound for row in rows]),
+    }
+    for name, title in TITLES.items():
+        times = [row.median_s.get(name) for row in rows]
+        cells[title] = ("ms", [None if time is None else significant(1e3 * time) for time in times])
+    for label, measure in MEASURES.items():
+        title = label[0].lower() + label[1:] if label.startswith("Fastest") else label
+        cells[title] = ("ratio", [hundredths(measure(row)) for row in rows])
+    libraries: list[Value] = [TITLES[row.library] if row.library else None for row in rows]
+    cells["library"] = ("", libraries)
+    shares: list[Value] = [
+        None if row.share is None else round(100 * row.share) for row in rows
+    ]
+    cells["share"] = ("%", shares)
+    cells["tuned"] = ("s", [round(row.tuned_s) for row in rows])
+    kept = {
+        title: column for title, column in cells.items() if any(v is not None for v in column[1])
+    }
+    return Table(
+        title="",
+        columns={title: unit for title, (unit, _) in kept.items()},
+        rows=[list(row) for row in zip(*(column for _, column in kept.values()), strict=True)],
+    )
+
+
+def _means_table(rows: Sequence[Row]) -> Table:
+    """Geometric means over all rows and by bound, and the smallest ratios."""
+    measures = {
+        label[0].lower() + label[1:] if label.startswith("Fastest") else label: measure
+        for label, measure in MEASURES.items()
+        if any(measure(row) is not None for row in rows)
+    }
+    groups = {f"all {len(rows)}": list(rows)}
+    for bound in ("compute", "memory"):
+        members = [row for row in rows if row.bound == bound]
+        if members:
+            groups[f"{bound}-bound ({len(members)})"] = members
+    lines: list[list[Value]] = [
+        [title, *(hundredths(geometric_mean(map(measure, group))) for measure in measures.values())]
+        for title, group in groups.items()
+    ]
+    smallest = [
+        min((ratio for row in rows if (ratio := measure(row)) is not None), default=None)
+        for measure in measures.values()
+    ]
+    lines.append(["smallest", *map(hundredths, smallest)])
+    columns = {"of": "", **dict.fromkeys(measures, "ratio")}
+    return Table(title="Geometric means", columns=columns, rows=lines)
+
+
+def significant(value: float) -> Decimal:
+    """Four significant digits, without an exponent."""
+    rounded = Decimal(f"{value:#.4g}")
+    exponent = rounded.as_tuple().exponent
+    return rounded.quantize(Decimal(1)) if isinstance(exponent, int) and exponent > 0 else rounded
+
+
+def hundredths(value: float | None) -> Decimal | None:
+    return None if value is None else Decimal(f"{value:.2f}")
 
 
 def picture(rows: Sequence[Row]) -> str:

@@ -1,5 +1,4 @@
-"""MetaSchedule as a contender of a race: tuned in a process of its own, its kernel
-linked like one of ours."""
+"""MetaSchedule as a contender: tuned in a process of its own, linked like our kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite: workloads by name, read from a file of catalogue specs."""
+"""A suite of workloads by name, read from a file of catalogue specs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from tuner.errors import UsageError
 from tuner.workload.spec import parse_spec
 
 SUITE = Path(__file__).with_name("suite.json")
+
+
+# Suites of the pages of figures, by the file's stem where it is not `kernels-<stem>`.
+TITLES = {"suite": "kernels", "prepacked": "kernels-constant-weights"}
+
+
+def suite_key(path: Path, *, threads: int, metaschedule: int) -> str:
+    """The name of the suite in docs/measurements."""
+    key = TITLES.get(path.stem, f"kernels-{path.stem}")
+    if key != "kernels":
+        return key
+    return "kernels-metaschedule" if metaschedule else "kernels-two-threads" if threads > 1 else key
 
 
 def read_suite(path: Path = SUITE, only: Collection[str] = ()) -> list[Case]:

@@ -1,12 +1,11 @@
-"""Tunes models like ResNet, MobileNet and BERT and races each library against ONNX
-Runtime on one thread.
+"""Tune models like ResNet, MobileNet and BERT, and race them against ONNX Runtime.
 
-    python -m benchmarks.models -o results [--only resnet] [--seconds 1200] [--trials
-    100000] [--again] [--report]
+    python -m benchmarks.models -o results [--only resnet] [--seconds 1200] [--again]
+    python -m benchmarks.models -o results --report
 
-Each model is tuned by `tuner tune MODEL.onnx`, within so many seconds of search for the
-whole of it; then both run in turn on one core. A line a model goes to results.jsonl;
-results.md is made of all lines.
+`tuner tune MODEL.onnx` tunes each model, within so many seconds of search for the whole
+of it. Then library and ONNX Runtime run in turn on one core, with one thread each. Each
+model is a line of results.jsonl; results.md is made of all lines.
 """
 
 from __future__ import annotations
@@ -55,22 +54,22 @@ def main() -> None:
     output = given.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
     lines = output / "results.jsonl"
-    known = {
-        one["model"]: one
-        for one in map(json.loads, lines.read_text().splitlines() if lines.exists() else [])
+    rows = {
+        row["model"]: row
+        for row in map(json.loads, lines.read_text().splitlines() if lines.exists() else [])
     }
     for name in () if given.report else given.only.split(","):
-        if name in known and not given.again:
+        if name in rows and not given.again:
             continue
-        known[name] = _one(name, output, given)
+        rows[name] = _tuned_and_raced(name, output, given)
         with lines.open("a") as file:
-            file.write(json.dumps(known[name]) + "\n")
-    report = _report(known)
+            file.write(json.dumps(rows[name]) + "\n")
+    report = _report(rows)
     (output / "results.md").write_text(report)
     print(report)
 
 
-def _one(name: str, output: Path, given: argparse.Namespace) -> dict[str, Any]:
+def _tuned_and_raced(name: str, output: Path, given: argparse.Namespace) -> dict[str, Any]:
     file, directory = output / f"{name}.onnx", output / name
     file.write_bytes(nets.serialized(MODELS[name]()))
     command = [
@@ -114,24 +113,24 @@ def _raced(file: Path, directory: Path, name: str, core: int) -> dict[str, Any]:
         "print(json.dumps(asdict(race(content, Path(directory), name, feeds, int(core)))))\n"
     )
     command = [sys.executable, "-c", program, str(file), str(directory), name, str(core)]
-    found: dict[str, Any] = json.loads(
+    result: dict[str, Any] = json.loads(
         subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     )
-    return found
+    return result
 
 
-def _report(known: Mapping[str, dict[str, Any]]) -> str:
+def _report(results: Mapping[str, dict[str, Any]]) -> str:
     rows = [
         "| model | kernels | ours ms | ONNX Runtime ms | theirs/ours | error | tuned s |",
         "|---|---|---|---|---|---|---|",
     ]
     ratios = []
-    for name, one in known.items():
-        ratios.append(one["theirs_s"] / one["ours_s"])
+    for name, result in results.items():
+        ratios.append(result["theirs_s"] / result["ours_s"])
         rows.append(
-            f"| {name} | {one['kernels']} | {one['ours_s'] * 1e3:.3f} | "
-            f"{one['theirs_s'] * 1e3:.3f} | {ratios[-1]:.2f} "
-            f"| {one['error']:.1e} | {one['tuned_s']:.0f} |"
+            f"| {name} | {result['kernels']} | {result['ours_s'] * 1e3:.3f} | "
+            f"{result['theirs_s'] * 1e3:.3f} | {ratios[-1]:.2f} "
+            f"| {result['error']:.1e} | {result['tuned_s']:.0f} |"
         )
     mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else float("nan")
     return "\n".join([*rows, "", f"Geometric mean {mean:.2f}."]) + "\n"

@@ -1,5 +1,4 @@
-"""Small models made with onnx.helper, weights random: a perceptron, and nets like
-ResNet, MobileNet and BERT."""
+"""Small ONNX models with random weights: a perceptron and nets like ResNet, MobileNet, BERT."""
 
 from __future__ import annotations
 
@@ -50,10 +49,10 @@ class Maker:
         self, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, group: int = 1
     ) -> str:
         """With its batch normalisation."""
-        at, (read, written) = len(self.nodes), channels
-        weights = self.weights(f"w{at}", written, read // group, kernel, kernel)
+        number, (read, written) = len(self.nodes), channels
+        weights = self.weights(f"w{number}", written, read // group, kernel, kernel)
         pad = kernel // 2
-        made = self.add(
+        convolved = self.add(
             "Conv",
             source,
             weights,
@@ -63,16 +62,18 @@ class Maker:
             group=group,
         )
         scale, shift, mean = (
-            self.vector(f"{name}{at}", written, start)
+            self.vector(f"{name}{number}", written, start)
             for name, start in (("s", 1.0), ("b", 0.0), ("m", 0.0))
         )
-        variance = self.constant(f"v{at}", self.rng.uniform(0.5, 1.5, written).astype(np.float32))
-        return self.add("BatchNormalization", made, scale, shift, mean, variance)
+        variance = self.constant(
+            f"v{number}", self.rng.uniform(0.5, 1.5, written).astype(np.float32)
+        )
+        return self.add("BatchNormalization", convolved, scale, shift, mean, variance)
 
     def linear(self, source: str, read: int, written: int) -> str:
-        at = len(self.nodes)
-        product = self.add("MatMul", source, self.weights(f"w{at}", read, written))
-        return self.add("Add", product, self.vector(f"b{at}", written))
+        number = len(self.nodes)
+        product = self.add("MatMul", source, self.weights(f"w{number}", read, written))
+        return self.add("Add", product, self.vector(f"b{number}", written))
 
     def model(
         self,
@@ -170,8 +171,9 @@ def bert(
     value = make.add("Add", value, make.weights("places", 1, words, width))
     apart = make.constant("apart", np.array([1, words, heads, each], np.int64))
     whole = make.constant("whole", np.array([1, words, width], np.int64))
-    root, half, one = (
-        make.constant(f"f{at}", np.float32(number)) for at, number in enumerate((2**0.5, 0.5, 1.0))
+    root, half, unit = (
+        make.constant(f"f{place}", np.float32(number))
+        for place, number in enumerate((2**0.5, 0.5, 1.0))
     )
     scale = make.constant("scale", np.float32(each**0.5))
     for layer in range(layers):
@@ -191,7 +193,7 @@ def bert(
             make, make.add("Add", make.linear(mixed, width, width), value), width, f"{layer}a"
         )
         inner = make.linear(value, width, 4 * width)
-        smooth = make.add("Add", make.add("Erf", make.add("Div", inner, root)), one)
+        smooth = make.add("Add", make.add("Erf", make.add("Div", inner, root)), unit)
         inner = make.add("Mul", make.add("Mul", inner, smooth), half)
         value = _normed(
             make, make.add("Add", make.linear(inner, 4 * width, width), value), width, f"{layer}b"
@@ -207,14 +209,14 @@ def _normed(make: Maker, value: str, width: int, name: str) -> str:
 def feeds(model: Any, seed: int = 7) -> dict[str, Array]:
     """Inputs for a model: normal values, or for indices numbers below 50."""
     rng = np.random.default_rng(seed)
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for value in model.graph.input:
-        shape = [one.dim_value for one in value.type.tensor_type.shape.dim]
+        shape = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
         whole = value.type.tensor_type.elem_type == TensorProto.INT64
-        found[value.name] = (
+        arrays[value.name] = (
             rng.integers(0, 50, shape) if whole else rng.standard_normal(shape).astype(np.float32)
         )
-    return found
+    return arrays
 
 
 def serialized(model: Any) -> bytes:

@@ -1,5 +1,4 @@
-"""A model's exported library against ONNX Runtime, in turn on one core: medians of
-calls on the same inputs."""
+"""Race a model's exported library against ONNX Runtime, in turn on one core."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ def race(
     binding = session.io_binding()
     for key, array in feeds.items():
         binding.bind_cpu_input(key, array)
-    for one in session.get_outputs():
-        binding.bind_output(one.name)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
     arrays = [*(_aligned(package, array) for array in feeds.values()), _aligned(package, ours)]
 
     def call_ours(count: int) -> float:
@@ -62,7 +61,7 @@ def race(
         for call in (call_ours, call_theirs)
     ]
     samples = [(call_ours(counts[0]), call_theirs(counts[1])) for _ in range(ROUNDS)]
-    ours_s, theirs_s = (float(np.median([sample[at] for sample in samples])) for at in (0, 1))
+    ours_s, theirs_s = (float(np.median([sample[place] for sample in samples])) for place in (0, 1))
     return Raced(ours_s=ours_s, theirs_s=theirs_s, error=error)
 
 

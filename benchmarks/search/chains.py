@@ -1,15 +1,14 @@
-"""How many chains and steps a plan should have: whole searches of whole spaces, where a
-model of a table's trials is the machine.
+"""Compare how many annealing chains and steps a plan should have.
 
-    python -m benchmarks.search.chains tests/tables/large/*.npz --layouts 1024x40+6
-    2048x20+3 --seeds 8
+    python -m benchmarks.search.chains tests/tables/large/*.npz --layouts 1024x40+6 2048x20+3
 
-A layout is chains x steps of the first plan + steps of later ones. The machine of a
-table is a model of many trees that learned all of it, so that each config of the whole
-space has a time, with 2% of noise. Searches start as a job does that has the other
-tables for a history. Prints the best score among the first 16, 64 and 256 trials, in
-standard deviations of random configs, and the CPU seconds of the search, means over the
-seeds.
+A layout is chains x steps of the first plan + steps of later ones. Whole searches of
+whole spaces are run. The machine of a table is a model of many trees that learned all of
+it, so that each config of the whole space has a time, with 2% of noise. Searches start
+like a job that has the other tables for a history.
+
+Prints the best score among the first 16, 64 and 256 trials, in standard deviations of
+random configs, and the CPU seconds of the search. All are means over the seeds.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ MACHINE = RankerOptions(rounds=300, depth=6)  # learns a table by heart, as well
 REPORTED = (16, 64, 256)  # trials after which the best is told
 IN_FLIGHT = 4
 REFERENCE = 1024  # random configs whose scores set the scale
-NOISE, SPREAD = (
-    0.02,
-    0.25,
-)  # of a time, and how much of a time's logarithm a standard deviation of the scores is
+NOISE = 0.02  # of a time
+SPREAD = 0.25  # of a time's logarithm, for a standard deviation of the scores
 CONDITIONS = Conditions(lane="simulated", isolation="none")
 
 
@@ -95,15 +92,15 @@ def run(course: Course, options: AnnealingOptions, seed: int) -> tuple[list[floa
         seed=seed,
         seeds=first_points(course.domain, course.describe, course.prior, (), seed=seed),
     )
-    rng, found = np.random.default_rng(seed), list[float]()
-    while len(found) < REPORTED[-1]:
+    rng, scores = np.random.default_rng(seed), list[float]()
+    while len(scores) < REPORTED[-1]:
         points = searcher.ask(IN_FLIGHT)
         asked = time.process_time()
         standing = course.standing(course.describe(points))
         times = np.exp(-SPREAD * standing) * np.exp(NOISE * rng.standard_normal(len(points)))
         trials = [
             Trial(
-                number=len(found) + at,
+                number=len(scores) + place,
                 config=course.domain.space.config(point),
                 outcome=Timed(
                     samples_s=(float(seconds),),
@@ -112,12 +109,14 @@ def run(course: Course, options: AnnealingOptions, seed: int) -> tuple[list[floa
                     artifact="0" * 64,
                 ),
             )
-            for at, (point, seconds) in enumerate(zip(points, times, strict=True), 1)
+            for place, (point, seconds) in enumerate(zip(points, times, strict=True), 1)
         ]
         answering_s += time.process_time() - asked
         searcher.tell(trials)
-        found += standing.tolist()
-    return [max(found[:trials]) for trials in REPORTED], time.process_time() - started - answering_s
+        scores += standing.tolist()
+    return [
+        max(scores[:trials]) for trials in REPORTED
+    ], time.process_time() - started - answering_s
 
 
 def layout(text: str) -> AnnealingOptions:
@@ -138,21 +137,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=8)
     given = parser.parse_args(arguments)
     try:
-        wanted = {text: layout(text) for text in given.layouts}
+        layouts = {text: layout(text) for text in given.layouts}
         tables = open_tables(given.tables)
     except UsageError as error:
         parser.error(str(error))
     pasts = [past_of_table(table) for table in tables]
-    print(f"{'table':48} {' '.join(f'{name:>24}' for name in wanted)}")
+    print(f"{'table':48} {' '.join(f'{name:>24}' for name in layouts)}")
     rows: list[list[list[float]]] = []
-    for at, table in enumerate(tables):
-        one = course(table, pasts[at], [*pasts[:at], *pasts[at + 1 :]])
+    for place, table in enumerate(tables):
+        table_course = course(table, pasts[place], [*pasts[:place], *pasts[place + 1 :]])
         rows.append([])
-        for options in wanted.values():
-            runs = [run(one, options, seed) for seed in range(given.seeds)]
+        for options in layouts.values():
+            runs = [run(table_course, options, seed) for seed in range(given.seeds)]
             rows[-1].append(
                 [
-                    *np.mean([found for found, _ in runs], axis=0),
+                    *np.mean([best for best, _ in runs], axis=0),
                     float(np.mean([seconds for _, seconds in runs])),
                 ]
             )

@@ -1,8 +1,8 @@
-"""Chooses the sub-lattice of a space that a table records: fewer values of each knob,
-evenly spaced, every combination of them.
+"""Choose the sub-lattice of a space that a table records.
 
-A product of values keeps neighbours neighbours, so that explorers walk a table as they
-walk the space it was taken from.
+It has fewer values of each knob, evenly spaced, and every combination of them. Points
+that are neighbours in the sub-lattice are alike in the space, too, so that explorers walk
+a table as they walk the space.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _spaced(knob: Knob, count: int) -> Knob:
     size = len(knob.values)
     return Knob(
         name=knob.name,
-        values=tuple(knob.values[(2 * at + 1) * size // (2 * count)] for at in range(count)),
+        values=tuple(knob.values[(2 * place + 1) * size // (2 * count)] for place in range(count)),
     )
 
 

@@ -1,5 +1,7 @@
-"""The log a recording appends to: one JSON line a measured config, so that a stopped
-recording goes on where it was."""
+"""The log of a recording: one line of JSON per measured config.
+
+A stopped recording goes on from it.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,16 @@ class RecordingLog:
                 f"{self.path} records another workload, target or lattice; move it away or give "
                 f"another --output"
             )
-        found: dict[int, Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
         again: set[int] = set()
         for line in lines:
             try:
                 row = json.loads(line)
-                found[int(row["row"])] = outcome_from_document(row["outcome"])
+                outcomes[int(row["row"])] = outcome_from_document(row["outcome"])
                 again |= {int(row["row"])} if row["again"] else set()
             except (ValueError, KeyError, TypeError):
                 continue
-        return found, again
+        return outcomes, again
 
     @property
     def _heading(self) -> str:

@@ -1,13 +1,16 @@
-"""How well the features rank a workload that the model has never seen: each table left out in turn.
+"""Measure how well the features rank a workload that the model has never seen.
 
     python -m benchmarks.search.model tests/tables/large/*.npz --known tests/tables/parts/*.npz
 
-Prints for each table the pairwise accuracy among valid pairs at least 5% apart and
-recall@30, from a model of the other tables and of those that are known besides; the
-same from 64 random configs of the table itself, as a search has them early on; and the
-rates at which the candidates of an annealing step are described and scored, by the
-model of the others and what it learned of so many configs, and those of a batch without
-steps, in CPU time of one core. Configs of one description count as one, as in a search.
+Each table is left out in turn. The model learns the other tables and those of `--known`.
+Prints for each table:
+
+- the pairwise accuracy among valid pairs at least 5% apart, and recall@30
+- the same from 64 random configs of the table itself, as a search has them early on
+- candidates per second of CPU time that are described and scored: in an annealing step,
+  by the model of the others and what it learned of so many configs, and in a batch
+
+Configs of one description count as one, as in a search.
 """
 
 from __future__ import annotations
@@ -44,17 +47,16 @@ class Figures:
     recall30: float
     local_pairwise: float  # from LOCAL random configs of its own, median of DRAWS
     local_recall30: float
-    candidates_per_s: tuple[
-        float, float
-    ]  # an annealing step at a time, as many as are described at once
+    # An annealing step at a time, and as many as are described at once.
+    candidates_per_s: tuple[float, float]
 
 
-def figures(tables: Sequence[RecordedTable], known: Sequence[RecordedTable] = ()) -> list[Figures]:
+def figures(tables: Sequence[RecordedTable], others: Sequence[RecordedTable] = ()) -> list[Figures]:
     """One for each of `tables`; raises UsageError for tables of spaces that no longer exist."""
-    pasts = [described_once(past_of_table(table)) for table in (*tables, *known)]
+    pasts = [described_once(past_of_table(table)) for table in (*tables, *others)]
     return [
-        _figures(table, pasts[at], [*pasts[:at], *pasts[at + 1 :]])
-        for at, table in enumerate(tables)
+        _figures(table, pasts[place], [*pasts[:place], *pasts[place + 1 :]])
+        for place, table in enumerate(tables)
     ]
 
 
@@ -123,15 +125,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{'table':56} {'timed':>6} {judged} {'own 64':>7} {'r@30':>6} {'step/s':>8} {'batch/s':>8}"
     )
     opened = open_tables([*given.tables, *given.known])
-    found = figures(opened[: len(given.tables)], opened[len(given.tables) :])
-    for one in found:
+    rows = figures(opened[: len(given.tables)], opened[len(given.tables) :])
+    for row in rows:
         print(
-            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} "
-            f"{one.local_pairwise:7.3f} "
-            f"{one.local_recall30:6.3f} {' '.join(f'{rate:8.0f}' for rate in one.candidates_per_s)}"
+            f"{row.table[:56]:56} {row.timed:6} {row.pairwise:6.3f} {row.recall30:6.3f} "
+            f"{row.local_pairwise:7.3f} "
+            f"{row.local_recall30:6.3f} {' '.join(f'{rate:8.0f}' for rate in row.candidates_per_s)}"
         )
     pairs, recalls = (
-        float(np.mean([getattr(one, name) for one in found])) for name in ("pairwise", "recall30")
+        float(np.mean([getattr(row, name) for row in rows])) for name in ("pairwise", "recall30")
     )
     print(f"{'mean of the tables left out':63} {pairs:6.3f} {recalls:6.3f}")
 

@@ -1,20 +1,21 @@
-"""Records a table for `tuner replay`: a sub-lattice of a workload's space, built,
-checked and timed here.
+"""Record a table for `tuner replay`: build, check and time a sub-lattice of a space.
 
     python -m benchmarks.search.record matmul:M=128,N=128,K=128 --configs 1600 -o tests/tables
 
-Of configs of one description, which a search takes for twins, one is measured, and the
-others share its time; some of them are measured too, to see whether they do.
+Configs with the same description are duplicates to a search. One of them is measured,
+and the others share its time. Some of the others are measured too, as a check.
 
-The product's own path: its compiler process on one core, its runner on another, its
-checks, its screening plan. The fastest tenth is then timed again, longer, several times
-over in changing order and with nothing being built meanwhile, and that is what the
-table keeps of them: the best of thousands of short timings is lucky besides fast.
-Configs that compile to the same code share its time. Stopped at any point, it goes on
-from its log when started again; the log goes once the table is written.
+Compiler, runner, checks and screening plan are the product's own, the compiler on one
+core and the runner on another. The fastest tenth is then timed again, longer, in several
+rounds of changing order while nothing is built. The table keeps that time, because the
+best of thousands of short timings is lucky as well as fast. Configs that compile to the
+same code share its time.
 
-With --sampled it takes as many random configs of the whole space instead, with --part a
-random part of the sub-lattice: history to learn from, rather than a space to search.
+A stopped recording goes on from its log when it is started again. The log is deleted
+once the table is written.
+
+`--sampled` takes random configs of the whole space instead, `--part` a random part of the
+sub-lattice. Both are histories to learn from rather than spaces to search.
 """
 
 from __future__ import annotations
@@ -57,21 +58,19 @@ from tuner.workers.fleet.builder import Compiler
 from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
 from tuner.workload.spec import parse_spec, to_document
 
-AHEAD = (
-    8  # libraries built before they are timed: the compiler never waits, and few files lie about
-)
+# Libraries built before they are timed: the compiler never waits, and few files lie about.
+PREBUILT = 8
 ATTEMPTS = 3  # of a config that infrastructure lost
 AGAIN_SHARE = 0.1
 AGAIN_PLAN = TimingPlan(budget_s=0.1, min_samples=5)
 AGAIN_ROUNDS = 3  # what disturbs a machine for a while falls on one of them
 GROWTH = 1.1  # of the sub-lattice, until it has as many descriptions as were asked for
-TWINS = 64  # configs measured beside another of their description
+DUPLICATES = 64  # configs measured beside another of their description
 # configs of a sub-lattice for each description asked for; beyond it a space has no more
 # to tell apart
-MOST_TWINS = 16
-ABANDON = (
-    4 * ABANDON_FACTOR
-)  # beyond it two calls are enough: that a config is hopeless needs no second digit
+MOST_DUPLICATES = 16
+# Beyond it two calls are enough: that a config is hopeless needs no second digit.
+ABANDON = 4 * ABANDON_FACTOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +78,8 @@ class Recording:
     problem: Problem
     space: Space  # the sub-lattice, or the whole space where its configs are a sample
     points: Points  # those recorded, by rank
-    measured_as: NDArray[
-        np.intp
-    ]  # (points,) the row that is measured in place of each, itself where it is the one
+    # (points,) The row that is measured in place of each point, often its own.
+    measured_as: NDArray[np.intp]
     log: RecordingLog
     build_core: int
     run_core: int
@@ -140,17 +138,21 @@ def prepared(
 def _told_apart(whole: TargetSpace[Any], configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
     """A sub-lattice of at least `configs` descriptions, as far as the space has them;
     its points; for each the row measured in its place, the first of its description,
-    but for TWINS random ones."""
+    but for DUPLICATES random ones."""
     describe, most = featurizer(whole), configs
     while True:
         space = sublattice(whole.space, most)
         points = Domain(space).points()
         features = describe(whole.space.points_of(space, points))
         _, first, which = np.unique(features, axis=0, return_index=True, return_inverse=True)
-        if len(first) >= configs or space.size == whole.space.size or most > MOST_TWINS * configs:
+        if (
+            len(first) >= configs
+            or space.size == whole.space.size
+            or most > MOST_DUPLICATES * configs
+        ):
             measured_as = first[which.ravel()]
-            twins = np.flatnonzero(measured_as != np.arange(len(points)))
-            checked = np.random.default_rng(0).permutation(twins)[:TWINS]
+            duplicates = np.flatnonzero(measured_as != np.arange(len(points)))
+            checked = np.random.default_rng(0).permutation(duplicates)[:DUPLICATES]
             measured_as[checked] = checked
             return space, points, measured_as
         most = ceil(most * GROWTH)
@@ -191,16 +193,16 @@ class Bench:
     def outcomes(self, rows: Iterable[int], plan: TimingPlan) -> Iterator[tuple[int, Outcome]]:
         """Each row with what became of it, in order. Within one call, code that was
         timed before is not timed again."""
-        known: dict[str, Outcome] = {}
+        timed: dict[str, Outcome] = {}
         waiting: list[tuple[int, Future[Library | Failed]]] = []
         queue = iter(rows)
         while True:
-            while len(waiting) < AHEAD and (row := next(queue, None)) is not None:
+            while len(waiting) < PREBUILT and (row := next(queue, None)) is not None:
                 waiting.append((row, self._pool.submit(self._build, row)))
             if not waiting:
                 return
             row, future = waiting.pop(0)
-            yield row, self._measured(row, future.result(), plan, known)
+            yield row, self._measured(row, future.result(), plan, timed)
 
     def raced(
         self, rows: Sequence[int], plan: TimingPlan, rounds: int
@@ -209,18 +211,22 @@ class Bench:
         an order of its own."""
         libraries = {row: built for row in rows if isinstance(built := self._build(row), Library)}
         timed: dict[int, list[Timed]] = {row: [] for row in libraries}
-        for turn in range(rounds):
-            for row in np.random.default_rng(turn).permutation(list(libraries)).tolist():
+        for round_number in range(rounds):
+            for row in np.random.default_rng(round_number).permutation(list(libraries)).tolist():
                 outcome = self._timed(row, libraries[row], plan)
                 timed[row] += [outcome] if isinstance(outcome, Timed) else []
-        for row, found in timed.items():
+        for row, outcomes in timed.items():
             Path(libraries[row].path).unlink(missing_ok=True)
-            if found:
+            if outcomes:
                 yield (
                     row,
                     replace(
-                        found[-1],
-                        samples_s=tuple(sample for one in found for sample in one.samples_s),
+                        outcomes[-1],
+                        samples_s=tuple(
+                            sample
+                            for outcome_of_round in outcomes
+                            for sample in outcome_of_round.samples_s
+                        ),
                     ),
                 )
 
@@ -230,15 +236,15 @@ class Bench:
         return self._compiler.build(recording.problem, BuildRequest(number=row + 1, config=config))
 
     def _measured(
-        self, row: int, built: Library | Failed, plan: TimingPlan, known: dict[str, Outcome]
+        self, row: int, built: Library | Failed, plan: TimingPlan, timed: dict[str, Outcome]
     ) -> Outcome:
         if isinstance(built, Failed):
             return built
-        if built.sha256 in known:
-            return known[built.sha256]
+        if built.sha256 in timed:
+            return timed[built.sha256]
         outcome = self._timed(row, built, plan)
         if isinstance(outcome, Timed):
-            known[built.sha256] = outcome
+            timed[built.sha256] = outcome
         Path(built.path).unlink(missing_ok=True)
         return outcome
 
@@ -266,53 +272,55 @@ class Bench:
 def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
     """Measures what the log lacks; whether it is complete now."""
     logged, again = recording.log.load()
-    known = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
+    measured = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
     rows = np.unique(recording.measured_as)
-    order = (
-        np.random.default_rng(0).permutation(rows).tolist()
-    )  # a drift of the machine falls on all alike
-    missing = [row for row in (DEFAULT_ROW, *order) if row not in known][: recording.cut]
+    # In random order, so that a drift of the machine falls on all alike.
+    order = np.random.default_rng(0).permutation(rows).tolist()
+    missing = [row for row in (DEFAULT_ROW, *order) if row not in measured][: recording.cut]
     started = said = time.monotonic()
     with ExitStack() as stack:
         bench = Bench(recording, stack)
         for count, (row, outcome) in enumerate(bench.outcomes(missing, SCREENING), 1):
-            known[row] = outcome
+            measured[row] = outcome
             recording.log.append(row, outcome)
             if time.monotonic() - said > progress_every_s:
                 said = time.monotonic()
                 left_s = (said - started) / count * (len(missing) - count)
                 print(
-                    f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True
+                    f"{len(measured)} of {len(order) + 1} measured, {left_s:.0f} s to go",
+                    flush=True,
                 )
-        if any(row not in known for row in (DEFAULT_ROW, *order)):
+        if any(row not in measured for row in (DEFAULT_ROW, *order)):
             return False
-        for row, outcome in bench.raced(sorted(_fastest(known) - again), AGAIN_PLAN, AGAIN_ROUNDS):
+        for row, outcome in bench.raced(
+            sorted(_fastest(measured) - again), AGAIN_PLAN, AGAIN_ROUNDS
+        ):
             recording.log.append(row, outcome, again=True)
     return True
 
 
-def _fastest(known: Mapping[int, Outcome]) -> set[int]:
+def _fastest(measured: Mapping[int, Outcome]) -> set[int]:
     """The fastest rows, one for each code: what compiles to the same is timed once."""
     timed = {
         row: outcome
-        for row, outcome in known.items()
+        for row, outcome in measured.items()
         if isinstance(outcome, Timed) and row != DEFAULT_ROW
     }
     order = sorted(timed, key=lambda row: timed[row].median_s)[: ceil(AGAIN_SHARE * len(timed))]
     return set({timed[row].artifact: row for row in reversed(order)}.values())
 
 
-def _shared(known: Mapping[int, Outcome], again: Set[int]) -> dict[int, Outcome]:
+def _shared(measured: Mapping[int, Outcome], again: Set[int]) -> dict[int, Outcome]:
     """Rows of the same code with the same outcome, that of the longer timing where
     there was one."""
     last = {
         outcome.artifact: outcome
         for row in sorted(again)
-        if isinstance(outcome := known[row], Timed)
+        if isinstance(outcome := measured[row], Timed)
     }
     return {
         row: last.get(outcome.artifact, outcome) if isinstance(outcome, Timed) else outcome
-        for row, outcome in known.items()
+        for row, outcome in measured.items()
     }
 
 
@@ -322,11 +330,11 @@ def _lost(outcome: Outcome) -> bool:
 
 def table_of(recording: Recording) -> RecordedTable:
     """The table of a complete log. Raises UsageError where the default schedule was not timed."""
-    known = _shared(*recording.log.load())
-    default = known[DEFAULT_ROW]
+    measured = _shared(*recording.log.load())
+    default = measured[DEFAULT_ROW]
     if isinstance(default, Failed):
         raise UsageError(f"the default schedule failed: {default.kind}: {default.message}")
-    outcomes = [known[row] for row in recording.measured_as.tolist()]
+    outcomes = [measured[row] for row in recording.measured_as.tolist()]
     codes, median_s = outcome_codes(outcomes)
     problem = recording.problem
     samples = [len(outcome.samples_s) for outcome in outcomes if isinstance(outcome, Timed)]

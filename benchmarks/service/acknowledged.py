@@ -1,5 +1,4 @@
-"""The clients of a service that is killed again and again: what was acknowledged to
-them, and whether the database has it."""
+"""Clients of a service that is killed again and again, and what was acknowledged to them."""
 
 from __future__ import annotations
 
@@ -26,10 +25,8 @@ SUBMITTED, CANCELLED = "submitted", "cancelled"
 WORK = "matmul:M=61,N=67,K=71"
 WORK_TRIALS = 1_000_000
 URGENT = 100
-SMALL = {
-    "op": "softmax",
-    "params": {"M": 9, "N": 21},
-}  # what clients submit; it waits behind the urgent one
+# What clients submit; it waits behind the urgent job.
+SMALL = {"op": "softmax", "params": {"M": 9, "N": 21}}
 PAUSE_S = 0.1  # between a client's requests: the queue should not outgrow what a team would ask
 
 
@@ -112,9 +109,8 @@ def prepared(database: Database, folder: Path) -> str:
     if kept.exists():
         return kept.read_text()
     target, workload = detect_cpu(), parse_spec(WORK)
-    with_limits(
-        database, target
-    )  # a service's very first start measures the machine; those that are timed here do not
+    # A service's very first start measures the machine; those that are timed here do not.
+    with_limits(database, target)
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
@@ -136,16 +132,16 @@ def prepared(database: Database, folder: Path) -> str:
 def faults(database: Database, record: Record) -> list[str]:
     """What must not be: acknowledged requests lost or stored twice, trials lost,
     doubled or uncounted, a damaged database."""
-    found = schema.check(database.engine)
+    problems = schema.check(database.engine)
     log = record.read()
     submitted = {each["key"]: each["job"] for each in log if each["kind"] == SUBMITTED}
     if len(set(submitted.values())) != len(submitted):
-        found.append("two acknowledged requests share a job")
+        problems.append("two acknowledged requests share a job")
     cancelled = {each["job"] for each in log if each["kind"] == CANCELLED}
     with database.read() as session:
         states = {row.id: row.state for row in session.execute(select(JobRow.id, JobRow.state))}
-        found += _listed("acknowledged, but not there", set(submitted.values()) - set(states))
-        found += _listed(
+        problems += _listed("acknowledged, but not there", set(submitted.values()) - set(states))
+        problems += _listed(
             "cancelled, but not so", {job for job in cancelled if states.get(job) != jobs.CANCELLED}
         )
         # A client has at most one request under way when it is stopped, whose answer it
@@ -153,7 +149,7 @@ def faults(database: Database, record: Record) -> list[str]:
         pieces = len({key.rpartition("-")[0] for key in submitted})
         extra = len(states) - 1 - len(submitted)
         if not 0 <= extra <= max(pieces, 2):
-            found.append(
+            problems.append(
                 f"{extra} jobs beyond the {len(submitted)} acknowledged ones, of {pieces} clients"
             )
         totals = (
@@ -168,7 +164,7 @@ def faults(database: Database, record: Record) -> list[str]:
             select(TaskRow.trials_done).where(TaskRow.job_id == _work(session, states))
         ).one()
         if not count == different == last + 1 == done:
-            found.append(f"{count} trials, {different} numbers up to {last}, counted as {done}")
+            problems.append(f"{count} trials, {different} numbers up to {last}, counted as {done}")
         rows = select(EventRow.job_id, func.count(), func.max(EventRow.sequence), JobRow.last_event)
         rows = rows.join(JobRow, JobRow.id == EventRow.job_id).group_by(
             EventRow.job_id, JobRow.last_event
@@ -178,8 +174,8 @@ def faults(database: Database, record: Record) -> list[str]:
             for job, events, top, numbered in session.execute(rows)
             if not events == top == numbered
         }
-        found += _listed("events with gaps", gaps)
-    return found
+        problems += _listed("events with gaps", gaps)
+    return problems
 
 
 def _work(session: Any, states: Mapping[str, str]) -> str:
@@ -187,6 +183,6 @@ def _work(session: Any, states: Mapping[str, str]) -> str:
     return job
 
 
-def _listed(what: str, found: Iterable[str]) -> list[str]:
-    named = sorted(found)
+def _listed(what: str, identifiers: Iterable[str]) -> list[str]:
+    named = sorted(identifiers)
     return [f"{what}: {len(named)}, first {', '.join(named[:5])}"] if named else []

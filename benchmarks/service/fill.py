@@ -1,8 +1,8 @@
-"""The database that the service's load is measured over: promoted kernels of as many
-workloads, and jobs with many trials.
+"""Fill the database over which the load of the service is measured.
 
-Rows are made in bulk, one job's trials in Python and the others' as copies of them, so
-that a million take a minute.
+It has many promoted kernels, each of a workload of its own, and jobs with many trials.
+Rows are made in bulk: the trials of one job in Python, those of the others as copies of
+them, so that a million take a minute.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def fill(database: Database, *, kernels: int, trials: int) -> Filled:
         with database.engine.execution_options(
             isolation_level="AUTOCOMMIT"
         ).connect() as connection:
-            connection.exec_driver_sql(
-                "VACUUM ANALYZE"
-            )  # what autovacuum does within a minute of such a load
+            # What autovacuum does within a minute of such a load.
+            connection.exec_driver_sql("VACUUM ANALYZE")
     return Filled(
         token=token,
         jobs=tuple(finished),
@@ -79,10 +78,10 @@ def fill(database: Database, *, kernels: int, trials: int) -> Filled:
     )
 
 
-def _add_kernels(database: Database, target: str, have: int, wanted: int) -> None:
-    known = known_workloads() if have == 0 else []
+def _add_kernels(database: Database, target: str, have: int, count: int) -> None:
+    looked_up = known_workloads() if have == 0 else []
     with database.write() as session:
-        for workload in known:
+        for workload in looked_up:
             workloads.remember(session, workload, to_document(workload))
         now = session.now()
     row: dict[str, Any] = {
@@ -115,11 +114,9 @@ def _add_kernels(database: Database, target: str, have: int, wanted: int) -> Non
         "document": {},
         "created_at": now,
     }
-    for start in range(have, wanted, BATCH):
-        own = [workload.key for workload in known] if start == 0 else []
-        filler = [
-            f"{number:064x}" for number in range(start, min(start + BATCH, wanted) - len(own))
-        ]
+    for start in range(have, count, BATCH):
+        own = [workload.key for workload in looked_up] if start == 0 else []
+        filler = [f"{number:064x}" for number in range(start, min(start + BATCH, count) - len(own))]
         with database.write() as session:
             if filler:
                 session.execute(insert(WorkloadRow), [same | {"key": key} for key in filler])
@@ -129,10 +126,10 @@ def _add_kernels(database: Database, target: str, have: int, wanted: int) -> Non
             )
 
 
-def _add_trials(database: Database, target: str, owner: str, wanted: int) -> None:
+def _add_trials(database: Database, target: str, owner: str, count: int) -> None:
     """One transaction a job, so that what was interrupted goes on with the next one."""
     each, columns = (
-        wanted // JOBS,
+        count // JOBS,
         [column for column in TrialRow.__table__.columns if column.name not in ("id", "job_id")],
     )
     with database.read() as session:
@@ -148,7 +145,10 @@ def _add_trials(database: Database, target: str, owner: str, wanted: int) -> Non
                     numbers = range(start, min(start + BATCH, each))
                     session.execute(
                         insert(TrialRow),
-                        [_trial(at) | {"job_id": job, "created_at": now} for at in numbers],
+                        [
+                            _trial(trial_number) | {"job_id": job, "created_at": now}
+                            for trial_number in numbers
+                        ],
                     )
             else:
                 first = have[0] if have else first

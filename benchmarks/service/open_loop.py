@@ -1,8 +1,7 @@
-"""Requests at an open-loop rate: each is sent when its time has come, whether or not
-earlier ones were answered.
+"""Send requests at an open-loop rate: each when it is due, whatever came of earlier ones.
 
-Its latency counts from that time, so a service that falls behind shows it (a closed
-loop would wait and hide it).
+Latency counts from when a request was due, so a service that falls behind shows it. A
+closed loop would wait and hide it.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ async def offer(
     latencies_s: list[float] = []
     failures = 0
 
-    async def one(number: int, due: float) -> None:
+    async def answer(number: int, due: float) -> None:
         nonlocal failures
         try:
             status = await connections.send(requests[number % len(requests)])
@@ -112,23 +111,23 @@ async def offer(
             due = start + number / rate
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
-            tasks.append(asyncio.create_task(one(number, due)))
+            tasks.append(asyncio.create_task(answer(number, due)))
         await asyncio.wait_for(asyncio.gather(*tasks), timeout=LONGEST_S)
     finally:
         gc.enable()
     took_s, count = loop.time() - start, len(latencies_s)
     latencies_s.sort()
-    at = [
+    percentiles_ms = [
         round(latencies_s[min(count - 1, int(count * share))] * 1e3, 2)
         for share in (0.5, 0.9, 0.99, 1.0)
     ]
     return Latencies(
         offered_per_s=rate,
         answered_per_s=round(count / took_s, 1),
-        p50_ms=at[0],
-        p90_ms=at[1],
-        p99_ms=at[2],
-        max_ms=at[3],
+        p50_ms=percentiles_ms[0],
+        p90_ms=percentiles_ms[1],
+        p99_ms=percentiles_ms[2],
+        max_ms=percentiles_ms[3],
         failures=failures,
         server_cpu_ms=round((service.cpu_s() - cpu_s) / count * 1e3, 3),
     )

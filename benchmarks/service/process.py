@@ -1,5 +1,4 @@
-"""The service as a process of its own: the API alone, on a free or a given port, its
-log thrown away."""
+"""The API of the service as a process of its own, on a free or a given port."""
 
 from __future__ import annotations
 

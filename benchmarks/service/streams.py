@@ -1,5 +1,4 @@
-"""Many event streams at once over jobs whose trials come in: how long after its commit
-each event reaches each client."""
+"""Follow many event streams at once, and time each event from its commit to its arrival."""
 
 from __future__ import annotations
 
@@ -126,12 +125,12 @@ async def measure(
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     expected = [
-        (seen.get(sequence), at)
+        (seen.get(sequence), sent_at)
         for job_id, seen, _ in followed
-        for (job, sequence), at in writer.sent.items()
+        for (job, sequence), sent_at in writer.sent.items()
         if job == job_id
     ]
-    waits = sorted(arrived - at for arrived, at in expected if arrived is not None)
+    waits = sorted(arrived - sent_at for arrived, sent_at in expected if arrived is not None)
     at_ms = [
         round(waits[min(len(waits) - 1, int(len(waits) * share))] * 1e3, 1)
         for share in (0.5, 0.99, 1.0)

@@ -1,5 +1,7 @@
-"""`tuner serve` with its orchestrator and its workers, in a home of its own, to be
-killed and started again on the same port."""
+"""`tuner serve` with its orchestrator and workers, to be killed and started again.
+
+It has a home of its own and keeps its port.
+"""
 
 from __future__ import annotations
 

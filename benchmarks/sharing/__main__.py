@@ -1,7 +1,9 @@
-"""Three jobs of different size under each policy: `python -m benchmarks.sharing [virtual|real]`.
+"""Serve three jobs of different size under each policy, simulated or real.
+
+    python -m benchmarks.sharing [virtual|real]
 
 `virtual` runs the driver's own pipeline and policies on a virtual clock, with recorded
-durations; `real` has the orchestrator serve three jobs on this machine, once for each
+durations. `real` has the orchestrator serve three jobs on this machine, once for each
 policy.
 """
 
@@ -41,8 +43,8 @@ def recorded(path: Path = RECORDED) -> dict[str, Durations]:
     """(build, lane) seconds of trials: matmul 512 (medium), conv2d 56x56x64 (large),
     softmax 512x1024 (small)."""
     return {
-        name: [(build, lane) for build, lane in found]
-        for name, found in json.loads(path.read_text()).items()
+        name: [(build, lane) for build, lane in trials]
+        for name, trials in json.loads(path.read_text()).items()
     }
 
 
@@ -94,8 +96,8 @@ def virtual_table(title: str, courses: Sequence[Course]) -> str:
     return "\n".join(lines)
 
 
-def real_table(found: Sequence[Measured]) -> str:
-    names = [one.name for one in REAL]
+def real_table(rows: Sequence[Measured]) -> str:
+    names = [job.name for job in REAL]
     figures = (
         "policy",
         "fairness",
@@ -107,12 +109,12 @@ def real_table(found: Sequence[Measured]) -> str:
         f"| {' | '.join((*figures, 'change of job, ms', 'same job, ms'))} |",
         "|---" * (6 + len(names)) + "|",
     ]
-    for one in found:
-        each = " | ".join(f"{one.completed_s[name]:.1f}" for name in names)
-        gaps = f"{_spread(one.switches_s)} | {_spread(one.stays_s)}"
+    for row in rows:
+        each = " | ".join(f"{row.completed_s[name]:.1f}" for name in names)
+        gaps = f"{_spread(row.switches_s)} | {_spread(row.stays_s)}"
         lines.append(
-            f"| {one.policy} | {one.fairness:.3f} | {one.mean_completion_s:.1f} | {each} | "
-            f"{one.occupancy:.1%} | {gaps} |"
+            f"| {row.policy} | {row.fairness:.3f} | {row.mean_completion_s:.1f} | {each} | "
+            f"{row.occupancy:.1%} | {gaps} |"
         )
     return "\n".join(lines)
 
@@ -149,29 +151,31 @@ def main() -> int:
         print(virtual_table("One lane, three builders", one_lane(given.share)), end="\n\n")
         print(virtual_table("32 lanes of one core, 32 of four", mixed_lanes(given.share)))
         return 0
-    found = []
-    wanted = [
-        RealJob(name=one.name, spec=one.spec, trials=max(4, round(one.trials * given.share)))
-        for one in REAL
+    measured = []
+    selected = [
+        RealJob(name=job.name, spec=job.spec, trials=max(4, round(job.trials * given.share)))
+        for job in REAL
     ]
     for policy in given.policy or tuple(POLICIES):
         with tempfile.TemporaryDirectory(prefix="sharing-") as folder:
-            found.append(serve(Path(folder), wanted, policy, timeout_s=given.timeout))
+            measured.append(serve(Path(folder), selected, policy, timeout_s=given.timeout))
         print(
-            real_table(found[-1:]),
-            dict(found[-1].states),
-            dict(found[-1].trials),
+            real_table(measured[-1:]),
+            dict(measured[-1].states),
+            dict(measured[-1].trials),
             file=sys.stderr,
             flush=True,
         )
         if given.record is not None:
             rounded = {
-                name: [[round(b, 4), round(t, 4)] for b, t in one]
-                for name, one in found[-1].durations.items()
+                name: [[round(b, 4), round(t, 4)] for b, t in trial_times]
+                for name, trial_times in measured[-1].durations.items()
             }
             given.record.write_text(json.dumps(rounded) + "\n")
-    print(real_table(found))
-    return 0 if all(state == "succeeded" for one in found for state in one.states.values()) else 1
+    print(real_table(measured))
+    return (
+        0 if all(state == "succeeded" for row in measured for state in row.states.values()) else 1
+    )
 
 
 if __name__ == "__main__":

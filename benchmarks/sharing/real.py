@@ -1,5 +1,4 @@
-"""Three jobs of different size on this machine's own fleet, served by the orchestrator
-as `tuner serve` runs it."""
+"""Serve three jobs of different size on this machine's own fleet, as `tuner serve` does."""
 
 from __future__ import annotations
 
@@ -43,15 +42,12 @@ class Measured:
     fairness: float
     completed_s: Mapping[str, float]  # from the first candidate on a lane to the job's end, by job
     occupancy: float  # share of the lanes' time held by candidates, until the last search ended
-    switches_s: Sequence[
-        float
-        # from one job's last result on a lane to the next job's first candidate there, once
-        # it was built
-    ]
+    # From one job's last result on a lane to the next job's first candidate there, once it
+    # was built.
+    switches_s: Sequence[float]
     stays_s: Sequence[float]  # the same between candidates of one job
-    durations: Mapping[
-        str, Sequence[tuple[float, float]]
-    ]  # (build, lane) seconds of each job's trials
+    # (Build, lane) seconds of each job's trials.
+    durations: Mapping[str, Sequence[tuple[float, float]]]
 
     @property
     def mean_completion_s(self) -> float:
@@ -59,18 +55,18 @@ class Measured:
 
 
 def serve(
-    folder: Path, wanted: Sequence[RealJob], policy: PolicyName, *, timeout_s: float
+    folder: Path, real_jobs: Sequence[RealJob], policy: PolicyName, *, timeout_s: float
 ) -> Measured:
     """Queues the jobs in their order and serves them until all have ended or time is up."""
     database = open_database(folder / f"{policy}.db")
     try:
-        ids = _queue(database, wanted)
+        ids = _queue(database, real_jobs)
         stop, errors = threading.Event(), list[str]()
         options = OrchestratorOptions(
             artifacts=folder / "artifacts",
             limits=QUICK,
             policy=policy,
-            running_jobs=len(wanted),
+            running_jobs=len(real_jobs),
             owner=f"sharing-{policy}",
         )
         service = Orchestrator(database, detect_cpu(), options)
@@ -92,18 +88,18 @@ def serve(
         database.close()
 
 
-def _queue(database: Database, wanted: Sequence[RealJob]) -> dict[str, str]:
+def _queue(database: Database, real_jobs: Sequence[RealJob]) -> dict[str, str]:
     """The jobs' ids by name."""
     target, ids = detect_cpu(), {}
-    for seed, one in enumerate(wanted):
+    for seed, job in enumerate(real_jobs):
         with database.write() as session:
             targets.remember(session, target)
-            workload = parse_spec(one.spec)
+            workload = parse_spec(job.spec)
             key = workloads.remember(session, workload, to_document(workload))
             new = jobs.NewJob(
-                workloads=(key,), target=target.key, threads=1, trials=one.trials, seed=seed
+                workloads=(key,), target=target.key, threads=1, trials=job.trials, seed=seed
             )
-            ids[one.name] = jobs.create(session, new)[0].id
+            ids[job.name] = jobs.create(session, new)[0].id
         time.sleep(0.01)  # ids sort by milliseconds, and jobs are claimed in that order
     return ids
 
@@ -116,7 +112,7 @@ def _over(database: Database, ids: Mapping[str, str]) -> bool:
 def _measured(database: Database, ids: Mapping[str, str], policy: PolicyName) -> Measured:
     now = datetime.now(UTC)
     with database.read() as session:
-        found = {name: jobs.get(session, job) for name, job in ids.items()}
+        records = {name: jobs.get(session, job) for name, job in ids.items()}
         spans = lanes.timeline(session, since=now - timedelta(hours=1), until=now, limit=1_000_000)
         recorded = {name: trials.of_task(session, job, 0) for name, job in ids.items()}
     names = {job: name for name, job in ids.items()}
@@ -135,22 +131,26 @@ def _measured(database: Database, ids: Mapping[str, str], policy: PolicyName) ->
     count = len({span.lane for span in held})
     switches, stays = _gaps(
         held_or_raced,
-        {(lane, names[job or ""], trial): at for (lane, job, trial), at in ready.items()},
+        {
+            (lane, names[job or ""], trial): built_at
+            for (lane, job, trial), built_at in ready.items()
+        },
     )
     return Measured(
         policy=policy,
-        states={name: job.state for name, job in found.items()},
-        trials={name: len(one) for name, one in recorded.items()},
+        states={name: job.state for name, job in records.items()},
+        trials={name: len(stored) for name, stored in recorded.items()},
         fairness=jain(shares),
         completed_s={
-            name: ((job.finished_at or now) - begun).total_seconds() for name, job in found.items()
+            name: ((job.finished_at or now) - begun).total_seconds()
+            for name, job in records.items()
         },
         occupancy=total / (count * (last_end - begun).total_seconds()),
         switches_s=switches,
         stays_s=stays,
         durations={
-            name: [(one.build_s, one.measure_s) for one in found if one.measure_s]
-            for name, found in recorded.items()
+            name: [(trial.build_s, trial.measure_s) for trial in stored if trial.measure_s]
+            for name, stored in recorded.items()
         },
     )
 
@@ -171,7 +171,7 @@ def _gaps(
     lane for its job: what comes next is counted from its end."""
     switches, stays = list[float](), list[float]()
     last: dict[str, LaneSpan] = {}
-    for span in sorted(held, key=lambda one: one.started_at):
+    for span in sorted(held, key=lambda held_span: held_span.started_at):
         before = last.get(span.lane)
         last[span.lane] = span
         built = ready.get((span.lane, span.job, span.trial))

@@ -1,9 +1,8 @@
-"""Jobs that share a fleet on a virtual clock: the driver's own pipeline and policies,
-recorded durations, any number of lanes.
+"""Simulate jobs that share a fleet, on a virtual clock.
 
-Only the stations' work and the searches are simulated: a candidate takes its recorded
-seconds at a builder and on a lane; a search keeps as many candidates in flight as the
-orchestrator's does, and pauses to plan.
+Pipeline and policies are the driver's own. Only the work of the workers and the searches
+is simulated. A candidate takes its recorded seconds at a builder and on a lane. A search
+keeps as many candidates in flight as the orchestrator's does, and pauses to plan.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured,
 from tuner.workers.fleet.pipeline import Pipeline
 from tuner.workers.fleet.policy import JobShare, Place, PolicyName
 
-Durations = Sequence[
-    tuple[float, float]
-]  # (seconds at a builder, seconds on a lane) of recorded trials, in their order
+# (Seconds at a builder, seconds on a lane) of recorded trials, in their order.
+Durations = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +69,10 @@ class Course:
 
     def lane_time_s(self, since_s: float, until_s: float) -> dict[str, float]:
         """Each job's time on lanes within these moments."""
-        found = dict.fromkeys(self.jobs, 0.0)
+        seconds = dict.fromkeys(self.jobs, 0.0)
         for hold in self.holds:
-            found[hold.job] += max(0.0, min(hold.ended_s, until_s) - max(hold.started_s, since_s))
-        return found
+            seconds[hold.job] += max(0.0, min(hold.ended_s, until_s) - max(hold.started_s, since_s))
+        return seconds
 
     @property
     def fairness(self) -> float:
@@ -124,11 +122,11 @@ class _Simulation:
     now_s: float = 0.0
     events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     ticket: count[int] = field(default_factory=count)
-    free_s: dict[str, float] = field(default_factory=dict)  # by station, until when it is busy
+    free_s: dict[str, float] = field(default_factory=dict)  # by worker, until when it is busy
     holds: list[Hold] = field(default_factory=list)
     ended_s: dict[str, float] = field(default_factory=dict)
 
-    def at(self, moment_s: float, act: Callable[[], None]) -> None:
+    def schedule(self, moment_s: float, act: Callable[[], None]) -> None:
         heapq.heappush(self.events, (moment_s, next(self.ticket), act))
 
     def run(self) -> None:
@@ -137,7 +135,7 @@ class _Simulation:
             act()
             self._dispatch()
             for report in self.pipeline.collect()[0]:
-                self._told(self.searches[report.job])
+                self._report(self.searches[report.job])
             self.pipeline.spent()
             self._dispatch()
 
@@ -149,7 +147,7 @@ class _Simulation:
         numbers = range(search.next_number, search.next_number + free)
         search.next_number += free
         search.in_flight += free
-        standing = JobShare(
+        job_share = JobShare(
             job=search.job.name,
             owner=search.job.owner,
             priority=search.job.priority,
@@ -157,10 +155,10 @@ class _Simulation:
             threads=search.job.threads,
             trials_left=search.job.trials - search.done,
         )
-        found = [Candidate(number=number, config={"knob": number}) for number in numbers]
-        self.pipeline.submit(search.job.name, found, job_share=standing)
+        candidates = [Candidate(number=number, config={"knob": number}) for number in numbers]
+        self.pipeline.submit(search.job.name, candidates, job_share=job_share)
 
-    def _told(self, search: _Search) -> None:
+    def _report(self, search: _Search) -> None:
         search.in_flight -= 1
         search.done += 1
         if search.done == search.job.trials:
@@ -173,7 +171,7 @@ class _Simulation:
                 search.planning = False
                 self.fill(search)
 
-            self.at(self.now_s + search.job.plan_s, planned)
+            self.schedule(self.now_s + search.job.plan_s, planned)
         self.fill(search)
 
     def _dispatch(self) -> None:
@@ -216,15 +214,15 @@ class _Simulation:
 
     def _end(self, worker: str, moment_s: float, act: Callable[[], None]) -> None:
         self.free_s[worker] = moment_s
-        self.at(moment_s, act)
+        self.schedule(moment_s, act)
 
 
 def simulate(
     jobs: Sequence[VirtualJob], fleet: VirtualFleet, policy: PolicyName, **quotas: Any
 ) -> Course:
     """Runs all jobs to their ends. `quotas` go to the pipeline."""
-    lanes = {f"lane:{at}": Place(threads=cores) for at, cores in enumerate(fleet.lanes)}
-    builders = [f"build:{at}" for at in range(fleet.builders)]
+    lanes = {f"lane:{number}": Place(threads=cores) for number, cores in enumerate(fleet.lanes)}
+    builders = [f"build:{number}" for number in range(fleet.builders)]
     pipeline = Pipeline(
         builders=builders, runners=list(lanes), policy=policy, places=lanes, **quotas
     )
@@ -235,7 +233,7 @@ def simulate(
         seconds={job.name: list(islice(cycle(job.durations), job.trials)) for job in jobs},
     )
     for search in simulation.searches.values():
-        simulation.at(search.job.comes_s, lambda search=search: simulation.fill(search))  # type: ignore[misc]  # a default binds it
+        simulation.schedule(search.job.comes_s, lambda search=search: simulation.fill(search))  # type: ignore[misc]  # a default binds it
     simulation.run()
     named = {job.name: job for job in jobs}
     completed = {name: ended - named[name].comes_s for name, ended in simulation.ended_s.items()}

@@ -362,13 +362,13 @@ def readme_table(measurements: dict[str, Measurement]) -> str:
     name = by_suite(measurements)[README_SUITE][0]
     measurement = measurements[name]
     first, *rest = measurement.tables
-    wanted_columns = [
+    shown_columns = [
         "workload",
         "fastest library / kernel",
         "MetaSchedule / kernel",
         "MetaSchedule's tuning time / ours",
     ]
-    places = [list(first.columns).index(column) for column in wanted_columns]
+    places = [list(first.columns).index(column) for column in shown_columns]
     rows = [[row[place] for place in places] for row in first.rows]
     for table in rest:
         if table.title == MEANS:
@@ -377,7 +377,7 @@ def readme_table(measurements: dict[str, Measurement]) -> str:
         f"{measurement.machine.cpu} (`{measurement.machine.target}`), {measurement.date}, one "
         f"thread, `{measurement.command}` ([data](docs/measurements/{name})):"
     )
-    return f"{BEGIN}\n{caption}\n\n{markdown(wanted_columns, rows)}\n{END}"
+    return f"{BEGIN}\n{caption}\n\n{markdown(shown_columns, rows)}\n{END}"
 
 
 def with_results(readme: str, measurements: dict[str, Measurement]) -> str:

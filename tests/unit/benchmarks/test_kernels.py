@@ -4,6 +4,7 @@ the log that a run goes on from."""
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,20 @@ from benchmarks.expressions.programs import FLOPS, cases
 from benchmarks.kernels.allowance import allowance
 from benchmarks.kernels.contest import Case
 from benchmarks.kernels.log import Log, run
-from benchmarks.kernels.report import Row, from_line, geometric_mean, markdown, picture, to_line
+from benchmarks.kernels.options import command_line
+from benchmarks.kernels.report import (
+    Row,
+    from_line,
+    geometric_mean,
+    markdown,
+    measurement,
+    picture,
+    significant,
+    to_line,
+)
+from benchmarks.kernels.suite import SUITE, suite_key
+from benchmarks.measurement import Machine, from_text, to_text
+from docs.generators.benchmarks import SUITES
 from tests.support.targets import ZEN5
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec
@@ -84,6 +98,51 @@ def test_the_table_tells_the_means_apart() -> None:
     assert "Not verified: sum. Slower than the default schedule: sum." in text
     assert geometric_mean([None, 2.0, 8.0]) == pytest.approx(4.0) and geometric_mean([None]) is None
     assert picture(rows).count("<svg") == 1
+
+
+def test_a_measurement_has_the_rows_and_their_means() -> None:
+    rows = [
+        replace(ROW, date="2026-11-20"),
+        replace(ROW, name="sum", bound="memory", ratios={"numpy": 6.4}, date="2026-11-21"),
+    ]
+    machine = Machine(key="zen5", cpu="AMD EPYC", cores=2, target="znver5")
+    document = measurement(
+        rows, suite="kernels", machine=machine, commit=None, command="python -m benchmarks.kernels"
+    )
+    assert from_text(to_text(document)) == document
+    workloads, means = document.tables
+    assert document.date == "2026-11-21" and workloads.columns["kernel"] == "ms"
+    first = dict(zip(workloads.columns, workloads.rows[0], strict=True))
+    assert first["fastest library / kernel"] == Decimal("1.60") and first["library"] == "PyTorch"
+    assert first["share"] == 80
+    assert [row[:2] for row in means.rows] == [
+        ["all 2", Decimal("3.20")],
+        ["compute-bound (1)", Decimal("1.60")],
+        ["memory-bound (1)", Decimal("6.40")],
+        ["smallest", Decimal("1.60")],
+    ]
+    with pytest.raises(ValueError, match="nothing was measured"):
+        measurement([], suite="kernels", machine=machine, commit=None, command="x")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1.000"), (0.065861, "0.06586"), (4127.4, "4127"), (41274.0, "41270")],
+)
+def test_times_have_four_digits(value: float, text: str) -> None:
+    assert str(significant(value)) == text
+
+
+@pytest.mark.parametrize("name", ["suite", "wider", "unseen", "narrow", "prepacked", "fast"])
+def test_every_suite_has_a_place_on_the_page(name: str) -> None:
+    path = SUITE.with_name(f"{name}.json")
+    for threads, metaschedule in ((1, 0), (2, 0), (1, 64)):
+        assert suite_key(path, threads=threads, metaschedule=metaschedule) in SUITES
+
+
+def test_the_command_is_kept_without_its_folder() -> None:
+    given = ["-o", "results", "--trials", "64", "--report"]
+    assert command_line("benchmarks.kernels", given) == ("python -m benchmarks.kernels --trials 64")
 
 
 def test_an_expression_must_end_verified_and_no_slower_than_the_default() -> None:

@@ -1,5 +1,5 @@
 """What a recording measures: one config of each description of a sub-lattice, and some
-twins of these."""
+duplicates of these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.search.record import TWINS, Recording, prepared
+from benchmarks.search.record import DUPLICATES, Recording, prepared
 from tests.support.targets import host_target
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.model import Features
@@ -36,7 +36,7 @@ def described(planned: Recording) -> Features:
     return featurizer(space)(space.space.points_of(planned.space, planned.points))
 
 
-def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twins(
+def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_duplicates(
     tmp_path: Path,
 ) -> None:
     planned = recording(tmp_path)
@@ -47,7 +47,7 @@ def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twi
     )
     descriptions = len(np.unique(features, axis=0))
     assert descriptions >= 200 and len(measured) == descriptions + min(
-        TWINS, len(planned.points) - descriptions
+        DUPLICATES, len(planned.points) - descriptions
     )
 
 
