@@ -151,8 +151,10 @@ def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
 
 
 def exported_over_promoted(spec: str, folder: Path) -> tuple[float, float, float]:
-    """Time of the exported library over that of the promoted artifact, with its 95%
-    confidence interval."""
+    """Race the exported library against the promoted artifact.
+
+    Gives the ratio of their times with its 95% confidence interval.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TUNER_DATA_DIR"] = str(folder / "data")
     settings = load_settings({}).values

@@ -96,7 +96,7 @@ def failures() -> Mapping[str, Mapping[str, int]]:
 
 
 def queue(database: Database, trial_count: int, spec: str = SPEC) -> str:
-    """A job of one workload; its id."""
+    """Queue a job of one workload and return its id."""
     target, workload = detect_cpu(), parse_spec(spec)
     with database.write() as session:
         targets.remember(session, target)
@@ -113,8 +113,10 @@ def queue(database: Database, trial_count: int, spec: str = SPEC) -> str:
 
 
 def torment(folder: Path, trial_count: int, *, timeout_s: float, seed: int = 0) -> Survived:
-    """Runs the job in a program of its own, whose temporary files all lie in a private
-    folder, and kills what it is made of."""
+    """Run the job in a program of its own and kill its workers meanwhile.
+
+    All temporary files of the program lie in a private folder.
+    """
     database = open_database(folder / "chaos.db")
     scratch = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
     job_id, started = queue(database, trial_count), time.monotonic()

@@ -18,8 +18,10 @@ GROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 
 
 class Family:
-    """Watches from a thread of its own until `stop`; a context. Processes that lose
-    their parent are remembered."""
+    """The processes of a program, watched from a thread of its own until `stop`.
+
+    A context manager. Processes that lose their parent are remembered.
+    """
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -54,8 +56,10 @@ class Family:
         return len(self._seen)
 
     def alive(self) -> list[psutil.Process]:
-        """Of all there were, those that still are; psutil tells a process from a later
-        one of the same number."""
+        """The processes of the family that still run.
+
+        psutil tells a process from a later one of the same number.
+        """
         return [process for process in self._seen.values() if lives(process)]
 
     def control_groups(self) -> list[Path]:
@@ -87,8 +91,10 @@ def of_kind(processes: Iterable[psutil.Process], *texts: str) -> list[psutil.Pro
 
 
 def wait_until_gone(family: Family, folder: Path, timeout_s: float) -> tuple[float, list[str]]:
-    """Seconds until no process of the family lives and the folder is empty, and what is
-    left where that takes too long."""
+    """Wait until no process of the family lives and the folder is empty.
+
+    Gives the seconds it took, and what is left where it took too long.
+    """
     started = time.monotonic()
     while True:
         left = [f"process {process.pid}" for process in family.alive()]

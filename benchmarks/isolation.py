@@ -100,8 +100,11 @@ def function(workload: Workload, compiled: Compiled, threads: int) -> Function:
 def compare(
     spec: str, lane: Lane, threads: int, rounds: int, folder: Path, *, bare: bool
 ) -> dict[str, Any]:
-    """By level: median in seconds, ratio to the first level with its interval, seconds
-    of a bare trial where wanted."""
+    """Compare the levels of isolation for one kernel.
+
+    Gives, by level, the median in seconds, the ratio to the first level with its
+    interval, and the seconds of a bare trial where these are wanted.
+    """
     workload = parse_spec(spec)
     with ExitStack() as stack:
         runners = {level: stack.enter_context(RunnerProcess()) for level in LEVELS}
@@ -186,8 +189,10 @@ def measure(runner: RunnerProcess, request: Request, what: str) -> Timed:
 
 
 def trial_s(runner: RunnerProcess, request: Request) -> float:
-    """Seconds of a trial that checks as usual and times next to nothing: what isolation
-    adds to each shows here."""
+    """Seconds of a trial that checks as usual and times next to nothing.
+
+    It shows what isolation adds to each trial.
+    """
     started = time.perf_counter()
     measure(runner, replace(request, plan=BARE), "a bare trial")
     return time.perf_counter() - started

@@ -67,8 +67,10 @@ def queue(database: Database, count: int, budget: int) -> list[str]:
 def share(
     url: str, folder: Path, *, count: int, budget: int, orchestrators: int, timeout_s: float
 ) -> Shared:
-    """Queues `count` jobs, starts the orchestrators, kills the first once it has
-    recorded trials of a job it holds."""
+    """Queue `count` jobs, start the orchestrators, and kill the first at work.
+
+    It is killed once it has recorded trials of a job it holds.
+    """
     database = open_database(url)
     made, started = queue(database, count, budget), time.monotonic()
     command = [sys.executable, "-m", "benchmarks.orchestrators", "--serve", url, str(folder)]
@@ -118,7 +120,7 @@ def _kill_at_work(
     process: subprocess.Popen[bytes],
     deadline: float,
 ) -> list[str]:
-    """Ends the orchestrator by SIGKILL in the middle of a job; the jobs it held."""
+    """Kill the orchestrator in the middle of a job and return the jobs it held."""
     while time.monotonic() < deadline:
         with database.read() as session:
             held = [
@@ -161,8 +163,10 @@ def _claims(database: Database, job_id: str) -> list[str]:
 def _faults(
     database: Database, job_id: str, budget: int, before: Mapping[int, object]
 ) -> list[str]:
-    """What is wrong with a finished job: trials lost, doubled or changed, an end that
-    came twice."""
+    """What is wrong with a finished job.
+
+    Trials lost, doubled or changed, or an end that was announced twice.
+    """
     rows, faults = _rows(database, job_id), []
     if sorted(rows) != list(range(len(rows))) or not 1 <= len(rows) <= budget:
         faults.append(f"{job_id}: trials {sorted(rows)} of a budget of {budget}")

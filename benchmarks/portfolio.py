@@ -180,7 +180,10 @@ def _tuned(
     target: Target,
     settings: Settings,
 ) -> bool:
-    """Tunes these workloads in one job, or what is left of it; whether all are done."""
+    """Tune these workloads in one job, or what is left of it.
+
+    Gives whether all are done.
+    """
     note = setup.folder / f"{part}.job"
     if not note.exists():
         note.write_text(submit(database, members, target, settings).id)

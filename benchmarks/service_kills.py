@@ -121,7 +121,10 @@ def summary(
 def work(
     url: str, folder: Path, *, cycles: int, seconds: float, every: int, seed: int
 ) -> dict[str, object]:
-    """Goes on in `folder` until there were `cycles` in all, or for `seconds`; what was found."""
+    """Go on in `folder` until there were `cycles` in all, or for `seconds`.
+
+    Gives the summary with the faults.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "cycles.jsonl"
     done = (

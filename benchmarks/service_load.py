@@ -91,8 +91,10 @@ async def offer_lookups(
 async def list_trials(
     service: ServiceProcess, filled: Filled, *, rate: float, seconds: float
 ) -> dict[str, Latencies]:
-    """Each filter on every job in turn, then all of them mixed, first pages of the
-    default length."""
+    """List trials by each filter on every job in turn, then by all of them mixed.
+
+    Each answer is a first page of the default length.
+    """
     connections, table = Connections(service.host, service.port), dict[str, Latencies]()
     by_filter = {
         name: [get(f"/v1/jobs/{quote(job)}/trials?{query}", filled.token) for job in filled.jobs]

@@ -164,7 +164,7 @@ def soak(folder: Path, trial_count: int, *, timeout_s: float) -> Soaked:
 def _look(
     root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: dict[psutil.Process, str]
 ) -> int:
-    """Notes what each process holds now; how many zombies there are."""
+    """Note what each process holds now, and return the number of zombies."""
     dead = 0
     with suppress(psutil.NoSuchProcess):
         program = psutil.Process(root)
@@ -197,8 +197,10 @@ def _growth(
     kinds: Mapping[psutil.Process, str],
     trial_count: int,
 ) -> list[Growth]:
-    """Of each process that was there for a quarter of the trials that count: from end
-    to end, by medians."""
+    """The growth of each process from end to end, by medians.
+
+    Only processes that were there for a quarter of the trials count.
+    """
     grown = []
     for process, samples in looks.items():
         settled = max(warm(trial_count), samples[0].trials + SETTLED)
@@ -230,8 +232,10 @@ def _growth(
 
 
 def work(folder: Path, made: Sequence[str]) -> None:
-    """The program that is watched: an orchestrator's loop over the jobs, without
-    promotions at their ends."""
+    """Run the program that is watched: an orchestrator's loop over the jobs.
+
+    There are no promotions at the ends of jobs.
+    """
     database = open_database(folder / "soak.db", create=False)
     here = machine.plan_machine(machine.usable_nodes(), threads=1)
     plan = FleetPlan(

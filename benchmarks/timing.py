@@ -80,7 +80,7 @@ class Feeder:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Within the block candidates are built without a pause; after it nothing is."""
+        """Build candidates without a pause within the block, and none after it."""
         self._resting.clear()
         self._building.set()
         try:
@@ -141,8 +141,10 @@ def _variation(blocks: list[tuple[float, ...]]) -> float:
 
 
 def faults(disturbances: Mapping[str, Disturbance]) -> list[str]:
-    """What must not be; of the memory-bound kernel nothing is demanded, since building
-    takes bandwidth too."""
+    """What exceeds its bound.
+
+    Nothing is demanded of the memory-bound kernel, since building takes bandwidth too.
+    """
     compute_bound = disturbances["compute-bound"]
     wrong = (
         []

@@ -59,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def faults(row: Row) -> list[str]:
-    """What must not be: no kernel, one that is not verified, one slower than the
-    default schedule."""
+    """What is wrong with a row: no kernel, an unverified one, or one slower than the default."""
     if row.failure is not None:
         return [f"{row.name}: no kernel: {row.failure}"]
     problems = [] if row.verified else [f"{row.name}: the kernel is not verified"]

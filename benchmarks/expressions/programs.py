@@ -23,8 +23,10 @@ FLOPS = range(16, 50_000_000)
 
 
 def cases(number_of_cases: int, seed_number: int, *, small: bool = False) -> list[Case]:
-    """`number_of_cases` distinct programs, named by the number of their drawing; `small`: with
-    the property tests' own extents."""
+    """Draw so many distinct programs, named by the number of their drawing.
+
+    `small` uses the extents of the property tests.
+    """
     drawn: dict[str, Case] = {}
     numbers = count()
     while len(drawn) < number_of_cases:
@@ -38,8 +40,11 @@ def cases(number_of_cases: int, seed_number: int, *, small: bool = False) -> lis
 
 
 def _drawn(name: str, extents: tuple[int, ...]) -> str:
-    """One program. Hypothesis draws by the seed alone: without its database of
-    examples, without looking for small ones."""
+    """Draw one program.
+
+    Hypothesis draws by the seed alone, without its database of examples and without
+    shrinking.
+    """
     drawn: list[str] = []
 
     @seed(name)

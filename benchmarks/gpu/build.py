@@ -43,8 +43,10 @@ def build(
     only: Sequence[str],
     said: Callable[[str], None],
 ) -> int:
-    """Writes the folder anew; its bytes. Raises UsageError for an unknown race, a
-    folder of something else, or one too large."""
+    """Write the folder anew and return its size in bytes.
+
+    Raises UsageError for an unknown race, a folder of something else, or one too large.
+    """
     names = [race.name for race in SUITE]
     unknown = sorted(set(only) - set(names))
     if unknown:

@@ -21,8 +21,10 @@ RANDOM = 0.25  # share of the carried ones taken without it
 
 
 def chosen(space: TargetSpace[Any], count: int, rng: np.random.Generator) -> list[Config]:
-    """`count` configs that are legal and different, the estimate's best first; fewer
-    where the space has no more."""
+    """Choose `count` different legal configs, the estimate's best first.
+
+    There are fewer where the space has no more.
+    """
     points = np.unique(space.space.sample(rng, SAMPLED), axis=0)
     ordered = by_turns(
         [

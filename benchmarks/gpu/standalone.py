@@ -149,8 +149,10 @@ def checked(driver: Any, status: int) -> None:
 
 
 class Case:
-    """Inputs, float64 truth with the magnitude errors are relative to, and PyTorch's
-    ways to compute it."""
+    """Inputs of a race, the float64 result, and PyTorch's ways to compute it.
+
+    `magnitude` is what errors are relative to.
+    """
 
     def __init__(
         self, inputs: list[Any], want: Any, magnitude: Any, rivals: dict[str, Callable[[], Any]]
@@ -219,8 +221,10 @@ def make(torch: Any, race: dict[str, Any]) -> Case:
 
 
 def quiet() -> None:
-    """Before PyTorch is imported: its compiler logs all that it tries; what goes wrong
-    with it is said in one line here."""
+    """Silence PyTorch's compiler before it is imported.
+
+    It logs all that it tries. Errors of it are reported here in one line.
+    """
     os.environ |= {
         "TRITON_PRINT_AUTOTUNING": "0",
         "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0",
@@ -230,8 +234,10 @@ def quiet() -> None:
 
 
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """The same by torch.compile with Triton, where that works here; for these shapes,
-    whatever was compiled before."""
+    """The same calls by torch.compile with Triton, where that works here.
+
+    They are compiled for exactly these shapes.
+    """
     fast_calls = {}
     for name, call in rivals.items():
         try:
@@ -265,7 +271,7 @@ def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Call
 
 
 class Timer:
-    """Calls captured into a graph; a sample is the seconds of one call."""
+    """Calls captured into a graph. A sample is the seconds of one call."""
 
     def __init__(self, torch: Any, call: Callable[[], Any], budget_s: float) -> None:
         self._torch = torch
@@ -302,7 +308,7 @@ class Timer:
 
 
 def error_of(torch: Any, case: Case, out: Any) -> float:
-    """The largest error over all elements; infinite where something is not a number."""
+    """The largest error over all elements, infinite where one is not a number."""
     off = (out.double() - case.want).abs() / case.magnitude
     return float("inf") if bool(torch.isnan(off).any()) else float(off.max())
 
@@ -310,8 +316,11 @@ def error_of(torch: Any, case: Case, out: Any) -> float:
 def screened(
     torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str, case: Case
 ) -> tuple[list[Any], list[str]]:
-    """(seconds, candidate, call, output) of the right ones, the fastest first; and what
-    is wrong with the others."""
+    """Check all candidates and time the correct ones.
+
+    Gives (seconds, candidate, call, output, error) of each, the fastest first, and the
+    faults of the others.
+    """
     dtype = case.inputs[0].dtype
     passed, faults = [], []
     for candidate in race["built"][arch]:
@@ -480,7 +489,7 @@ def header(torch: Any, suite: dict[str, Any], arch: str) -> dict[str, Any]:
 
 
 def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
-    """One race in this process; its row goes into its folder."""
+    """Run one race in this process and write its row into its folder."""
     race = next(race for race in suite["races"] if race["name"] == name)
     torch = load_torch()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -498,8 +507,10 @@ def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
 
 
 def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
-    """A race in a process of its own, as an error of the device is the end of its
-    process; why it failed, where it did."""
+    """Run a race in a process of its own, because an error of the device ends the process.
+
+    Gives its row, or the reason of its failure.
+    """
     file = folder / race["name"] / "row.json"
     file.parent.mkdir(exist_ok=True)
     file.unlink(missing_ok=True)

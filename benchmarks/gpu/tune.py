@@ -24,11 +24,10 @@ from tuner.workers.jobs.progress import Progress
 def tune_races(
     folder: Path, *, arch: str, trials: int, only: Sequence[str], said: Callable[[str], None]
 ) -> None:
-    """Tunes each race of the folder, or those of `only`, for this machine's GPU, and
-    writes what comes of it into the suite.
+    """Tune each race of the folder, or those of `only`, for this machine's GPU.
 
-    A race whose tuning fails has the reason in its place; the others go on. What
-    another tuning left in the folder is replaced.
+    The promoted kernels are added to the suite and replace those of an earlier tuning.
+    A race whose tuning fails gets the reason instead; the others go on.
     """
     path = folder / "suite.json"
     suite = json.loads(path.read_text())

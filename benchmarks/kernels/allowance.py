@@ -52,7 +52,7 @@ COST: Mapping[str, int] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """Seconds each resource needs at least; what takes longest bounds the kernel."""
+    """The least seconds that each resource needs. The longest bounds the kernel."""
 
     flops_s: float  # at the multiply-add peak
     instructions_s: float  # all vector instructions, each at the rate of multiply-adds
@@ -65,13 +65,18 @@ class Allowance:
 
     @property
     def by_memory(self) -> bool:
-        """Whether sums of products, which reuse what they read, are not what takes
-        longest: such kernels are held to bytes and instructions."""
+        """Whether something other than sums of products takes longest.
+
+        Such kernels are held to bytes and instructions.
+        """
         return self.products_s < max(self.bytes_s, self.instructions_s - self.products_s)
 
 
 def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
-    """Of a machine with limits measured; threads beyond its cores do not count."""
+    """The time that a machine with measured limits allows a workload.
+
+    Threads beyond its cores do not count.
+    """
     assert target.limits is not None
     expression = workload.expression
     limits, count = target.limits, min(threads, target.cores)
@@ -90,8 +95,11 @@ def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
 
 
 def _bytes_s(workload: Workload, limits: Limits, threads: int) -> float:
-    """Reads and writes pair up at the rate of copies, the rest moves at the rate of its
-    own kind; cores share evenly."""
+    """Seconds that the bytes need.
+
+    Reads and writes pair up at the rate of copies. The rest moves at the rate of its
+    own kind. Cores share evenly.
+    """
     outputs = sum(workload.expression.tensor(name).nbytes for name in workload.expression.outputs)
     inputs = least_bytes(workload) - outputs
     working_set_bytes = (inputs + outputs) / threads
@@ -124,11 +132,10 @@ def _bandwidth(
 
 
 def _instructions(expression: Expression, target: Target) -> tuple[float, float]:
-    """Vector instructions of all stages, and those that add a product to a sum; loads,
-    stores and indices are not counted.
+    """Count vector instructions of all stages, and those that add a product to a sum.
 
-    What multiplies and adds several numbers of a lane at once counts as a part of an
-    instruction for each.
+    Loads, stores and indices are not counted. An instruction that multiplies and adds
+    several elements of a vector lane counts as a part for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target) if expression.inputs else 1.0
     matters = live_conditions(expression)
@@ -159,8 +166,11 @@ def _stage_instructions(
 
 
 def _weight(node: Scalar, along: str) -> int:
-    """Of one point; `along` is the axis whose points lie in a vector. A divisor that is
-    the same for all is inverted once."""
+    """Instructions for one point of a scalar tree.
+
+    `along` is the axis whose points lie in a vector. A divisor that is the same for all
+    of them is inverted once.
+    """
     match node:
         case Read():
             return 0

@@ -80,8 +80,11 @@ def contest(case: Case, plan: Plan) -> Row:
 def _raced(
     case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]
 ) -> Row:
-    """The default schedule raced for its promotion; here it would take most of the
-    time, and says no more than it did there."""
+    """Race the kernel against its rivals.
+
+    The default schedule takes no part. It was raced for the promotion, and would take
+    most of the time here.
+    """
     before = _measured(target, plan.settings)
     result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
     after = _measured(target, plan.settings)
@@ -102,8 +105,10 @@ def _raced(
 
 
 def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, tuple[float, ...]]:
-    """Each contender's median over the kernel's, round by round; a hopeless one has
-    fewer rounds."""
+    """Each contender's median over the kernel's, round by round.
+
+    A hopeless contender has fewer rounds.
+    """
     own = [median(samples) for samples in rounds[KERNEL]]
     return {
         name: tuple(median(samples) / ours for samples, ours in zip(times, own, strict=False))
@@ -118,8 +123,10 @@ def _measured(target: Target, settings: Settings) -> Target:
 
 
 def _between(before: Target, after: Target) -> Target:
-    """A target with the means of both's limits: clocks of shared machines drift by a
-    tenth in a minute."""
+    """A target with the means of the limits of both.
+
+    Clocks of shared machines drift by a tenth in a minute.
+    """
     first, last = before.limits, after.limits
     assert first is not None and last is not None
     bandwidth = tuple(

@@ -22,7 +22,7 @@ class Log:
         self.folder, self.path = folder, folder / "results.jsonl"
 
     def rows(self) -> dict[str, Row]:
-        """By name; of a workload that was run twice the later line."""
+        """The rows by name. Of a workload that was run twice the later line counts."""
         if not self.path.exists():
             return {}
         parsed = (from_line(json.loads(line)) for line in self.path.read_text().splitlines())
@@ -33,8 +33,10 @@ class Log:
             file.write(json.dumps(to_line(row)) + "\n")
 
     def report(self, order: Sequence[str] = ()) -> str:
-        """Writes table and picture of all lines there are, those named in `order`
-        first; gives the table."""
+        """Write table and picture of all lines and return the table.
+
+        Rows named in `order` come first.
+        """
         rows = self.rows()
         first = [name for name in order if name in rows]
         chosen = [rows[name] for name in dict.fromkeys([*first, *rows])]
@@ -44,8 +46,10 @@ class Log:
         return text
 
     def write_measurement(self, suite: str, command: str) -> Path | None:
-        """Writes all lines as a file for docs/measurements, named as there; None without
-        lines."""
+        """Write all lines as a file for docs/measurements, and return its path.
+
+        None without lines.
+        """
         rows = list(self.rows().values())
         if not rows:
             return None

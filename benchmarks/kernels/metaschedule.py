@@ -94,12 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _load() -> None:
-    """Runs in each new builder process, of which there are some every round.
+    """Load what a build needs, in each new builder process.
 
-    A build needs this package, whose loading parses hundreds of small programs: 6 to 30
-    s by how busy the machine is. Loaded only within the first build, it can take that
-    build past its 30 s; the process is then ended, and the next one starts over, so
-    that no candidate is ever built. The time counts as tuning either way.
+    A build needs this package, whose loading parses hundreds of small programs and
+    takes 6 to 30 s. Within the first build, it could take that build past its 30 s. The
+    process would then be ended, and no candidate ever built. The time counts as tuning
+    either way.
     """
     importlib.import_module("tvm.s_tir.tensor_intrin")
 

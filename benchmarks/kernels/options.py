@@ -74,8 +74,10 @@ def names(text: str) -> list[str]:
 
 
 def plan(given: argparse.Namespace) -> Plan:
-    """With a database and kernels of its own in the folder, not the user's: whatever
-    was tuned before helps nobody."""
+    """The plan of a run, with a database and kernels of its own in the folder.
+
+    What the user tuned before does not help.
+    """
     folder: Path = given.output.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TUNER_DATA_DIR"] = str(folder / "data")

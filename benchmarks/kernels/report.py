@@ -85,8 +85,11 @@ class Row:
 
     @property
     def share(self) -> float | None:
-        """Compute-bound: of the multiply-add peak; memory-bound: of what bandwidth and
-        instruction count allow."""
+        """The share of the multiply-add peak where compute-bound.
+
+        Where memory-bound, the share of what bandwidth and the number of instructions
+        allow.
+        """
         if "kernel" not in self.median_s:
             return None
         median_s = self.median_s["kernel"]
@@ -113,7 +116,7 @@ def from_line(line: Mapping[str, Any]) -> Row:
 
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
-    """Of the ratios there are; None without any."""
+    """The geometric mean of the ratios that are not None. None without any."""
     logarithms = [log(ratio) for ratio in ratios if ratio is not None]
     return exp(fmean(logarithms)) if logarithms else None
 
@@ -249,9 +252,7 @@ def _workloads_table(rows: Sequence[Row]) -> Table:
         cells[title] = ("ratio", [hundredths(measure(row)) for row in rows])
     libraries: list[Value] = [TITLES[row.library] if row.library else None for row in rows]
     cells["library"] = ("", libraries)
-    shares: list[Value] = [
-        None if row.share is None else round(100 * row.share) for row in rows
-    ]
+    shares: list[Value] = [None if row.share is None else round(100 * row.share) for row in rows]
     cells["share"] = ("%", shares)
     cells["tuned"] = ("s", [round(row.tuned_s) for row in rows])
     kept = {

@@ -32,7 +32,7 @@ class Rival:
 def tune_rival(
     workload: Workload, trials: int, threads: int, target: Target, folder: Path
 ) -> Rival:
-    """Tunes a workload with MetaSchedule; `folder` keeps its kernel and report."""
+    """Tune a workload with MetaSchedule. `folder` keeps its kernel and report."""
     folder.mkdir(parents=True, exist_ok=True)
     if workload.op is None:
         (folder / "program.txt").write_text(workload.notation or "")
@@ -90,8 +90,10 @@ def _linked(workload: Workload, threads: int, target: Target, folder: Path) -> C
 
 
 def _environment(hidden: Path) -> dict[str, str]:
-    """The rival's best case: TVM loads PyTorch wherever it is installed, which doubles
-    the start of each of its processes."""
+    """The environment that is best for the rival: without PyTorch.
+
+    TVM loads PyTorch wherever it is installed, which doubles the start of each process.
+    """
     hidden.mkdir(exist_ok=True)
     for name in ABSENT_MODULES:
         (hidden / f"{name}.py").write_text("raise ImportError('kept out of this process')\n")

@@ -142,8 +142,10 @@ def mobilenet(
     blocks: tuple[tuple[int, int], ...] = ((16, 1), (24, 2), (24, 1)),
     classes: int = 10,
 ) -> Any:
-    """Inverted residuals with depthwise convolutions, as in Sandler et al., 2018;
-    blocks are (channels, stride)."""
+    """Inverted residuals with depthwise convolutions, as in Sandler et al., 2018.
+
+    Blocks are (channels, stride).
+    """
     make = Maker(seed=2)
     low, high = make.constant("low", np.float32(0)), make.constant("high", np.float32(6))
     value = make.add("Clip", make.conv("x", (3, width), 3, stride=2), low, high)

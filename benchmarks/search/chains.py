@@ -81,8 +81,11 @@ def course(table: RecordedTable, past: Past, others: Sequence[Past]) -> Course:
 
 
 def run(course: Course, options: AnnealingOptions, seed: int) -> tuple[list[float], float]:
-    """The best among the first trials, for each number that is reported, and the CPU
-    seconds of the search."""
+    """Run one search.
+
+    Gives the best among the first trials, for each number that is reported, and the CPU
+    seconds of the search.
+    """
     started, answering_s = time.process_time(), 0.0
     searcher = GuidedSearcher(
         domain=course.domain,

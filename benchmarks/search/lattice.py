@@ -15,10 +15,11 @@ _HALVINGS = 40
 
 
 def sublattice(space: Space, most: int) -> Space:
-    """At most `most` points; sketches share them alike, what a small one leaves goes to the others.
+    """A sub-lattice with at most `most` points, shared alike by the sketches.
 
-    Each knob that has a choice keeps at least two values, so a sketch of k such knobs
-    keeps at least 2**k points even beyond `most`.
+    What a small sketch leaves goes to the others. Each knob that has a choice keeps at
+    least two values, so a sketch of k such knobs keeps at least 2**k points even beyond
+    `most`.
     """
     shares: dict[str, Combination] = {}
     left = most
@@ -31,8 +32,10 @@ def sublattice(space: Space, most: int) -> Space:
 
 
 def _thinned(sketch: Combination, most: int) -> Combination:
-    """The largest exponent a for which knobs of n values, thinned to n**a and at least
-    2, span no more than `most` points."""
+    """The largest exponent a at which thinned knobs span no more than `most` points.
+
+    A knob of n values keeps n**a of them, and at least 2.
+    """
     low, high = 0.0, 1.0
     if sketch.size <= most:
         return sketch
@@ -53,8 +56,10 @@ def _counts(sketch: Combination, exponent: float) -> list[int]:
 
 
 def _spaced(knob: Knob, count: int) -> Knob:
-    """The middle one of each of `count` equal parts of the values: ends are extremes,
-    and of two values both would be one."""
+    """The middle of each of `count` equal parts of the values.
+
+    The ends would be extremes.
+    """
     size = len(knob.values)
     return Knob(
         name=knob.name,

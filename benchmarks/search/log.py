@@ -24,9 +24,11 @@ class RecordingLog:
     about: Mapping[str, Any]  # what all rows belong to; another one cannot be continued
 
     def load(self) -> tuple[dict[int, Outcome], set[int]]:
-        """Outcomes by row, the last word on each, and the rows that were timed again; a
-        line cut short by a crash is ignored. Writes the heading of a new log. Raises
-        UsageError for the log of another recording."""
+        """Outcomes by row, the latest of each, and the rows that were timed again.
+
+        A line cut short by a crash is ignored. Writes the heading of a new log. Raises
+        UsageError for the log of another recording.
+        """
         if not self.path.exists():
             self.path.write_text(self._heading + "\n")
             return {}, set()

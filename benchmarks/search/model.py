@@ -52,7 +52,10 @@ class Figures:
 
 
 def figures(tables: Sequence[RecordedTable], others: Sequence[RecordedTable] = ()) -> list[Figures]:
-    """One for each of `tables`; raises UsageError for tables of spaces that no longer exist."""
+    """The figures of each of `tables`.
+
+    Raises UsageError for tables of spaces that no longer exist.
+    """
     pasts = [described_once(past_of_table(table)) for table in (*tables, *others)]
     return [
         _figures(table, pasts[place], [*pasts[:place], *pasts[place + 1 :]])

@@ -136,9 +136,11 @@ def prepared(
 
 
 def _told_apart(whole: TargetSpace[Any], configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
-    """A sub-lattice of at least `configs` descriptions, as far as the space has them;
-    its points; for each the row measured in its place, the first of its description,
-    but for DUPLICATES random ones."""
+    """A sub-lattice of at least `configs` descriptions, as far as the space has them.
+
+    Gives also its points, and for each the row that is measured in its place. That is
+    the first of its description, but for DUPLICATES random ones.
+    """
     describe, most = featurizer(whole), configs
     while True:
         space = sublattice(whole.space, most)
@@ -159,7 +161,7 @@ def _told_apart(whole: TargetSpace[Any], configs: int) -> tuple[Space, Points, N
 
 
 def _sample(domain: Domain, configs: int) -> Points:
-    """Different random points, by rank; all of a domain that has no more."""
+    """Different random points, by rank. All points of a domain that has no more."""
     if domain.size <= configs:
         return domain.points()
     drawn = domain.sample(np.random.default_rng(0), 2 * configs)
@@ -169,8 +171,10 @@ def _sample(domain: Domain, configs: int) -> Points:
 
 
 class Bench:
-    """A compiler and a runner, each on its core; measures rows of a recording one after
-    the other while the next are built."""
+    """A compiler and a runner, each on its core.
+
+    It measures the rows of a recording one after the other while the next are built.
+    """
 
     def __init__(self, recording: Recording, stack: ExitStack) -> None:
         self._recording = recording
@@ -191,8 +195,10 @@ class Bench:
         self._best_s = float("inf")
 
     def outcomes(self, rows: Iterable[int], plan: TimingPlan) -> Iterator[tuple[int, Outcome]]:
-        """Each row with what became of it, in order. Within one call, code that was
-        timed before is not timed again."""
+        """Each row with its outcome, in order.
+
+        Within one call, the same code is timed once.
+        """
         timed: dict[str, Outcome] = {}
         waiting: list[tuple[int, Future[Library | Failed]]] = []
         queue = iter(rows)
@@ -207,8 +213,10 @@ class Bench:
     def raced(
         self, rows: Sequence[int], plan: TimingPlan, rounds: int
     ) -> Iterator[tuple[int, Timed]]:
-        """Each row with its samples of all rounds. All are built first; each round has
-        an order of its own."""
+        """Each row with its samples of all rounds.
+
+        All are built first. Each round has an order of its own.
+        """
         libraries = {row: built for row in rows if isinstance(built := self._build(row), Library)}
         timed: dict[int, list[Timed]] = {row: [] for row in libraries}
         for round_number in range(rounds):
@@ -270,7 +278,7 @@ class Bench:
 
 
 def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
-    """Measures what the log lacks; whether it is complete now."""
+    """Measure what the log lacks. Gives whether it is complete now."""
     logged, again = recording.log.load()
     measured = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
     rows = np.unique(recording.measured_as)
@@ -311,8 +319,10 @@ def _fastest(measured: Mapping[int, Outcome]) -> set[int]:
 
 
 def _shared(measured: Mapping[int, Outcome], again: Set[int]) -> dict[int, Outcome]:
-    """Rows of the same code with the same outcome, that of the longer timing where
-    there was one."""
+    """Give rows of the same code the same outcome.
+
+    It is that of the longer timing where there was one.
+    """
     last = {
         outcome.artifact: outcome
         for row in sorted(again)

@@ -31,8 +31,10 @@ PAUSE_S = 0.1  # between a client's requests: the queue should not outgrow what 
 
 
 class Record:
-    """What was acknowledged, a line each. Thread-safe. A request that got no answer is
-    not in it, whatever became of it."""
+    """The log of what was acknowledged, one line each. Thread-safe.
+
+    A request that got no answer is not in it, whether or not it took effect.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file, self._lock = file, threading.Lock()
@@ -87,7 +89,10 @@ class Client(threading.Thread):
     def _until_answered(
         self, http: httpx.Client, path: str, **request: Any
     ) -> dict[str, Any] | None:
-        """The answer, however often the service dies meanwhile; None once the client is stopped."""
+        """Repeat a request until it is answered, however often the service dies.
+
+        None once the client is stopped.
+        """
         while not self.stop.is_set():
             try:
                 answer = http.post(path, **request)
@@ -104,7 +109,10 @@ class Client(threading.Thread):
 
 
 def prepared(database: Database, folder: Path) -> str:
-    """The key of the clients; the first time, the job that keeps the workers busy is queued too."""
+    """The key of the clients.
+
+    The first time, the job that keeps the workers busy is queued too.
+    """
     kept = folder / "token"
     if kept.exists():
         return kept.read_text()
@@ -130,8 +138,11 @@ def prepared(database: Database, folder: Path) -> str:
 
 
 def faults(database: Database, record: Record) -> list[str]:
-    """What must not be: acknowledged requests lost or stored twice, trials lost,
-    doubled or uncounted, a damaged database."""
+    """What is wrong with the database after the kills.
+
+    Acknowledged requests lost or stored twice, trials lost, doubled or uncounted,
+    damage.
+    """
     problems = schema.check(database.engine)
     log = record.read()
     submitted = {each["key"]: each["job"] for each in log if each["kind"] == SUBMITTED}

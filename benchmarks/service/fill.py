@@ -45,8 +45,10 @@ def known_workloads() -> list[Workload]:
 
 
 def fill(database: Database, *, kernels: int, trials: int) -> Filled:
-    """Brings an empty database to so many kernels and trials, and leaves one that has
-    them; makes a key."""
+    """Bring an empty database to so many kernels and trials, and make a key.
+
+    A database that has them is left as it is.
+    """
     with database.write() as session:
         token = keys.create(session, name="load", scopes=["submit"], quota=10**6)[1]
         # Another machine's limits are not needed, and this one's would be measured first.
@@ -171,8 +173,10 @@ def _add_job(session: Session, target: str, owner: str, number: int, trials: int
 
 
 def _trial(number: int) -> dict[str, Any]:
-    """A trial with a place of its own in every order: one in eight fails, one in a
-    thousand for a rare reason."""
+    """A trial that differs from all others in every order.
+
+    One in eight fails, one in a thousand for a rare reason.
+    """
     chance = np.random.default_rng(number)
     tile, vector, unroll = (int(2 ** chance.integers(0, 8)) for _ in range(3))
     row: dict[str, Any] = {

@@ -29,8 +29,10 @@ class Deltas:
 
 
 class Writer(threading.Thread):
-    """Appends events to the jobs in turn, as an orchestrator's trials do; `sent` keeps
-    when each was committed."""
+    """Append events to the jobs in turn, as an orchestrator's trials do.
+
+    `sent` keeps when each was committed.
+    """
 
     def __init__(
         self, database: Database, job_ids: Sequence[str], *, rate: float, seconds: float
@@ -55,7 +57,7 @@ class Writer(threading.Thread):
 
 
 def running_jobs(database: Database, like: str, number: int) -> list[str]:
-    """New jobs under way, copies of the job `like`; events are written to them, nothing else."""
+    """New running jobs, copies of the job `like`, which get events and nothing else."""
     with database.write() as session:
         model: Job = jobs.get(session, like)
         made = []

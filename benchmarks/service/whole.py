@@ -53,8 +53,10 @@ class Running:
         raise TimeoutError(f"the service was not ready within {within_s:g} s")
 
     def wait_until_measuring(self, within_s: float) -> float | None:
-        """The seconds from its start until a trial was recorded; None where that took
-        longer than `within_s`."""
+        """The seconds from the start until a trial was recorded.
+
+        None where that took longer than `within_s`.
+        """
         while time.monotonic() - self._started < within_s:
             if (self._count() or 0) > self._trials:
                 return time.monotonic() - self._started
@@ -72,7 +74,7 @@ class Running:
         self.left_behind = children
 
     def _count(self) -> int | None:
-        """Trials recorded so far; None while the database cannot say."""
+        """The number of trials recorded so far. None while the database cannot say."""
         with suppress(DatabaseError), self._database.read() as session:
             return int(
                 session.scalars(select(func.coalesce(func.sum(TaskRow.trials_done), 0))).one()
@@ -96,7 +98,10 @@ class WholeService:
 
     @contextmanager
     def running(self) -> Iterator[Running]:
-        """Started for the block, which kills it; where the block raises, it is killed here."""
+        """The service, started for the block, which kills it.
+
+        Where the block raises, it is killed here.
+        """
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
         }
@@ -127,8 +132,10 @@ class WholeService:
             self._left = [child for child in self._left if child.is_running()] + running.left_behind
 
     def end(self) -> int:
-        """Waits until what killed servers have left behind has ended by itself; how
-        many processes had to be killed."""
+        """Wait until all processes left behind by killed servers have ended.
+
+        Gives how many had to be killed.
+        """
         _, alive = psutil.wait_procs(self._left, timeout=30)
         for child in alive:
             with suppress(psutil.NoSuchProcess):

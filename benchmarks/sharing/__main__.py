@@ -40,8 +40,10 @@ REAL = (
 
 
 def recorded(path: Path = RECORDED) -> dict[str, Durations]:
-    """(build, lane) seconds of trials: matmul 512 (medium), conv2d 56x56x64 (large),
-    softmax 512x1024 (small)."""
+    """The (build, lane) seconds of recorded trials by job.
+
+    matmul 512 (medium), conv2d 56x56x64 (large), softmax 512x1024 (small).
+    """
     return {
         name: [(build, lane) for build, lane in trials]
         for name, trials in json.loads(path.read_text()).items()
@@ -61,7 +63,10 @@ def one_lane(share: float = 1.0) -> list[Course]:
 
 
 def mixed_lanes(share: float = 1.0) -> list[Course]:
-    """Lanes of one core and of four; the large job's kernels have four threads, the others' one."""
+    """Lanes of one core and of four.
+
+    The large job's kernels have four threads, the others' one.
+    """
     durations = recorded()
     jobs = [
         VirtualJob(
@@ -120,8 +125,10 @@ def real_table(rows: Sequence[Measured]) -> str:
 
 
 def _spread(gaps_s: Sequence[float]) -> str:
-    """Median, 95th percentile and longest, and of how many. The percentile lies between
-    two that were seen, never beyond."""
+    """Median, 95th percentile, longest, and count of some seconds.
+
+    The percentile is never beyond the longest that was seen.
+    """
     if len(gaps_s) < 2:
         return f"{gaps_s[0] * 1e3:.1f} (1)" if gaps_s else "none"
     high = statistics.quantiles(gaps_s, n=20, method="inclusive")[-1]

@@ -166,9 +166,11 @@ def _overlap_s(held: Sequence[LaneSpan], name: str, until: datetime) -> float:
 def _gaps(
     held: Sequence[LaneSpan], ready: Mapping[tuple[str, str | None, int | None], datetime]
 ) -> tuple[list[float], list[float]]:
-    """Seconds a lane stood still although the next candidate was built, where the job
-    changed and where it did not. A race, which has the machine to itself, holds the
-    lane for its job: what comes next is counted from its end."""
+    """Seconds that a lane stood still although the next candidate was built.
+
+    First where the job changed, then where it did not. A race has the machine to itself
+    and holds the lane for its job, so what follows counts from its end.
+    """
     switches, stays = list[float](), list[float]()
     last: dict[str, LaneSpan] = {}
     for span in sorted(held, key=lambda held_span: held_span.started_at):

@@ -76,8 +76,10 @@ class Course:
 
     @property
     def fairness(self) -> float:
-        """Jain's index of the jobs' lane time while all were active: 1 is equal, 1/n is
-        one job alone."""
+        """Jain's index of the jobs' lane time while all were active.
+
+        1 is equal, 1/n is one job alone.
+        """
         return jain(list(self.lane_time_s(*self.all_active_s).values()))
 
     @property
