@@ -155,7 +155,7 @@ def get_artifact(
 def rollback_kernel(
     kernel_id: KernelId, caller: Administrator, service: ServiceDep
 ) -> RollbackAnswer:
-    """Takes a promoted kernel back and promotes the one before it, at one stroke."""
+    """Withdraws a promoted kernel and promotes its predecessor, in one transaction."""
     with service.database.write("rollback") as session:
         before = kernels.rollback(session, kernel_id)
         return RollbackAnswer(

@@ -174,7 +174,7 @@ class Driver:
         for lane in self._roster.runners:
             self._calibration.add(lane)
         if self._hosts is None:
-            # From here on, only candidates and borrowers' compilers run on lanes, by turns.
+            # From here on, only candidates and borrowers' compilers run on lanes, alternately.
             compilers = {
                 int(description["compiler_pid"])
                 for description in descriptions

@@ -276,7 +276,7 @@ class RaceOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRace:
-    """A race: verifies and times contestants by turns, in fresh processes, on one lane.
+    """A race: verifies and times contestants alternately, in fresh processes, on one lane.
 
     Nothing builds meanwhile.
     """

@@ -22,7 +22,7 @@ from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.kernel_cache import unanswered
-from tuner.workers.jobs.model_jobs import tune_by_turns, with_library, with_workloads
+from tuner.workers.jobs.model_jobs import tune_in_rounds, with_library, with_workloads
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
 from tuner.workers.jobs.promotion import NothingVerified, Promotion, promote
@@ -139,9 +139,9 @@ class JobRun:
     def _search_model(
         self, tasks: Sequence[Task], calls: Mapping[str, int], preparation: TaskPreparation
     ) -> None:
-        """Searches the kernels of a model by turns, within the model's budget."""
+        """Searches the kernels of a model in rounds, within the model's budget."""
 
-        def search_slice(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
+        def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             budget = replace(self._job, trials=trials, seconds=seconds)
             try:
                 with preparation.prepared(task, budget) as run:
@@ -153,7 +153,7 @@ class JobRun:
             preparation.best[task.position] = (kind_of(run.problem.workload.expression), best)
             return result
 
-        tune_by_turns(self._database, self._job, tasks, calls, search_slice)
+        tune_in_rounds(self._database, self._job, tasks, calls, search_round)
 
     def _tune_all(self, tasks: Sequence[Task], preparation: TaskPreparation) -> list[str]:
         """Tunes the tasks one after the other; returns the reasons of those that failed."""

@@ -1,4 +1,4 @@
-"""Jobs of a whole model: extracts its kernels and tunes them by turns within one budget."""
+"""Jobs of a whole model: extracts its kernels and tunes them in rounds within one budget."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tuner.workload.spec import from_document, to_document
 MODEL, CALLS, SHAPES = "model", "calls", "shapes"
 NAME = "model"  # of the library that a job makes
 
-Turn = Callable[[Task, int, float | None], TuningResult | None]
+SearchRound = Callable[[Task, int, float | None], TuningResult | None]
 """Searches one task up to a number of trials within so many seconds; None if interrupted."""
 
 
@@ -126,13 +126,17 @@ def _added(database: Database, lease: Lease, extracted: Sequence[ModelWorkload])
         return tasks.add(session, lease, keys)
 
 
-def tune_by_turns(
-    database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], search_slice: Turn
+def tune_in_rounds(
+    database: Database,
+    job: Job,
+    left: Sequence[Task],
+    calls: Mapping[str, int],
+    search_round: SearchRound,
 ) -> bool:
-    """Spends the job's budget on its tasks, each turn on the most promising one.
+    """Spends the job's budget on its tasks, each round on the most promising one.
 
     Returns whether it came to an end. The budget is `job.trials` for each task on average,
-    and `job.seconds` for all of them together. The first turn of a kernel is never cut
+    and `job.seconds` for all of them together. The first round of a kernel is never cut
     short: a model is as slow as its worst kernel, and the first few schedules of the
     estimate are far better than the default.
     """
@@ -151,7 +155,7 @@ def tune_by_turns(
         trials = subject.trials + min(
             round_trials(subject), job.trials if first else total, total - spent
         )
-        result = search_slice(left[position], trials, None if first else seconds)
+        result = search_round(left[position], trials, None if first else seconds)
         if result is None or result.reason is StopReason.CANCELLED:
             return False
         best_s = min(

@@ -30,7 +30,7 @@ from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
 WINNERS = 8  # configs of earlier kernels that a search tries first
-# Of these, configs of kernels of the same model: a first turn is short, and must have
+# Of these, configs of kernels of the same model: a first round is short, and must have
 # room for the estimate's own schedules.
 ALIKE = 2
 
@@ -46,7 +46,7 @@ class TaskPreparation:
     """Prepares the tasks of one job for their searches.
 
     Keeps what the kernels of a model learn from each other: searchers, which continue
-    from turn to turn instead of planning anew, and the best configs so far.
+    from round to round instead of planning anew, and the best configs so far.
     """
 
     database: Database

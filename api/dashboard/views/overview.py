@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tuner import units
 from tuner.api.auth import Caller
@@ -17,7 +17,7 @@ from tuner.api.dashboard.job_view import JobView, load, unread
 from tuner.api.dashboard.pages import PageRoute, render
 from tuner.api.dashboard.sessions import Viewer
 from tuner.api.routes.jobs import seen
-from tuner.api.service import ServiceDep
+from tuner.api.service import Service, ServiceDep
 from tuner.db import charts, kernels, totals, workers, workloads
 from tuner.db.engine import Session
 from tuner.db.jobs import STATES, Job
@@ -49,46 +49,52 @@ class JobRow:
         return self.job.trials * len(self.job.tasks)
 
 
-@router.get("/")
-def page(
-    request: Request,
-    caller: Viewer,
-    service: ServiceDep,
+@dataclass(frozen=True, kw_only=True)
+class JobQuery:
+    """The filter of the list, from the address."""
+
+    states: Sequence[str]
+    text: str
+    cursor: str | None
+
+
+def job_query(
     state: Annotated[list[str] | None, Query(max_length=8)] = None,
     q: Annotated[str, Query(max_length=200)] = "",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
-) -> Response:
-    context = overview(
-        service, caller, [name for name in state or () if name], q.strip(), cursor or None
-    )
-    return render(request, "overview.html", context, caller=caller)
+) -> JobQuery:
+    """The filter of a request: a dependency of routes."""
+    states = [name for name in state or () if name]
+    return JobQuery(states=states, text=q.strip(), cursor=cursor or None)
+
+
+ListQuery = Annotated[JobQuery, Depends(job_query)]
+
+
+@router.get("/")
+def page(request: Request, caller: Viewer, service: ServiceDep, query: ListQuery) -> Response:
+    return render(request, "overview.html", overview(service, caller, query), caller=caller)
 
 
 @router.get("/parts/jobs")
-def part(
-    request: Request,
-    caller: Viewer,
-    service: ServiceDep,
-    state: Annotated[list[str] | None, Query(max_length=8)] = None,
-    q: Annotated[str, Query(max_length=200)] = "",
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
-) -> Response:
-    context = overview(
-        service, caller, [name for name in state or () if name], q.strip(), cursor or None
-    )
-    return render(request, "overview_jobs.html", context, caller=caller)
+def part(request: Request, caller: Viewer, service: ServiceDep, query: ListQuery) -> Response:
+    return render(request, "overview_jobs.html", overview(service, caller, query), caller=caller)
 
 
-def overview(
-    service: ServiceDep, caller: Caller, state: Sequence[str], text: str, cursor: str | None
-) -> Mapping[str, Any]:
+def overview(service: Service, caller: Caller, query: JobQuery) -> Mapping[str, Any]:
+    """The context of the page: the jobs that pass the filter, gains and workers."""
     owner = None if caller.sees_all else caller.key_id
-    unknown = [name for name in state if name not in STATES]
+    unknown = [name for name in query.states if name not in STATES]
     if unknown:
         raise UsageError(f"unknown state {unknown[0][:40]!r}; jobs are {', '.join(STATES)}")
     with service.database.read() as session:
         listed = charts.find_jobs(
-            session, state=state, text=text, owner=owner, cursor=cursor, limit=ROWS
+            session,
+            state=query.states,
+            text=query.text,
+            owner=owner,
+            cursor=query.cursor,
+            limit=ROWS,
         )
         rows = [job_row(session, job_id, caller) for job_id in listed.items]
         best = [
@@ -99,14 +105,14 @@ def overview(
         context = {
             "rows": rows,
             "next_cursor": listed.next,
-            "first_page": cursor is None,
+            "first_page": query.cursor is None,
             "totals": totals.read(session),
             "wins": [(kernel, labels.label(names[kernel.workload])) for kernel in best],
             "typical": typical(best),
             "workers": workers.list_all(session),
             "states": STATES,
-            "chosen_states": state,
-            "text": text,
+            "chosen_states": query.states,
+            "text": query.text,
         }
     return context
 
