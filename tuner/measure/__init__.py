@@ -1,2 +1,4 @@
-"""What a measurement is: check, time, failure kinds, runner processes, races and what
-they prove. No TVM, no cluster."""
+"""Measuring: checks, timing, failure kinds, runner processes, races and their statistics.
+
+No TVM, no cluster.
+"""

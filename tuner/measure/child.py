@@ -247,8 +247,10 @@ def _watch(
 
 
 def _exhausted(memory_bytes: int) -> bool:
-    """Whether the last allocation may have failed unseen: larger ones than this are
-    heard of by the supervisor."""
+    """Whether the last allocation may have failed unseen.
+
+    The supervisor hears only of larger ones.
+    """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
         mmap.mmap(-1, memory_bytes // REPORTED_FRACTION, flags=flags, prot=mmap.PROT_READ).close()

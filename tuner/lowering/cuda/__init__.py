@@ -1,2 +1,1 @@
-"""Code generation for NVIDIA GPUs: program to CUDA source, launches, and machine code
-by nvcc or NVRTC."""
+"""Code generation for NVIDIA GPUs: CUDA source, launches, and machine code."""

@@ -1,2 +1,4 @@
-"""Programs from elsewhere: TVM PrimFuncs, te tensors, Relax models and recorded
-schedules, lifted to expressions."""
+"""Programs from elsewhere, lifted to expressions.
+
+TVM PrimFuncs, `te` tensors, Relax models and recorded schedules.
+"""

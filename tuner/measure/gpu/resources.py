@@ -1,5 +1,7 @@
-"""What a GPU's candidate takes of the device, by the compiler's count: known once it is
-built, whatever becomes of it then."""
+"""Device resources that a GPU's candidate needs, as the compiler reports them.
+
+They are known once it is built, whatever becomes of it then.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""NVIDIA's compute-sanitizer around one kernel: what its tools report of a checked
-call, as one error that names it.
+"""NVIDIA's compute-sanitizer around one checked call of a kernel.
 
-The kernel runs in a process of its own (tuner.measure.gpu.check) on buffers of their
-exact size. The tool's words are those of its documentation, "Compute Sanitizer", and of
-what its releases 2025.3 and 2026.4 print.
+What its tools report becomes one error that names it. The kernel runs in a process of
+its own (tuner.measure.gpu.check) on buffers of their exact size. The tool's wording is
+that of its documentation, "Compute Sanitizer", and of its releases 2025.3 and 2026.4.
 """
 
 from __future__ import annotations

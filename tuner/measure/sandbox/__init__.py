@@ -1,2 +1,4 @@
-"""How a candidate's process is fenced off from the machine: filters, namespaces,
-limits, and what the kernel supports."""
+"""How a candidate's process is fenced off from the machine.
+
+Filters, namespaces, limits, and what the kernel supports of them.
+"""

@@ -10,8 +10,10 @@ from tuner.target.processor import Processor
 
 
 def archspec_name(_processor: Processor) -> str:
-    """archspec's name of this machine as LLVM spells it; its generic families are
-    LLVM's "generic"."""
+    """archspec's name of this machine, as LLVM spells it.
+
+    Its generic families are LLVM's "generic".
+    """
     host = archspec.cpu.host()
     return "generic" if host.vendor == "generic" else host.name.replace("_", "-")
 

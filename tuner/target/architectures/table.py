@@ -34,8 +34,11 @@ def architecture_of(target: Target) -> Architecture:
 
 
 def isa_of(target: Target) -> IsaDescription:
-    """What code for the target may use: its architecture's description, with the
-    registers and the cache line that the target states."""
+    """What code for the target may use.
+
+    Its architecture's description, with the registers and the cache line that the
+    target states.
+    """
     described = architecture_of(target).describe(target.isa, str(target.tvm.get("mcpu", "")))
     return replace(
         described,

@@ -34,8 +34,11 @@ DOT_PRODUCTS = tuple(
 
 
 def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
-    """Ports, buffers, line and page are not told by the architecture; they are those of
-    `generic`."""
+    """What 64-bit Arm offers.
+
+    The architecture does not state ports, buffers, line and page; they are those of
+    `generic`.
+    """
     return replace(
         generic.describe(features, mcpu),
         vector_bytes=16,

@@ -97,9 +97,12 @@ ONE_WIDE_UNIT = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"
 
 
 def llvm_cpu(processor: Processor) -> str:
-    """LLVM's `-mcpu` name: that of the model where its features are there and tell all
-    that is, else of the generation that the features tell, else of the architecture's
-    level."""
+    """LLVM's `-mcpu` name of a processor.
+
+    That of its model, where the model's features are there and account for all telling
+    ones. Else that of the generation that the features show, else the architecture's
+    level.
+    """
     for vendor, family, first, last, name, needs in MODELS:
         is_model = (vendor, family) == (processor.vendor, processor.family) and (
             first <= processor.model <= last
