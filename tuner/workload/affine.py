@@ -3,15 +3,20 @@
 A form is exact for sums of iterators with constant coefficients. Anything else in it,
 such as a quotient or an element of an integer tensor, is an opaque atom whose range is
 analysed by itself. Ranges are never too small; atoms count as independent of each other.
+
+A `Domain` may be narrowed by a condition: comparisons of integers become inequalities
+of affine forms, which bound the ranges of forms that contain them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tuner.workload.expression import (
     Binary,
+    BinaryOp,
     Cast,
     Const,
     DType,
@@ -20,10 +25,17 @@ from tuner.workload.expression import (
     Select,
     Unary,
     Var,
+    rewrite,
     walk,
 )
 from tuner.workload.intervals import ANY, INTERVALS, Interval
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
+
+MAX_FACTS = 16  # of a domain; further ones are ignored, so that analysis stays fast
+# The comparison that holds where another one fails.
+NEGATED: Mapping[BinaryOp, BinaryOp] = {
+    "lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +131,158 @@ class Domain:
 
     extents: Mapping[str, int]  # an iterator i takes the values 0 <= i < extents[i]
     dtypes: Mapping[str, DType] = field(default_factory=dict)  # of tensors, which hold anything
+    facts: tuple[Affine, ...] = ()  # forms that are at least 0, with canonical atoms
+
+    def under(self, condition: Scalar) -> Domain:
+        """The domain where a condition holds. What is not understood narrows nothing."""
+        added = islice(self._facts(condition), MAX_FACTS - len(self.facts))
+        return replace(self, facts=(*self.facts, *added))
 
     def range_of(self, node: Scalar) -> Interval:
         """The values of an integer scalar; `ANY` where nothing is known."""
-        form = affine(node)
+        if not self.facts:
+            return self._range_of_form(affine(node))
+        form = affine(self._canonical(node))
+        values = self._range_of_form(form)
+        # Only facts about single leaves may be used below: others bring in new atoms.
+        leaves = replace(self, facts=tuple(fact for fact in self.facts if _is_of_leaf(fact)))
+        for fact in self.facts:
+            for atom, step in fact.terms.items() if not _is_of_leaf(fact) else ():
+                # Where form = times * fact + rest and fact >= 0, the rest bounds the form.
+                times, remainder = divmod(form.terms.get(atom, 0), step)
+                if times and not remainder:
+                    rest = leaves._range_of_form(form - fact.scaled(times))
+                    bound = (rest.low, None) if times > 0 else (None, rest.high)
+                    values = values.narrowed(*bound)
+        return values
+
+    def _range_of_form(self, form: Affine) -> Interval:
         total = Interval(form.constant, form.constant)
         for atom, factor in form.terms.items():
             total += self._range_of_atom(atom).scaled(factor)
         return total
 
+    def _narrowed_leaf(self, atom: Scalar, values: Interval) -> Interval:
+        """The values of an iterator or a read, narrowed by the facts about it alone."""
+        for fact in self.facts:
+            if fact.terms.keys() == {atom}:
+                step = fact.terms[atom]
+                # step * atom + constant >= 0
+                if step > 0:
+                    values = values.narrowed(-(fact.constant // step), None)
+                else:
+                    values = values.narrowed(None, fact.constant // -step)
+        return values
+
+    def _facts(self, condition: Scalar) -> Iterator[Affine]:
+        """Forms that are at least 0 where a condition holds."""
+        match condition:
+            case Binary(op="and", lhs=lhs, rhs=rhs):
+                yield from self._facts(lhs)
+                yield from self._facts(rhs)
+            case Unary(op="not", arg=arg):
+                yield from self._facts_of_negation(arg)
+            case Binary(op=op, lhs=lhs, rhs=rhs) if BINARY_OPERATORS[op].is_comparison:
+                if not (self._is_exact(lhs) and self._is_exact(rhs)):
+                    return
+                difference = affine(self._canonical(lhs)) - affine(self._canonical(rhs))
+                one = Affine({}, 1)
+                match op:
+                    case "ge":
+                        yield difference
+                    case "gt":
+                        yield difference - one
+                    case "le":
+                        yield difference.scaled(-1)
+                    case "lt":
+                        yield difference.scaled(-1) - one
+                    case "eq":
+                        yield difference
+                        yield difference.scaled(-1)
+                    case "ne":
+                        # Says something only at the end of a range.
+                        values = self.range_of(difference.index)
+                        if values.low == 0:
+                            yield difference - one
+                        elif values.high == 0:
+                            yield difference.scaled(-1) - one
+
+    def _facts_of_negation(self, condition: Scalar) -> Iterator[Affine]:
+        match condition:
+            case Binary(op="or", lhs=lhs, rhs=rhs):
+                yield from self._facts_of_negation(lhs)
+                yield from self._facts_of_negation(rhs)
+            case Unary(op="not", arg=arg):
+                yield from self._facts(arg)
+            case Binary(op=op, lhs=lhs, rhs=rhs) if op in NEGATED:
+                yield from self._facts(Binary(NEGATED[op], lhs, rhs))
+
+    def _canonical(self, node: Scalar) -> Scalar:
+        """The scalar without conversions of tensors' elements that keep their values."""
+
+        def change(part: Scalar) -> Scalar | None:
+            match part:
+                case Cast(dtype=dtype, arg=arg) if dtype in INTERVALS:
+                    inner = self._canonical(arg)
+                    if isinstance(inner, Read):
+                        held = INTERVALS.get(self.dtypes.get(inner.tensor, ""))
+                        if held is not None and held.is_within(INTERVALS[dtype]):
+                            return inner
+                    return Cast(dtype, inner)
+                case _:
+                    return None
+
+        return rewrite(node, change)
+
+    def _is_exact(self, node: Scalar) -> bool:
+        """Whether an integer scalar is computed without wrapping around.
+
+        That holds for arithmetic on iterators, which is checked elsewhere, and for
+        elements of tensors by themselves.
+        """
+        node = self._canonical(node)
+        if isinstance(node, Read):
+            return self.dtypes.get(node.tensor) in INTERVALS
+        return all(
+            isinstance(part, Var)
+            or (isinstance(part, Const | Cast) and part.dtype in INTERVALS)
+            or (isinstance(part, Unary) and part.op == "neg")
+            or (
+                isinstance(part, Binary)
+                and BINARY_OPERATORS[part.op].is_integral
+                and not BINARY_OPERATORS[part.op].is_comparison
+            )
+            for part in walk(node)
+        )
+
     def _range_of_atom(self, node: Scalar) -> Interval:
         match node:
             case Var(name=name):
-                return Interval(0, self.extents[name] - 1) if name in self.extents else ANY
+                values = Interval(0, self.extents[name] - 1) if name in self.extents else ANY
+                return self._narrowed_leaf(node, values)
             case Read(tensor=tensor):
-                return INTERVALS.get(self.dtypes.get(tensor, ""), ANY)
+                values = INTERVALS.get(self.dtypes.get(tensor, ""), ANY)
+                return self._narrowed_leaf(node, values)
             case Cast(dtype=dtype, arg=arg):
                 value, limits = self.range_of(arg), INTERVALS.get(dtype, ANY)
                 return value if value.is_within(limits) else limits
-            case Select(then=then, other=other):
-                return self.range_of(then).union(self.range_of(other))
+            case Select(cond=cond, then=then, other=other):
+                return (
+                    self.under(cond)
+                    .range_of(then)
+                    .union(self.under(Unary("not", cond)).range_of(other))
+                )
             case Binary(op=op, lhs=lhs, rhs=rhs):
                 return BINARY_OPERATORS[op].values(self.range_of(lhs), self.range_of(rhs))
             case Unary(op=op, arg=arg):
                 return UNARY_OPERATORS[op].values(self.range_of(arg))
             case _:
                 return ANY
+
+
+def _is_of_leaf(fact: Affine) -> bool:
+    """Whether the only atom is an iterator or a read."""
+    return len(fact.terms) == 1 and all(isinstance(atom, Var | Read) for atom in fact.terms)
 
 
 def value_range(

@@ -6,9 +6,10 @@ Index arithmetic that could wrap around is refused as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from tuner.errors import WorkloadError
-from tuner.workload.affine import Affine, affine, value_range
+from tuner.workload.affine import Affine, Domain, affine, value_range
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -26,6 +27,7 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.intervals import ANY, INTERVALS
+from tuner.workload.scalar_operators import identity
 
 # Padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap.
 _INDEX_LIMIT = 2**31
@@ -131,16 +133,25 @@ def _size_of_arithmetic(
             return max(sizes, default=0)
 
 
-def read_error(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> str | None:
-    """Why a read is refused; None if it is sound.
+def read_error(
+    read: Read,
+    extents: Mapping[str, int],
+    tensors: Mapping[str, Tensor],
+    conditions: Iterable[Scalar] = (),
+) -> str | None:
+    """Why a read is refused; None if it is sound where the conditions hold.
 
     Refused are unpadded indices that may leave their dimension, and index arithmetic
     that may wrap around.
     """
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
     tensor = tensors[read.tensor]
+    domain = Domain(extents=extents, dtypes=dtypes)
+    # Reads of bool cannot be padded, as those are that only a condition keeps inside.
+    if tensor.dtype != "bool" and not is_inside(read, tensor.shape, extents, dtypes):
+        domain = reduce(Domain.under, conditions, domain)
     for dimension, (index, extent) in enumerate(zip(read.indices, tensor.shape, strict=True)):
-        values = value_range(index, extents, dtypes)
+        values = domain.range_of(index)
         gathers = any(True for _ in reads(index))
         limit = 2**63 if gathers else _INDEX_LIMIT
         if _size_of_arithmetic(index, extents, dtypes) >= limit:
@@ -160,6 +171,27 @@ def read_error(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Ten
                 f"or say what lies outside: {tensor.name}[…] else 0"
             )
     return None
+
+
+def with_conditional_padding(
+    node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]
+) -> Scalar:
+    """The same scalar with padding for reads that only conditions keep inside.
+
+    The padding is never read. It lets kernels read without knowing the conditions, for
+    instance when they copy a tile.
+    """
+    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
+
+    def change(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read) or node.pad is not None:
+            return None
+        tensor = tensors[node.tensor]
+        inside = is_inside(node, tensor.shape, extents, dtypes)
+        indices = tuple(rewrite(index, change) for index in node.indices)
+        return Read(node.tensor, indices, None if inside else identity("sum", tensor.dtype))
+
+    return rewrite(node, change)
 
 
 def without_redundant_padding(

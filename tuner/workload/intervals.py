@@ -39,6 +39,12 @@ class Interval:
         """The smallest interval that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
+    def narrowed(self, low: int | None, high: int | None) -> Interval:
+        """The part from `low` to `high`, or all of it if that is empty."""
+        least = self.low if low is None else max(self.low, low)
+        greatest = self.high if high is None else min(self.high, high)
+        return Interval(least, greatest) if least <= greatest else self
+
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
 

@@ -17,6 +17,7 @@ from tuner.workload.bounds import (
     infer_extents,
     overflow_error,
     read_error,
+    with_conditional_padding,
     without_redundant_padding,
 )
 from tuner.workload.budgets import BUDGETS, check_budgets
@@ -261,7 +262,9 @@ class _StageReader:
             axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
             reduce_axes=tuple(Axis(name=i, extent=extents[i]) for i in reduced),
             reducer=reducer,
-            body=without_redundant_padding(value, extents, self.tensors),
+            body=with_conditional_padding(
+                without_redundant_padding(value, extents, self.tensors), extents, self.tensors
+            ),
             dtype=dtype,
             accumulator=accumulator,
         )
@@ -329,13 +332,13 @@ class _StageReader:
                         f"{extent} there",
                         token,
                     )
-        all_reads = [read for read, _ in self.builder.reads]
+        all_reads = [built.read for built in self.builder.reads]
         self._check_whole(fixed, stated)
         names = [*(str(token) for token in self.written), *self.builder.iterators]
         extents, clash = infer_extents(names, fixed, all_reads, self.tensors)
         if clash:
             iterator, first, second = clash
-            node = next(node for read, node in self.builder.reads if read is second)
+            node = next(built.node for built in self.builder.reads if built.read is second)
             raise fail(
                 f"iterator {iterator!r} runs over {first.tensor} "
                 f"({_along(first, iterator, self.tensors)}) and {second.tensor} "
@@ -367,7 +370,8 @@ class _StageReader:
 
         The range of such an iterator follows from the tensor that the stage writes.
         """
-        for read, node in self.builder.reads:
+        for built in self.builder.reads:
+            read, node = built.read, built.node
             for index, extent in zip(read.indices, self.tensors[read.tensor].shape, strict=True):
                 if (
                     isinstance(index, Var)
@@ -385,10 +389,11 @@ class _StageReader:
                     )
 
     def _check_reads(self, extents: Mapping[str, int], shifted: Mapping[str, Scalar]) -> None:
-        for read, node in self.builder.reads:
-            moved = substitute(read, shifted)
-            if error := read_error(cast(Read, moved), extents, self.tensors):
-                raise fail(error, node)
+        for built in self.builder.reads:
+            read = cast(Read, substitute(built.read, shifted))
+            conditions = [substitute(condition, shifted) for condition in built.conditions]
+            if error := read_error(read, extents, self.tensors, conditions):
+                raise fail(error, built.node)
 
     def _check_reduction(self, reducer: Reducer | None, reduced: list[str]) -> None:
         if reducer is None and reduced:

@@ -146,6 +146,15 @@ def suggestion(name: str, names: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltRead:
+    """A read of a right-hand side, and where it stands."""
+
+    read: Read
+    node: Node
+    conditions: tuple[Scalar, ...]  # all hold where it is evaluated
+
+
 @dataclass
 class TermBuilder:
     """Builds the scalar trees of one stage, and records their reads and iterators."""
@@ -155,7 +164,8 @@ class TermBuilder:
     symbols: Mapping[str, int]
     used_symbols: set[str]
     iterators: dict[str, Node] = field(default_factory=dict)  # by first appearance
-    reads: list[tuple[Read, Node]] = field(default_factory=list)
+    reads: list[BuiltRead] = field(default_factory=list)
+    conditions: tuple[Scalar, ...] = ()  # under which the node at hand is evaluated
 
     def build(self, node: Node) -> Term:
         if isinstance(node, Token):
@@ -211,7 +221,7 @@ class TermBuilder:
             )
         indices = tuple(self._index(child) for child in index_nodes)
         read = Read(tensor.name, indices, self._pad(pads[0], tensor.dtype) if pads else None)
-        self.reads.append((read, node))
+        self.reads.append(BuiltRead(read, node, self.conditions))
         computed = COMPUTED_IN.get(tensor.dtype, tensor.dtype)
         return Term(read if computed == tensor.dtype else Cast(computed, read), computed)
 
@@ -343,7 +353,9 @@ class TermBuilder:
         return self._choose(node.children, node)
 
     def _choose(self, parts: list[Node], node: Node) -> Term:
-        cond, then, other = self._truth(parts[0]), self.build(parts[1]), self.build(parts[2])
+        cond = self._truth(parts[0])
+        then = self._build_under(cond, parts[1])
+        other = self._build_under(Unary("not", cond), parts[2])
         kind = common_type(then.type, other.type, node)
         if then.literal and other.literal:
             kind = "float32" if kind == LITERAL_REAL else "int32"
@@ -351,6 +363,13 @@ class TermBuilder:
         return Term(
             Select(cond, coerce(then, dtype, parts[1]), coerce(other, dtype, parts[2])), dtype
         )
+
+    def _build_under(self, condition: Scalar, node: Node) -> Term:
+        outer = self.conditions
+        self.conditions = (*outer, condition)
+        term = self.build(node)
+        self.conditions = outer
+        return term
 
     def _call(self, node: Tree[Token]) -> Term:
         name, arguments = str(node.children[0]), list(node.children[1:])
