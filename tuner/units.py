@@ -72,17 +72,16 @@ def duration(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
+    """Three significant digits and a sign of multiplication: 1.23×."""
     return DASH if value is None else f"{three(value)}×"
 
 
 def percent(fraction: float | None) -> str:
-    return (
-        DASH
-        if fraction is None
-        else f"{100 * fraction:.1f}%"
-        if 0 < abs(fraction) < 0.095
-        else f"{100 * fraction:.0f}%"
-    )
+    """A fraction in percent, with a decimal below 9.5%: 4.2%, 57%."""
+    if fraction is None:
+        return DASH
+    decimals = 1 if 0 < abs(fraction) < 0.095 else 0
+    return f"{100 * fraction:.{decimals}f}%"
 
 
 def count(value: int | None) -> str:
@@ -91,6 +90,7 @@ def count(value: int | None) -> str:
 
 
 def rate(gflops: float | None) -> str:
+    """10⁹ operations a second: 45.6 GFLOP/s."""
     return DASH if gflops is None else f"{three(gflops)} GFLOP/s"
 
 
@@ -106,6 +106,7 @@ def work(flops: int | None) -> str:
 
 
 def size(nbytes: float) -> str:
+    """Bytes with a binary unit: 1.50 MiB."""
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if nbytes >= scale:
             return f"{three(nbytes / scale)} {unit}"
@@ -113,6 +114,7 @@ def size(nbytes: float) -> str:
 
 
 def moment(value: datetime | None) -> str:
+    """A moment in UTC: 2026-01-31 12:00:00 UTC."""
     return DASH if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -137,6 +139,7 @@ def value_text(value: Any) -> str:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
+    """A config as knobs with their values; the empty one is the default schedule."""
     return (
         " ".join(f"{name}={value_text(value)}" for name, value in config.items())
         or "default schedule"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.support.targets import host_target
-from tuner.app.export.variants import Levels, checked_levels
+from tuner.app.export.variants import VariantMaker, checked_levels
 from tuner.app.races.race import PLAN
 from tuner.errors import UsageError
 from tuner.export.examples import expected_outputs
@@ -44,7 +44,7 @@ SPECS = [
 ]
 
 
-def widened(spec: str, levels: Levels) -> ExportKernel:
+def widened(spec: str, levels: VariantMaker) -> ExportKernel:
     workload = parse_spec(spec)
     space = space_of(workload, MACHINE, 1).space
     configs = (space.config(space.sample(np.random.default_rng(seed), 1)[0]) for seed in range(20))
@@ -77,7 +77,7 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
 @pytest.fixture(scope="module")
 def kernels() -> list[ExportKernel]:
     names = checked_levels("x86-64,x86-64-v3", MACHINE)
-    with Levels(
+    with VariantMaker(
         names, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)
     ) as levels:
         return [widened(spec, levels) for spec in SPECS]

@@ -45,6 +45,7 @@ def show(
 
 
 def config() -> typer.Typer:
+    """The commands of `tuner config`."""
     group = typer.Typer(no_args_is_help=True, help="Settings.")
     group.command("show")(show)
     return group

@@ -161,6 +161,7 @@ def prune(
 
 
 def database() -> typer.Typer:
+    """The commands of `tuner db`."""
     group = typer.Typer(
         no_args_is_help=True, help="The database: schema, integrity, backups, what is kept."
     )

@@ -1,5 +1,4 @@
-"""`tuner import`: MetaSchedule records, replayed and verified here; what wins its race
-becomes a kernel."""
+"""`tuner import`: MetaSchedule records, replayed, verified and raced on this machine."""
 
 from __future__ import annotations
 

@@ -99,6 +99,7 @@ def revoke(
 
 
 def keys() -> typer.Typer:
+    """The commands of `tuner keys`."""
     group = typer.Typer(no_args_is_help=True, help="Who may use the service.")
     group.command("create")(create)
     group.command("list")(list_keys)

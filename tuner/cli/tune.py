@@ -28,7 +28,7 @@ from tuner.search.strategies import strategy_choices
 
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer
-    from tuner.cli.backend.roles import Backend, Request
+    from tuner.cli.backend.roles import Backend, JobRequest
 
 Trials = Annotated[
     int | None,
@@ -169,9 +169,9 @@ def _request(
     improve: bool,
     priority: int,
     traffic: Path | None = None,
-) -> Request:
+) -> JobRequest:
     """The request, checked as far as possible without a machine."""
-    from tuner.cli.backend.roles import Request
+    from tuner.cli.backend.roles import JobRequest
 
     families = families_of([spec for spec in specs or () if ".." in spec], traffic)
     single = [spec for spec in specs or () if ".." not in spec]
@@ -185,7 +185,7 @@ def _request(
 
         for family in families:
             rows_checked(family)
-    return Request(
+    return JobRequest(
         workloads=tuple(workloads), families=families, priority=priority, improve=improve
     )
 

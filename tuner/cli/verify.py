@@ -13,7 +13,7 @@ from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from tuner.app.export.verdicts import FunctionVerdict, Verification
+    from tuner.app.export.verdicts import FunctionVerdict, LibraryVerdict
 
 
 def verify(
@@ -84,7 +84,7 @@ def _verified(
     seed: int | None,
     public_key: str | None,
     sanitize: str | None,
-) -> Verification:
+) -> LibraryVerdict:
     """The verification. Ends a command with --json here for a directory that is no export."""
     from tuner.app.export.verify import verify_export
     from tuner.export.errors import ManifestError
@@ -111,7 +111,7 @@ def _verified(
         raise typer.Exit(Exit.FAILED) from None
 
 
-def _document(directory: Path, verification: Verification) -> dict[str, Any]:
+def _document(directory: Path, verification: LibraryVerdict) -> dict[str, Any]:
     """The verification as JSON values."""
     return {
         "directory": str(directory),
@@ -149,7 +149,7 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
     }
 
 
-def _print(invocation: Invocation, directory: Path, verification: Verification) -> None:
+def _print(invocation: Invocation, directory: Path, verification: LibraryVerdict) -> None:
     output = invocation.output
     manifest, functions = verification.manifest, verification.functions
     signed = f"signed by {manifest.public_key}" if manifest.public_key else "not signed"

@@ -28,7 +28,7 @@ Traffic = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RowPlan:
     """The fastest sequence of kernels for each number of rows."""
 
     # For each number of rows left, from 0, the position of the kernel that is called
@@ -37,7 +37,7 @@ class Plan:
     seconds: tuple[float, ...]  # for each number of rows, of the whole sequence
 
 
-def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) -> Plan:
+def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) -> RowPlan:
     """The fastest plan for each number of rows up to `high`.
 
     `kernels` has pairs of rows and seconds of a call. `copy_s` is the cost of padding:
@@ -54,7 +54,7 @@ def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) 
         best = min(range(len(kernels)), key=costs.__getitem__)
         first.append(best)
         seconds.append(costs[best])
-    return Plan(first=tuple(first), seconds=tuple(seconds))
+    return RowPlan(first=tuple(first), seconds=tuple(seconds))
 
 
 def copy_s(row_bytes: Sequence[int], count: int) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
-from tuner.models.process import Request, answer_of, serve
+from tuner.models.process import ConfinedRequest, answer_of, serve
 from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError
 
 SAMPLES = 31  # timed
@@ -53,7 +53,7 @@ def run_library(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequenc
     return Checked(outputs=tuple(outputs), samples_s=tuple(float(seconds) for seconds in samples))
 
 
-def _answer(request: Request, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     """The outputs of a call on the payload's arrays, then the samples."""
     library, symbol = Library(request["library"]), request["symbol"]
     function = library.function(symbol)

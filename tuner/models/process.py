@@ -29,11 +29,11 @@ LARGEST_ANSWER = 4 << 30  # bytes
 _REFUSED = b"refused"
 _TAIL = 400  # characters that are shown of a dead process's standard error
 
-Request = Mapping[str, Any]  # a JSON object
-Answer = Callable[[Request, bytes], bytes]  # (request, payload): the answer's bytes
+ConfinedRequest = Mapping[str, Any]  # a JSON object
+Answer = Callable[[ConfinedRequest, bytes], bytes]  # (request, payload): the answer's bytes
 
 
-def answer_of(module: str, request: Request, payload: bytes) -> bytes:
+def answer_of(module: str, request: ConfinedRequest, payload: bytes) -> bytes:
     """The answer of the module, run as a confined program.
 
     Raises ModelRefused where it refuses, dies, or takes more than TIMEOUT_S.
@@ -68,7 +68,7 @@ def answer_of(module: str, request: Request, payload: bytes) -> bytes:
 
 
 def serve(
-    answer: Answer, readable: Callable[[Request], Sequence[str]] = lambda request: ()
+    answer: Answer, readable: Callable[[ConfinedRequest], Sequence[str]] = lambda request: ()
 ) -> None:
     """The main function of the confined process: answers one request.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
-from tuner.models.process import Request, answer_of, serve
+from tuner.models.process import ConfinedRequest, answer_of, serve
 from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, aligned_empty
 
 LONGEST_S = 2.0  # of calls, once there are the least number of them
@@ -34,7 +34,7 @@ def step_seconds(
     return tuple(float(seconds) for seconds in spent)
 
 
-def _answer(request: Request, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     """One array: the median seconds of each step."""
     library, symbol = Library(request["library"]), request["symbol"]
     arrays = [aligned_copy(array) for array in arrays_from(payload)]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner.models.process import Request, serve
+from tuner.models.process import ConfinedRequest, serve
 
 if TYPE_CHECKING:
     from tuner.models.graph import Graph
 
 
-def _answer(request: Request, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     """The request has `shapes`, the named extents, and `bytes`, the size of the file."""
     shapes = {str(name): int(extent) for name, extent in request["shapes"].items()}
     content, inputs = payload[: request["bytes"]], payload[request["bytes"] :]

@@ -98,9 +98,9 @@ def _levels(
     if isa is None or machine is None:
         return nullcontext()
     # Loads TVM, which an export without variants does not need.
-    from tuner.app.export.variants import Levels, checked_levels  # noqa: PLC0415
+    from tuner.app.export.variants import VariantMaker, checked_levels  # noqa: PLC0415
 
-    return Levels(checked_levels(isa, machine), machine, settings)
+    return VariantMaker(checked_levels(isa, machine), machine, settings)
 
 
 def _export_for_gpus(

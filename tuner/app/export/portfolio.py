@@ -17,7 +17,7 @@ from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.portfolio import (
     MOST_ROWS,
-    Plan,
+    RowPlan,
     choose_extents,
     copy_s,
     interpolated,
@@ -107,7 +107,7 @@ def _combined(
     rows: Rows,
     extents: tuple[int, ...],
     described: tuple[ExportKernel, ...],
-    plan: Plan,
+    plan: RowPlan,
 ) -> ExportKernel:
     """The members' kernels as one kernel, with the arguments of the greatest member."""
     greatest = member(portfolio, rows.high)

@@ -60,7 +60,7 @@ def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
     return tuple(name for name in LEVELS if name in names and name != machine.tvm.get("mcpu"))
 
 
-class Levels:
+class VariantMaker:
     """Gives kernels their variants; a `Widen`. A context, because it holds a runner."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Levels:
         self._process = RunnerProcess()
         self._runner = CpuRunner(self._process, settings)
 
-    def __enter__(self) -> Levels:
+    def __enter__(self) -> VariantMaker:
         return self
 
     def __exit__(self, *exception: object) -> None:

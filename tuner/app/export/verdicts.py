@@ -42,7 +42,7 @@ class FunctionVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class LibraryVerdict:
     """What became of an exported library."""
 
     manifest: Manifest

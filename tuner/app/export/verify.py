@@ -20,7 +20,7 @@ import numpy as np
 
 from tuner.app.export.manifest_workloads import portfolio_of, workload_of
 from tuner.app.export.portfolio import spec_of
-from tuner.app.export.verdicts import FunctionVerdict, Retimed, Verification, VerificationError
+from tuner.app.export.verdicts import FunctionVerdict, LibraryVerdict, Retimed, VerificationError
 from tuner.app.export.verify_model import checked_model, is_model
 from tuner.app.machine import first_lane, usable_threads
 from tuner.app.platforms.cpu import cpu_runner
@@ -58,7 +58,7 @@ def verify_export(
     public_key: str | None = None,
     sanitize: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
-) -> Verification:
+) -> LibraryVerdict:
     """Verifies all functions of an exported directory.
 
     Inputs are made from a fresh seed unless one is given. With `public_key` (as
@@ -104,7 +104,7 @@ def verify_export(
                 result = verifier.sanitized(verdict.result, function, tool, sanitizer)
                 verdict = replace(verdict, result=result)
             verdicts.append(verdict)
-    return Verification(
+    return LibraryVerdict(
         manifest=manifest,
         machine=machine,
         seed=chosen_seed,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tuner.api import answers
 from tuner.api.answer_queries import job_answers, kernel_answers
 from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
-from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
+from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.cli.interruption import stop_on_signal
 from tuner.db import events, jobs, kernels, trial_pages
 from tuner.db.engine import Database, Session, open_database
@@ -125,7 +125,7 @@ class LocalWork:
     database: OpenedLate
     settings: Settings
 
-    def submit(self, request: Request) -> JobAnswer:
+    def submit(self, request: JobRequest) -> JobAnswer:
         from tuner.app.export.portfolio import members_to_tune
         from tuner.app.jobs.lifecycle import submit
         from tuner.app.machine import checked_target, with_limits

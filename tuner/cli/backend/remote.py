@@ -21,7 +21,7 @@ from tuner.api.schemas import (
 )
 from tuner.api.targets import choose
 from tuner.cli.backend.download import unpack
-from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
+from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.client import Client
 from tuner.errors import UsageError
 from tuner.settings import BUILT_IN, LoadedSettings, Settings
@@ -92,7 +92,7 @@ class RemoteWork:
     jobs: RemoteJobs
     loaded: LoadedSettings
 
-    def submit(self, request: Request) -> JobAnswer:
+    def submit(self, request: JobRequest) -> JobAnswer:
         settings = self.loaded.values
         workloads = [*request.workloads, *self._members(request)]
         by_key = {workload.key: workload for workload in workloads}
@@ -108,7 +108,7 @@ class RemoteWork:
             improve=request.improve,
         )
 
-    def _members(self, request: Request) -> list[Workload]:
+    def _members(self, request: JobRequest) -> list[Workload]:
         """The members of the families that are worth tuning.
 
         They depend on the measured limits of the machine that will tune them.
@@ -155,8 +155,10 @@ class RemoteKernels:
         return self.client.rollback(kernel)
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
-        """Each kernel is a library of its own, as the service packed and signed it;
-        several lie in folders by their ids."""
+        """Downloads each kernel as its own library, as the service packed and signed it.
+
+        Several libraries lie in folders named by the kernels' ids.
+        """
         if request.families:
             raise UsageError(
                 "a range becomes one function where its kernels are; export it on that machine, "

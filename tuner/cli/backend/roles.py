@@ -32,7 +32,7 @@ LAST = "last"  # as a job's id: the newest job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class JobRequest:
     """What a job is to tune. Its budget comes from the settings."""
 
     workloads: tuple[Workload, ...]
@@ -81,7 +81,7 @@ class Jobs(Protocol):
 class Work(Protocol):
     """Makes jobs, continues them, and runs them to their end."""
 
-    def submit(self, request: Request) -> JobAnswer: ...
+    def submit(self, request: JobRequest) -> JobAnswer: ...
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer: ...
 
