@@ -22,7 +22,7 @@ from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.codegen import cuda_kernels, cuda_module
 from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.lowering.cuda.nvrtc import any_compiler
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import gpu_space
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workload.reference import error_bound
@@ -92,7 +92,7 @@ def _race(
     built: dict[str, list[dict[str, Any]]] = {}
     for target in targets:
         arch = str(target.tvm["arch"])
-        space = space_of(workload, target, 1)
+        space = gpu_space(workload, target)
         rng = np.random.default_rng([zlib.crc32(race.name.encode()), zlib.crc32(arch.encode())])
         modules = []
         for number, config in enumerate(chosen(space, candidates, rng)):

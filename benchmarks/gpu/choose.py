@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,13 @@ from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import IllegalSchedule
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cuda.facts import KernelFacts
 
 SAMPLED = 20_000  # points that the estimate orders
 RANDOM = 0.25  # share of the carried ones taken without it
 
 
-def chosen(space: TargetSpace[Any], count: int, rng: np.random.Generator) -> list[Config]:
+def chosen(space: TargetSpace[KernelFacts], count: int, rng: np.random.Generator) -> list[Config]:
     """Choose `count` different legal configs, the estimate's best first.
 
     There are fewer where the space has no more.

@@ -34,7 +34,7 @@ from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.guided import GuidedSearcher
 from tuner.search.seeds import first_points
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
@@ -64,7 +64,7 @@ class Course:
 
 def course(table: RecordedTable, past: Past, others: Sequence[Past]) -> Course:
     target = target_from_document(json.loads(table.notes["target"]))
-    space = space_of(from_document(table.workload), target, int(table.notes["threads"]))
+    space = cpu_space(from_document(table.workload), target, int(table.notes["threads"]))
     describe, domain = featurizer(space), Domain(space.space)
     timed = past.labels > 0
     machine = Ranker(MACHINE)

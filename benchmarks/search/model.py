@@ -31,7 +31,7 @@ from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.ranker import Ranker
 from tuner.replay.table import RecordedTable
 from tuner.search.annealing import AnnealingOptions
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
@@ -102,7 +102,7 @@ def _local(past: Past, seed: int) -> tuple[float, float]:
 
 def _rate(table: RecordedTable, model: TransferRanker, count: int) -> float:
     target = target_from_document(json.loads(table.notes["target"]))
-    space = space_of(from_document(table.workload), target, int(table.notes["threads"]))
+    space = cpu_space(from_document(table.workload), target, int(table.notes["threads"]))
     describe, rng = featurizer(space), np.random.default_rng(0)
     seconds = []
     for _ in range(BATCHES):

@@ -33,7 +33,6 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +47,10 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
 from tuner.replay.table import RecordedTable, outcome_codes, write_table
 from tuner.search.domain import Domain
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Points, Space
 from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.target.detect import detect_cpu
 from tuner.target.document import target_to_document
 from tuner.version import __version__
@@ -99,7 +99,7 @@ def prepared(
 ) -> Recording:
     """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
     workload, target = parse_spec(spec), detect_cpu()
-    whole = space_of(workload, target, threads)
+    whole = cpu_space(workload, target, threads)
     if sampled:
         space, points = whole.space, _sample(Domain(whole.space), configs)
         measured_as = np.arange(len(points))
@@ -135,7 +135,9 @@ def prepared(
     )
 
 
-def _told_apart(whole: TargetSpace[Any], configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
+def _told_apart(
+    whole: TargetSpace[LoopNestFacts], configs: int
+) -> tuple[Space, Points, NDArray[np.intp]]:
     """A sub-lattice of at least `configs` descriptions, as far as the space has them.
 
     Gives also its points, and for each the row that is measured in its place. That is

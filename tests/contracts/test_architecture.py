@@ -12,7 +12,7 @@ from tvm.target import codegen
 
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.lowering.compiler import compile_program
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.target import architectures
 from tuner.target.architectures.architecture import Architecture
 from tuner.target.architectures.generic import archspec_name
@@ -121,7 +121,7 @@ def test_its_instructions_come_with_its_features_and_fit_its_vectors(name: str) 
 def test_its_targets_have_a_space_an_estimate_and_object_code(name: str, features: str) -> None:
     target = target_of(name, richest(name) if features == "richest" else ())
     assert isa_of(target).features == target.isa
-    space = space_of(parse_spec("matmul:M=24,N=40,K=32"), target, 2)
+    space = cpu_space(parse_spec("matmul:M=24,N=40,K=32"), target, 2)
     points = space.space.sample(np.random.default_rng(1), CONFIGS)
     described = featurizer(space)(points)
     assert np.isfinite(described).all()

@@ -30,7 +30,7 @@ from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.gpu.runner import GpuRunner
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
@@ -120,7 +120,7 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
 def check_serially(workload: Workload, points: int, seed: str) -> None:
     arrays = make_inputs(workload.expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
-    space = space_of(workload, SM_80, 1)
+    space = gpu_space(workload, SM_80)
     for config in configs(space, points, seed):
         off = max_rel_error(
             workload.expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -145,7 +145,7 @@ def test_a_convolution_among_other_stages_is_rewritten_alone() -> None:
     workload = replace(
         workload_from_notation(text, {"N": 2, "H": 7, "W": 6, "C": 5, "K": 8}), numerics="fast"
     )
-    space = space_of(workload, SM_90, 1)
+    space = gpu_space(workload, SM_90)
     name = space.space.combinations[-1].name
     kinds = [sketch.name for sketch in space.sketches[name]]
     assert kinds == ["square", "square", "tile", "square", "tile", "tile"]
@@ -171,7 +171,7 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
     workload = parse_spec(fast(spec))
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
-    space = space_of(workload, SM_90, 1)
+    space = gpu_space(workload, SM_90)
     for config in configs(space, 3, spec):
         (got,) = run(space.program(config), dict(inputs))
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=str(config))

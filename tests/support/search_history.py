@@ -11,7 +11,7 @@ from tuner.db import jobs, leases, targets, trials, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.workload.spec import parse_spec, to_document
 
 
@@ -44,7 +44,7 @@ def search_past(
     """A job whose trials are recorded."""
     job, lease = queue(database, spec, threads=threads)
     assert lease is not None
-    space = space_of(parse_spec(spec), ZEN5, threads)
+    space = cpu_space(parse_spec(spec), ZEN5, threads)
     points = np.unique(space.space.sample(np.random.default_rng(1), count), axis=0)
     rows = featurizer(space)(points)
     with database.write() as session:

@@ -17,7 +17,7 @@ from tuner.spaces.core.space import Config, Points
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.workers.fleet.messages import Library, Problem, Ranked
 
-F = TypeVar("F")
+F_contra = TypeVar("F_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Packing:
     prepack: Prepack | None = None  # the function that packs its constants, in the same object
 
 
-class Backend(Protocol[F]):
+class Backend(Protocol[F_contra]):
     """How kernels of one kind of target are searched, compiled and exported.
 
-    F is what its sketches say of themselves.
+    F_contra is what its sketches say of themselves.
     """
 
     @property
@@ -68,13 +68,15 @@ class Backend(Protocol[F]):
         """Whether trials of other workloads on the target teach the cost model of a new one."""
         ...
 
-    def cost_model(self, space: TargetSpace[F], prior: Prior) -> tuple[Featurizer, CostModel]:
+    def cost_model(
+        self, space: TargetSpace[F_contra], prior: Prior
+    ) -> tuple[Featurizer, CostModel]:
         """Features of points, and the model that ranks by them before anything is measured."""
         ...
 
     def first_points(
         self,
-        space: TargetSpace[F],
+        space: TargetSpace[F_contra],
         domain: Domain,
         features: Featurizer,
         winners: Sequence[Config],

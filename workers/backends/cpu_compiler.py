@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from tuner.lowering.compiler import Compiled, compile_program
 from tuner.runtime.link import Function, link
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
@@ -20,7 +20,7 @@ class CpuCandidateCompiler:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.space = space_of(problem.workload, problem.target, problem.threads)
+        self.space = cpu_space(problem.workload, problem.target, problem.threads)
 
     def program(self, config: Config | None) -> Program:
         return (

@@ -15,7 +15,7 @@ from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.lowering.cuda.nvrtc import any_compiler
 from tuner.lowering.schedule import schedule, stored
 from tuner.runtime.cuda_link import link_cuda
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.default import default_cuda_program
 from tuner.spaces.program.program import Program
@@ -29,7 +29,7 @@ class CudaCandidateCompiler:
 
     def __init__(self, problem: Problem, cache: Path) -> None:
         self.problem = problem
-        self.space = space_of(problem.workload, problem.target, 1)
+        self.space = gpu_space(problem.workload, problem.target)
         self._cache = cache
 
     @cached_property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from tuner.workers.backends.table import backend_of
 
 
 def searcher_for(
-    space: TargetSpace[Any],
+    space: TargetSpace[object],
     *,
     strategy: str,
     seed: int,

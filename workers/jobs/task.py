@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.db import events, leases, trials
 from tuner.db.engine import Database
@@ -47,7 +46,7 @@ class TaskRun:
     job: Job
     task: Task
     problem: Problem
-    space: TargetSpace[Any]
+    space: TargetSpace[object]
     searcher: Searcher  # a new one, or one that continues an earlier search of the task
     trials: int  # at most, including those of earlier runs
     judge: Judge
@@ -123,7 +122,7 @@ def searcher_of(
     job: Job,
     task: Task,
     problem: Problem,
-    space: TargetSpace[Any],
+    space: TargetSpace[object],
     winners: Sequence[Config],
 ) -> tuple[Searcher, int]:
     """The searcher of a task, and the most trials it may have in all.

@@ -22,7 +22,7 @@ from tuner.db.jobs import Job, Task
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.past import best_configs, past_of
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config, Space
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
@@ -169,7 +169,7 @@ def _pasts(
     for past in past_tasks:
         if described and not in_time():
             break
-        space = space_of(from_document(past.task.document), target, threads)
+        space = cpu_space(from_document(past.task.document), target, threads)
         kept = [trial for trial in past.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
             described.append(

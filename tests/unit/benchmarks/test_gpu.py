@@ -22,7 +22,7 @@ from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import UsageError
 from tuner.runtime.cuda_module import unpacked
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.workload.spec import parse_spec
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("race", SUITE, ids=lambda race: race.name)
 def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> None:
     workload = parse_spec(race.spec)
-    space = space_of(workload, SM_90, 1)
+    space = gpu_space(workload, SM_90)
     assert set(race.bars) == {"sm_80", "sm_90"} and space.space.size > 1
     tensor_cores = any(":mma" in sketch.name for sketch in space.space.combinations)
     assert tensor_cores == race.name.endswith(("fp16", "fast"))
@@ -91,7 +91,7 @@ def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> Non
 
 
 def test_candidates_are_the_estimates_favourites_and_some_others() -> None:
-    space = space_of(parse_spec("matmul:M=1024,N=1024,K=1024"), SM_90, 1)
+    space = gpu_space(parse_spec("matmul:M=1024,N=1024,K=1024"), SM_90)
     configs = chosen(space, 8, np.random.default_rng(0))
     assert len({repr(config) for config in configs}) == 8
     costs = CudaEstimate(space)(np.stack([space.space.point(config) for config in configs]))

@@ -12,7 +12,7 @@ from benchmarks.search.record import DUPLICATES, Recording, prepared
 from tests.support.targets import host_target
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.model import Features
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.workload.spec import parse_spec
 
 SPEC = "matmul:M=64,N=96,K=128"
@@ -32,7 +32,7 @@ def recording(folder: Path, *, part: int | None = None, sampled: bool = False) -
 
 
 def described(planned: Recording) -> Features:
-    space = space_of(parse_spec(SPEC), host_target(), 1)
+    space = cpu_space(parse_spec(SPEC), host_target(), 1)
     return featurizer(space)(space.space.points_of(planned.space, planned.points))
 
 

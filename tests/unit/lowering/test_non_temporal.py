@@ -21,7 +21,7 @@ from tuner.cost_model.features import TERMS, featurizer
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.llvm_functions import FENCE, called_functions, non_temporal_store
 from tuner.lowering.passes.non_temporal import NON_TEMPORAL, use_non_temporal_stores
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Value
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.workload.spec import parse_spec
@@ -61,7 +61,7 @@ def streamed(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
-    space = space_of(workload, SMALL, threads=threads)
+    space = cpu_space(workload, SMALL, threads=threads)
     programs = [space.program(config) for config in streamed(space, 4)]
     past = [program for program in programs if any(b.non_temporal for b in program.blocks)]
     assert past
@@ -69,7 +69,7 @@ def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -
 
 
 def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
-    space = space_of(parse_spec(spec), SIXTEEN, threads)
+    space = cpu_space(parse_spec(spec), SIXTEEN, threads)
     return compile_program(space.program(config), SIXTEEN, "kernel").sources["asm"]
 
 
@@ -130,12 +130,12 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     ],
 )
 def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
-    space = space_of(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    space = cpu_space(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
     assert any(knob.name.endswith(".stores") for knob in space.knobs) == offered
 
 
 def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
-    space = space_of(
+    space = cpu_space(
         parse_spec("elementwise:M=2048,N=2048,act=relu"),
         replace(SIXTEEN, vector_bytes=32, l2_bytes=1 << 20),
         1,
@@ -151,7 +151,7 @@ def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
 
 
 def test_the_model_sees_what_is_written_where() -> None:
-    space = space_of(
+    space = cpu_space(
         parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1
     )
     rows = featurizer(space)(

@@ -19,7 +19,7 @@ from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
 from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.schedule import replay, schedule
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.algorithm import fewest_flops
@@ -132,7 +132,7 @@ def test_a_sum_that_the_unit_cannot_take_is_not_rewritten_in_vain() -> None:
     text = """kernel k(A: f32[64, 64], I: i32[64], B: f32[64, 64]) -> (C: f32[64, 64]) {
       C[i, j] += A[i, clamp(I[k], 0, 63)] * B[k, j]
     }"""
-    space = space_of(workload_from_notation(text, {}, numerics="fast"), TARGET, 1).space
+    space = cpu_space(workload_from_notation(text, {}, numerics="fast"), TARGET, 1).space
     assert space.combinations and not any(SUFFIX in sketch.name for sketch in space.combinations)
 
 
@@ -143,7 +143,7 @@ def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
 
 
 def rewritten_configs(workload: Workload, count: int) -> tuple[TargetSpace[Any], list[Config]]:
-    space = space_of(workload, TARGET, 1)
+    space = cpu_space(workload, TARGET, 1)
     rewritten = [SUFFIX in sketch.name for sketch in space.space.combinations]
     points = [
         point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]

@@ -11,7 +11,7 @@ from tests.support.programs import check
 from tests.support.targets import ZEN5
 from tests.unit.spaces.kernels import check_kernels
 from tuner.cost_model.features import featurizer
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.rewrite.liveness import live_flops
 from tuner.spaces.rewrite.predicates import live_fraction, split_predicates, term_operations
 from tuner.spaces.rewrite.stages import inlined
@@ -61,7 +61,7 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
 
 
 def test_where_nothing_counts_estimates_are_numbers() -> None:
-    space = space_of(product("k > 100"), ZEN5, threads=1)
+    space = cpu_space(product("k > 100"), ZEN5, threads=1)
     points = space.space.sample(np.random.default_rng(1), 20)
     assert np.isfinite(featurizer(space)(points)).all()
 

@@ -12,7 +12,7 @@ from tests.property.blocks import run
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.cost_model.features import featurizer
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.spaces.rewrite.winograd import SUFFIX, winograd
@@ -128,7 +128,7 @@ def test_a_time_is_judged_by_the_fewest_operations() -> None:
 
 def test_programs_compute_what_the_reference_computes() -> None:
     workload = parse_spec(f"{SMALL},numerics=fast")
-    space = space_of(workload, NARROW, 1)
+    space = cpu_space(workload, NARROW, 1)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
     rewritten = [SUFFIX in sketch.name for sketch in space.space.combinations]

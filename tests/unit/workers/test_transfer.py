@@ -19,7 +19,7 @@ from tuner.db import cost_models, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.workers.jobs.search import searcher_for
 from tuner.workers.jobs.transfer import LEAST, Start, start_of
 from tuner.workload.spec import parse_spec
@@ -63,7 +63,7 @@ def test_other_workloads_teach_an_order_and_give_their_best(
     assert started.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
         "of the same operator first"
     )
-    space = space_of(parse_spec(LARGE), ZEN5, 1)
+    space = cpu_space(parse_spec(LARGE), ZEN5, 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
     assert pairwise_accuracy(started.prior.predict(rows), labels) > 0.75
@@ -78,7 +78,7 @@ def test_a_warm_search_proposes_the_carried_configs_among_its_first(
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
     started = start(database, job, SMALL)
-    space = space_of(parse_spec(SMALL), ZEN5, 1)
+    space = cpu_space(parse_spec(SMALL), ZEN5, 1)
     searcher = searcher_for(
         space, strategy="annealing", seed=0, winners=started.best, prior=started.prior
     )
@@ -118,7 +118,7 @@ def test_tasks_of_the_same_job_learn_from_those_in_front(
 ) -> None:
     job, lease = queue(database, SMALL, LARGE)
     assert lease is not None
-    space = space_of(parse_spec(SMALL), ZEN5, 1)
+    space = cpu_space(parse_spec(SMALL), ZEN5, 1)
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
         for number, point in enumerate(

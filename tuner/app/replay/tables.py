@@ -16,7 +16,7 @@ from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Past
 from tuner.errors import UsageError
 from tuner.replay.table import RecordedTable, read_table
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
@@ -53,7 +53,7 @@ def with_features(table: RecordedTable) -> RecordedTable:
     if table.features is not None or "target" not in table.notes:
         return table
     target = target_from_document(json.loads(table.notes["target"]))
-    space = space_of(from_document(table.workload), target, int(table.notes.get("threads", "1")))
+    space = cpu_space(from_document(table.workload), target, int(table.notes.get("threads", "1")))
     try:
         points = space.space.points_of(table.space, table.points)
     except UsageError:

@@ -21,21 +21,24 @@ from tuner.workload.workload import Workload
 
 MAX_COMBINATIONS = 64  # of an algorithm's sketches; beyond it the first ones are kept
 
-F = TypeVar("F")  # the facts of a target's sketches
-SketchGenerator = Callable[[Group, SpaceContext], Sequence[Sketch[F]]]
+F_co = TypeVar("F_co", covariant=True)  # the facts of a target's sketches
+SketchGenerator = Callable[[Group, SpaceContext], Sequence[Sketch[F_co]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeProgram(Generic[F]):
+class WholeProgram(Generic[F_co]):
     """Sketches for all stages of an algorithm at once, each stage a group of its own."""
 
     name: str  # of the combination
     algorithm: Algorithm
-    sketches: tuple[Sketch[F], ...]  # one for each group of the algorithm
+    sketches: tuple[Sketch[F_co], ...]  # one for each group of the algorithm
+
+
+WholeProgramGenerator = Callable[[Algorithm, SpaceContext], WholeProgram[F_co] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SketchCatalogue(Generic[F]):
+class SketchCatalogue(Generic[F_co]):
     """All that one kind of target adds to a space: its sketches, and how its programs are made."""
 
     simplify: Callable[[Expression], Expression]  # what every algorithm's expression goes through
@@ -44,11 +47,12 @@ class SketchCatalogue(Generic[F]):
     joins_tiles: bool  # whether the tiles of Winograd's algorithm are numbered along one axis
     prepacks: bool  # whether declared constants are packed ahead of the first call
     widens: bool  # whether the compiler keeps narrow floats as float32 unless told otherwise
-    generators: tuple[SketchGenerator[F], ...]  # each group is offered to every one, in this order
-    whole_programs: tuple[Callable[[Algorithm, SpaceContext], WholeProgram[F] | None], ...] = ()
+    # Each group is offered to every one, in this order.
+    generators: tuple[SketchGenerator[F_co], ...]
+    whole_programs: tuple[WholeProgramGenerator[F_co], ...] = ()
 
 
-class TargetSpace(Generic[F]):
+class TargetSpace(Generic[F_co]):
     """The sketches of one workload for (target, threads), and the program of each config.
 
     `sketches` has the sketches of each combination, one for each group of its algorithm;
@@ -56,7 +60,7 @@ class TargetSpace(Generic[F]):
     """
 
     def __init__(
-        self, workload: Workload, target: Target, threads: int, catalogue: SketchCatalogue[F]
+        self, workload: Workload, target: Target, threads: int, catalogue: SketchCatalogue[F_co]
     ) -> None:
         plain = plainly_named(workload.expression)
         self.workload, self.target, self.threads = workload, target, threads
@@ -71,7 +75,7 @@ class TargetSpace(Generic[F]):
             units=catalogue.parallel_units(target, threads),
         )
         self.algorithm = offered[0]  # the workload as it stands
-        self.sketches: dict[str, tuple[Sketch[F], ...]] = {}
+        self.sketches: dict[str, tuple[Sketch[F_co], ...]] = {}
         self.algorithms: dict[str, Algorithm] = {}
         for algorithm in offered:
             self._combine(algorithm)
