@@ -41,6 +41,7 @@ def configs(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [
