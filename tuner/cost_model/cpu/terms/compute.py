@@ -9,7 +9,9 @@ from tuner.cost_model.cpu.terms.counts import KernelCounts
 
 # Accumulators for each unit that hide a latency of four cycles: just so, and with some to spare.
 ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0
-# How much more loads count than their number where they nearly fill their ports; a guess.
+# Loads begin to count where they take 1 / 1.3 = 77% of the cycles of the arithmetic. A round
+# number from the first version of the estimate, with no probe behind it. What a unit of
+# the term costs is learned (calibration.py); where the term begins is not.
 CONTENTION = 1.3
 FREE_BROADCASTS = 6.0  # in one step, before their addresses cost more than their loads
 
