@@ -186,16 +186,16 @@ class Domain:
                 if not (self._is_exact(lhs) and self._is_exact(rhs)):
                     return
                 difference = affine(self._canonical(lhs)) - affine(self._canonical(rhs))
-                one = Affine({}, 1)
+                unit = Affine({}, 1)
                 match op:
                     case "ge":
                         yield difference
                     case "gt":
-                        yield difference - one
+                        yield difference - unit
                     case "le":
                         yield difference.scaled(-1)
                     case "lt":
-                        yield difference.scaled(-1) - one
+                        yield difference.scaled(-1) - unit
                     case "eq":
                         yield difference
                         yield difference.scaled(-1)
@@ -203,9 +203,9 @@ class Domain:
                         # Says something only at the end of a range.
                         values = self.range_of(difference.index)
                         if values.low == 0:
-                            yield difference - one
+                            yield difference - unit
                         elif values.high == 0:
-                            yield difference.scaled(-1) - one
+                            yield difference.scaled(-1) - unit
 
     def _facts_of_negation(self, condition: Scalar) -> Iterator[Affine]:
         match condition:
