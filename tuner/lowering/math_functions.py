@@ -95,14 +95,19 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: MathFunctions, name: Naming = named)
             return tirx.sqrt(x)
         case "rsqrt":
             return tirx.const(1, str(x.ty)) / tirx.sqrt(x)
-    if how == "polynomial" and str(x.ty) == "float32":
-        return name(
-            x, partial({"exp": _exp, "tanh": _tanh, "erf": _erf, "log": _log}[op], name=name)
-        )
-    if op == "tanh":
-        # TVM expands its own tanh into exponentials, 40 ulp off near zero.
-        return tirx.call_pure_extern(str(x.ty), "tanhf" if str(x.ty) == "float32" else "tanh", x)
-    return getattr(tirx, op)(x)
+        case "isnan":
+            return tirx.isnan(x)
+        case "round":
+            return tirx.nearbyint(x)
+        case "floor" | "ceil" | "trunc":
+            return getattr(tirx, op)(x)
+    polynomials = {"exp": _exp, "tanh": _tanh, "erf": _erf, "log": _log}
+    if how == "polynomial" and str(x.ty) == "float32" and op in polynomials:
+        return name(x, partial(polynomials[op], name=name))
+    if op in ("exp", "log", "erf"):
+        return getattr(tirx, op)(x)
+    # TVM expands some functions of its own, tanh into exponentials, 40 ulp off near zero.
+    return tirx.call_pure_extern(str(x.ty), f"{op}f" if str(x.ty) == "float32" else op, x)
 
 
 def _exp(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:

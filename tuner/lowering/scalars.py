@@ -38,6 +38,8 @@ BINARY_BUILDERS: Mapping[BinaryOp, Callable[..., tvm.ir.PrimExpr]] = {
     "floormod": tirx.FloorMod, "max": tirx.Max, "min": tirx.Min, "pow": tirx.pow,
     "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE,
     "and": tirx.And, "or": tirx.Or, "xor": tirx.bitwise_xor,
+    "bitand": tirx.bitwise_and, "bitor": tirx.bitwise_or, "shl": tirx.shift_left,
+    "shr": tirx.shift_right,
 }  # fmt: skip
 
 

@@ -17,7 +17,9 @@ DType = Literal[
 ]
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal[
-    "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not",
+    "neg", "abs", "not", "isnan", "floor", "ceil", "trunc", "round", "exp", "log", "sqrt",
+    "rsqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh",
     # the nearest number that bfloat16 holds; made by rewritings, since conversions of
     # intermediates round nothing
     "bfloat16",
@@ -25,7 +27,8 @@ UnaryOp = Literal[
 BinaryOp = Literal[
     "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt",
     "ge", "eq", "ne", "and", "or",
-    "xor",  # of indices, which sketches permute
+    # of the bits of integers; shifts by 0 to 63, to the right with the sign
+    "bitand", "bitor", "xor", "shl", "shr",
 ]  # fmt: skip
 
 # Least and greatest value of each integer dtype.
@@ -285,3 +288,15 @@ def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
 def substitute(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     """The tree with iterators replaced by expressions of other iterators."""
     return rewrite(node, lambda part: values.get(part.name) if isinstance(part, Var) else None)
+
+
+def rename_reads(node: Scalar, names: Mapping[str, str]) -> Scalar:
+    """The tree with the tensors that it reads renamed; others keep their names."""
+
+    def change(part: Scalar) -> Scalar | None:
+        if not isinstance(part, Read):
+            return None
+        name = names.get(part.tensor, part.tensor)
+        return Read(name, tuple(rewrite(index, change) for index in part.indices), part.pad)
+
+    return rewrite(node, change)

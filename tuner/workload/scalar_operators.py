@@ -87,6 +87,34 @@ def _of_error_function(x: Array, m: Array, value: Array) -> Array:
     return np.abs(value) + slope * m
 
 
+def _of_slope(slope: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:
+    """|f(x)| + |f'(x)| m for a function with this derivative."""
+
+    def size(x: Array, m: Array, value: Array) -> Array:
+        return np.asarray(np.abs(value) + np.abs(slope(x)) * m)
+
+    return size
+
+
+def _of_step(distance: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:
+    """|f(x)| of a function with steps. Beside a step, where the rounding of float32 may
+    decide on which side the operand lies, either value is right."""
+
+    def size(x: Array, m: Array, value: Array) -> Array:
+        undecided = distance(np.asarray(x, np.float64)) <= 2.0**-20 * m
+        return np.asarray(np.abs(value) + undecided * 2.0**24)
+
+    return size
+
+
+def _to_whole(x: Array) -> Array:
+    return np.asarray(np.abs(x - np.rint(x)))
+
+
+def _to_half(x: Array) -> Array:
+    return np.asarray(np.abs(np.abs(x - np.trunc(x)) - 0.5))
+
+
 _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -118,6 +146,36 @@ class UnaryOperator:
     magnitude: Callable[[Array, Array, Array], Array] = _of_operand
     is_function: bool = False  # of floating-point values, called by its name in the notation
     is_approximated: bool = False  # a polynomial or libm computes it, no instruction does
+    is_instruction: bool = False  # costs no more than an addition
+
+
+def _step(
+    evaluate: Callable[[Array], Array],
+    of_constant: Callable[[float], float],
+    distance: Callable[[Array], Array],
+) -> UnaryOperator:
+    return UnaryOperator(
+        evaluate=evaluate,
+        of_constant=lambda x: float(of_constant(x)),
+        magnitude=_of_step(distance),
+        is_function=True,
+        is_instruction=True,
+    )
+
+
+def _function(
+    evaluate: Callable[[Array], Array],
+    of_constant: Callable[[float], float],
+    slope: Callable[[Array], Array],
+) -> UnaryOperator:
+    """A function that libm computes; `slope` is the size of its derivative."""
+    return UnaryOperator(
+        evaluate=evaluate,
+        of_constant=of_constant,
+        magnitude=_of_slope(slope),
+        is_function=True,
+        is_approximated=True,
+    )
 
 
 UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
@@ -163,6 +221,27 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
         is_function=True,
         is_approximated=True,
     ),
+    "isnan": UnaryOperator(
+        evaluate=np.isnan,
+        values=_truth,
+        magnitude=lambda x, m, value: value.astype(np.float64),
+        is_instruction=True,
+    ),  # a truth value
+    "floor": _step(np.floor, math.floor, _to_whole),
+    "ceil": _step(np.ceil, math.ceil, _to_whole),
+    "trunc": _step(np.trunc, math.trunc, _to_whole),
+    "round": _step(np.rint, round, _to_half),  # to even where two are as near
+    "sin": _function(np.sin, math.sin, np.cos),
+    "cos": _function(np.cos, math.cos, np.sin),
+    "tan": _function(np.tan, math.tan, lambda x: 1 + np.tan(x) ** 2),
+    "asin": _function(np.arcsin, math.asin, lambda x: 1 / np.sqrt(1 - x * x)),
+    "acos": _function(np.arccos, math.acos, lambda x: 1 / np.sqrt(1 - x * x)),
+    "atan": _function(np.arctan, math.atan, lambda x: 1 / (1 + x * x)),
+    "sinh": _function(np.sinh, math.sinh, np.cosh),
+    "cosh": _function(np.cosh, math.cosh, np.sinh),
+    "asinh": _function(np.arcsinh, math.asinh, lambda x: 1 / np.sqrt(1 + x * x)),
+    "acosh": _function(np.arccosh, math.acosh, lambda x: 1 / np.sqrt(x * x - 1)),
+    "atanh": _function(np.arctanh, math.atanh, lambda x: 1 / (1 - x * x)),
     "bfloat16": UnaryOperator(evaluate=_nearest_bfloat16),
 }  # fmt: skip
 
@@ -238,7 +317,11 @@ BINARY_OPERATORS: Mapping[BinaryOp, BinaryOperator] = {
     "ne": _comparison(np.not_equal, "!="),
     "and": BinaryOperator(evaluate=np.logical_and, values=_truth, is_integral=True),
     "or": BinaryOperator(evaluate=np.logical_or, values=_truth, is_integral=True),
+    "bitand": BinaryOperator(evaluate=np.bitwise_and, is_integral=True),
+    "bitor": BinaryOperator(evaluate=np.bitwise_or, is_integral=True),
     "xor": BinaryOperator(evaluate=np.bitwise_xor, values=Interval.__xor__, is_integral=True),
+    "shl": BinaryOperator(evaluate=np.left_shift, is_integral=True),
+    "shr": BinaryOperator(evaluate=np.right_shift, is_integral=True),
 }  # fmt: skip
 
 

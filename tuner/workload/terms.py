@@ -63,7 +63,26 @@ COMPUTED_IN: Mapping[str, DType] = {
 UNARY_FUNCTIONS: Mapping[str, UnaryOp] = {
     op: op for op, row in UNARY_OPERATORS.items() if row.is_function
 }
-FUNCTIONS = (*UNARY_FUNCTIONS, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
+# Functions of the bits of two integers.
+BIT_FUNCTIONS: Mapping[str, BinaryOp] = {
+    "bitand": "bitand",
+    "bitor": "bitor",
+    "bitxor": "xor",
+    "shl": "shl",
+    "shr": "shr",
+}
+FUNCTIONS = (
+    *UNARY_FUNCTIONS,
+    *BIT_FUNCTIONS,
+    "isnan",
+    "abs",
+    "min",
+    "max",
+    "pow",
+    "where",
+    "clamp",
+    *DTYPE_NAMES,
+)
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
 _INFIX: Mapping[str, BinaryOp] = {
     row.symbol: op for op, row in BINARY_OPERATORS.items() if row.symbol is not None
@@ -380,6 +399,7 @@ class TermBuilder:
                 node,
             )
         counts = {"min": (2, 8), "max": (2, 8), "pow": (2, 2), "where": (3, 3), "clamp": (3, 3)}
+        counts |= dict.fromkeys(BIT_FUNCTIONS, (2, 2))
         least, most = counts.get(name, (1, 1))
         if not least <= len(arguments) <= most:
             raise fail(
@@ -394,12 +414,21 @@ class TermBuilder:
             return self._convert(terms[0], DTYPE_NAMES[name], node)
         if name in UNARY_FUNCTIONS or name == "abs":
             return self._unary(name, terms[0], node)
+        if name == "isnan":
+            if terms[0].type not in FLOATS:
+                raise fail(f"isnan takes floating-point values, not {terms[0].type}", node)
+            return Term(Unary("isnan", terms[0].node), "bool")
         return self._combine(name, terms, node)
 
     def _combine(self, name: str, terms: list[Term], node: Node) -> Term:
         if name == "clamp":
             least = self._extreme("min", terms[0], terms[2], node)
             return self._extreme("max", least, terms[1], node)
+        if name in BIT_FUNCTIONS:
+            kind = common_type(terms[0].type, terms[1].type, node)
+            if kind not in INTEGERS:
+                raise fail(f"{name} takes integers of a tensor, not {kind}", node)
+            return self._binary(BIT_FUNCTIONS[name], terms[0], terms[1], node)
         if name == "pow":
             kind = common_type(terms[0].type, terms[1].type, node)
             if kind not in FLOATS:

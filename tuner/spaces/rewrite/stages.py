@@ -30,7 +30,7 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
-from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
+from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS, UnaryOperator
 
 FUNCTION_OPERATIONS = 32  # operations that an approximated function takes as long as
 
@@ -52,10 +52,14 @@ def is_expensive(node: Scalar) -> bool:
     That holds for transcendental functions, powers and divisions.
     """
     return any(
-        (isinstance(part, Unary) and UNARY_OPERATORS[part.op].is_function)
+        (isinstance(part, Unary) and _takes_long(UNARY_OPERATORS[part.op]))
         or (isinstance(part, Binary) and BINARY_OPERATORS[part.op].is_expensive)
         for part in walk(node)
     )
+
+
+def _takes_long(operator: UnaryOperator) -> bool:
+    return operator.is_function and not operator.is_instruction
 
 
 def cost(stage: Stage) -> int:
