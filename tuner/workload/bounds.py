@@ -6,6 +6,7 @@ Index arithmetic that could wrap around is refused as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from tuner.errors import WorkloadError
@@ -109,28 +110,41 @@ def _largest_extent(
     return min(largest, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Upper bounds of absolute values: of a scalar, and of every number in its computation."""
+
+    value: int
+    largest: int
+
+
 def _size_of_arithmetic(
     node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]
 ) -> int:
     """An upper bound of the size of every number in the computation of an index.
 
-    It holds in whichever order the operations are done.
+    It holds in whichever order the terms of a sum are added.
     """
+    return _sizes(node, extents, dtypes).largest
+
+
+def _sizes(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> _Sizes:
+    parts = [_sizes(child, extents, dtypes) for child in children(node)]
     match node:
         case Var(name=name):
-            return extents[name]
-        case Const(value=value):
-            return abs(int(value))
-        case Read(tensor=tensor):
-            return INTERVALS.get(dtypes[tensor], ANY).high
-        case Binary(op="mul", lhs=lhs, rhs=rhs):
-            left, right = (_size_of_arithmetic(side, extents, dtypes) for side in (lhs, rhs))
-            return max(1, left) * max(1, right)
-        case Binary(op="add" | "sub", lhs=lhs, rhs=rhs):
-            return sum(_size_of_arithmetic(side, extents, dtypes) for side in (lhs, rhs))
+            value = extents[name]
+        case Const(value=number):
+            value = abs(int(number))
+        case Read(tensor=tensor):  # its own indices are checked by themselves
+            value, parts = INTERVALS.get(dtypes[tensor], ANY).high, []
+        case Binary(op="mul"):
+            value = max(1, parts[0].value) * max(1, parts[1].value)
+        case Binary(op="add" | "sub"):
+            value = parts[0].value + parts[1].value
         case _:
-            sizes = (_size_of_arithmetic(child, extents, dtypes) for child in children(node))
-            return max(sizes, default=0)
+            bound = max((part.value for part in parts), default=0)
+            value = min(bound, value_range(node, extents, dtypes).magnitude)
+    return _Sizes(value, max([value, *(part.largest for part in parts)]))
 
 
 def read_error(
