@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.models.assembly import assemble
 from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
@@ -27,30 +26,13 @@ def read_exported(program: Any) -> Graph:
     """The fused graph of the program.
 
     Raises ModelRefused for a program that writes its state or takes something besides
-    tensors, and NotImported for an operator that has no expression.
+    tensors, and for an operator that has no expression.
     """
-    from tuner.lowering.importers.relax import import_exported  # noqa: PLC0415  # loads TVM and, through it, torch
-
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise ModelRefused(
             "the program writes its own state or inputs; export it in inference mode (model.eval())"
         )
-    imported = import_exported(program)
-    labels = [
-        *map(str, signature.user_inputs),
-        *(f"out{number}" for number in range(len(imported.outputs))),
-    ]
-    if len(labels) != len(imported.inputs) + len(imported.outputs):
-        raise ModelRefused(
-            "the program takes something besides tensors; export it with tensors alone"
-        )
-    return fuse(
-        assemble(
-            inputs=imported.inputs,
-            constants=imported.constants,
-            calls=imported.calls,
-            outputs=imported.outputs,
-            labels=labels,
-        )
-    )
+    from tuner.models.from_torch.reader import graph_of_program  # noqa: PLC0415  # loads torch
+
+    return fuse(graph_of_program(program))

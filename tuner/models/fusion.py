@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from tuner.models.assembly import reads_below, without_unused
-from tuner.models.graph import Graph
+from tuner.models.graph import Graph, without_unused
 from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
@@ -77,7 +76,7 @@ def _is_movement(node: Expression) -> bool:
         and len(node.stages) == 1
         and isinstance(body, Read)
         and body.pad is None
-        and not reads_below(body)
+        and not any(any(reads(index)) for index in body.indices)
     )
 
 

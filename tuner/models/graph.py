@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -152,6 +152,28 @@ def check_graph(graph: Graph) -> None:
             f"{len(graph.labels)} names for {len(graph.inputs)} inputs and "
             f"{len(graph.outputs)} outputs"
         )
+
+
+def without_unused(graph: Graph) -> Graph:
+    """The graph without nodes, aliases and constants that no output depends on.
+
+    Its inputs stay.
+    """
+    live = set(graph.outputs)
+    nodes: list[Expression] = []
+    for node in reversed(graph.nodes):
+        live |= {graph.aliases[name] for name in live if name in graph.aliases}
+        if live & set(node.outputs):
+            nodes.append(node)
+            live |= {tensor.name for tensor in node.inputs}
+    live |= {graph.aliases[name] for name in live if name in graph.aliases}
+    return replace(
+        graph,
+        nodes=tuple(reversed(nodes)),
+        constants={name: array for name, array in graph.constants.items() if name in live},
+        aliases={name: other for name, other in graph.aliases.items() if name in live},
+        shapes={name: tensor for name, tensor in graph.shapes.items() if name in live},
+    )
 
 
 def _note_aliases(graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, str]) -> None:

@@ -1,13 +1,14 @@
 """Parses an untrusted ONNX file, checks it, and fixes its shapes.
 
 Nothing else reads the file before. No reference out of the file is followed: external
-data, functions, subgraphs and operators of other domains are refused.
+data is refused. So are operators of other domains that the file does not define.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -19,8 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from tuner.models.errors import ModelRefused
 
 _DOMAINS = ("", "ai.onnx")
-_LEAST_OPSET, _GREATEST_OPSET = 7, 23
-_SUBGRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+_GREATEST_OPSET = onnx.defs.onnx_opset_version()
 _ELEMENT_BYTES = 8  # of the widest supported element type
 
 
@@ -55,71 +55,84 @@ def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = 
     except (DecodeError, RuntimeError, ValueError) as error:
         raise ModelRefused(f"the file is no ONNX model: {error}") from error
     _check_header(model)
-    _check_nodes(model.graph, limits)
-    for tensor in _tensors(model.graph):
-        _check_tensor(tensor, limits)
+    _check_arguments(model.graph, limits)
+    bodies = (model.graph, *model.functions)
+    _check_nodes([node for body in bodies for node in _nodes(body)], limits)
+    for body in bodies:
+        for tensor in _tensors(body):
+            _check_tensor(tensor, limits)
     _fix_shapes(model.graph, shapes, limits)
-    return _inferred(model, limits)
+    model = _valid(model)
+    _check_expansion(model, limits)
+    return model
 
 
 def _check_header(model: Any) -> None:
-    """Checks that there is a graph, no functions, and a supported opset."""
-    if not model.HasField("graph") or not model.graph.node:
+    """Checks that there is a graph, of operators that are known, in a supported opset."""
+    if not model.HasField("graph") or not model.graph.output:
         raise ModelRefused("the file holds no graph of operators; is it an .onnx file?")
-    if len(model.functions):
-        name = model.functions[0].name[:60]
-        raise ModelRefused(
-            f"the model defines functions of its own ({name!r}); inline them (onnx.inliner) and "
-            f"try again"
-        )
     opsets = {opset.domain: opset.version for opset in model.opset_import}
-    foreign = {node.domain for node in model.graph.node} - set(_DOMAINS)
-    if foreign:
-        raise ModelRefused(
-            f"operators of domain {sorted(foreign)[0][:60]!r} are not taken; export with plain ONNX"
-        )
+    own = {(function.domain, function.name) for function in model.functions}
+    for node in _nodes(model.graph):
+        if node.domain not in _DOMAINS and (node.domain, node.op_type) not in own:
+            raise ModelRefused(
+                f"operator {node.op_type[:60]} of domain {node.domain[:60]!r} is not taken; export "
+                f"with plain ONNX"
+            )
     version = max((opsets[domain] for domain in _DOMAINS if domain in opsets), default=0)
-    if not _LEAST_OPSET <= version <= _GREATEST_OPSET:
+    if not 1 <= version <= _GREATEST_OPSET:
         raise ModelRefused(
-            f"the model is of opset {version}; opsets {_LEAST_OPSET} to {_GREATEST_OPSET} are taken"
+            f"the model is of opset {version}; opsets 1 to {_GREATEST_OPSET} are taken"
         )
 
 
-def _check_nodes(graph: Any, limits: ModelLimits) -> None:
-    """Checks the number of nodes and arguments, the names, and that no node has a graph."""
-    if len(graph.node) > limits.nodes:
-        raise ModelRefused(
-            f"the model has {len(graph.node)} operators, the limit is {limits.nodes}"
-        )
+def _check_arguments(graph: Any, limits: ModelLimits) -> None:
     initial = {tensor.name for tensor in graph.initializer}
     count = sum(value.name not in initial for value in graph.input) + len(graph.output)
     if count > limits.arguments:
         raise ModelRefused(
             f"the model has {count} inputs and outputs, the limit is {limits.arguments}"
         )
-    if graph.sparse_initializer:
-        raise ModelRefused("the model has sparse constants; export it with dense ones")
-    for node in graph.node:
-        if any(attribute.type in _SUBGRAPHS for attribute in node.attribute):
-            raise ModelRefused(
-                f"operator {node.op_type[:60]} holds a graph of its own; models without control "
-                f"flow are taken"
-            )
-    values = (*graph.input, *graph.output)
-    for name in (
-        *(value.name for value in values),
-        *(name for node in graph.node for name in (*node.input, *node.output)),
-    ):
+    _check_names([value.name for value in (*graph.input, *graph.output)], limits)
+
+
+def _check_nodes(nodes: Sequence[Any], limits: ModelLimits) -> None:
+    """Checks the number of operators, those inside others included, and their names."""
+    if len(nodes) > limits.nodes:
+        raise ModelRefused(f"the model has {len(nodes)} operators, the limit is {limits.nodes}")
+    _check_names([name for node in nodes for name in (*node.input, *node.output)], limits)
+
+
+def _check_names(names: Sequence[str], limits: ModelLimits) -> None:
+    for name in names:
         if len(name) > limits.name:
             raise ModelRefused(
                 f"the name {name[:60]!r}… has {len(name)} characters, the limit is {limits.name}"
             )
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
-    """All constants: initializers and attributes of nodes."""
-    yield from graph.initializer
-    for node in graph.node:
+def _nodes(body: Any) -> Iterator[Any]:
+    """Operators of a graph or function, and of the graphs inside of them."""
+    for node in body.node:
+        yield node
+        for graph in _graphs(node):
+            yield from _nodes(graph)
+
+
+def _graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _tensors(body: Any) -> Iterator[Any]:
+    """All constants of a graph or function: initializers and attributes of nodes."""
+    if isinstance(body, onnx.GraphProto):
+        yield from body.initializer
+        if body.sparse_initializer:
+            raise ModelRefused("the model has sparse constants; export it with dense ones")
+    for node in body.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -128,6 +141,8 @@ def _tensors(graph: Any) -> Iterator[Any]:
                 raise ModelRefused(
                     f"operator {node.op_type[:60]} has a sparse constant; export it with dense ones"
                 )
+        for graph in _graphs(node):
+            yield from _tensors(graph)
 
 
 def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
@@ -195,18 +210,14 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
         )
 
 
-def _inferred(model: Any, limits: ModelLimits) -> Any:
-    """The model with inferred shapes of all tensors.
+def _valid(model: Any) -> Any:
+    """The model with the types of its tensors, as far as they can be inferred.
 
-    Raises ModelRefused where it contradicts itself, has cycles, or has a tensor above the
-    limit.
+    Raises ModelRefused where it contradicts itself or has cycles.
     """
     try:
         onnx.checker.check_model(model)
-        model = onnx.shape_inference.infer_shapes(
-            model, check_type=True, strict_mode=True, data_prop=True
-        )
-        onnx.checker.check_model(model)
+        return onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
@@ -216,17 +227,25 @@ def _inferred(model: Any, limits: ModelLimits) -> Any:
     ) as error:
         text = " ".join(str(error).split())
         raise ModelRefused(f"the model is not valid ONNX: {text[:400]}") from error
-    for value in (*model.graph.value_info, *model.graph.output):
-        extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        if (
-            any(extent < 0 for extent in extents)
-            or prod(max(extent, 1) for extent in extents) * _ELEMENT_BYTES > limits.tensor_bytes
-        ):
-            raise ModelRefused(
-                f"tensor {value.name[:60]!r} would have shape {extents[:16]}, which is more "
-                f"than is taken"
-            )
-    return model
+
+
+def _check_expansion(model: Any, limits: ModelLimits) -> None:
+    """Checks the number of operators with all functions inlined, which may be exponential
+    in their number. Functions do not call themselves: the checker has seen to it."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+
+    @cache
+    def count(name: tuple[str, str]) -> int:
+        return inside(functions[name]) if name in functions else 1
+
+    def inside(body: Any) -> int:
+        return sum(count((node.domain, node.op_type)) for node in _nodes(body))
+
+    if (total := inside(model.graph)) > limits.nodes:
+        raise ModelRefused(
+            f"the model has {total} operators with its functions inlined, the limit is "
+            f"{limits.nodes}"
+        )
 
 
 def argument_names(model: Any) -> list[str]:

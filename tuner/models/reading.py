@@ -39,24 +39,14 @@ def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:
 
     Raises ModelRefused and WorkloadError.
     """
-    from tuner.lowering.importers.relax import import_onnx  # noqa: PLC0415  # loads TVM
-    from tuner.models.assembly import assemble  # noqa: PLC0415
     from tuner.models.batch_norms import fold_batch_norms  # noqa: PLC0415  # loads onnx
+    from tuner.models.from_onnx.reader import graph_of, without_functions  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415
-    from tuner.models.onnx_file import argument_names, read_model  # noqa: PLC0415
+    from tuner.models.onnx_file import read_model  # noqa: PLC0415
 
-    model = read_model(content, shapes)
+    model = without_functions(read_model(content, shapes))
     fold_batch_norms(model)
-    imported = import_onnx(model)
-    return fuse(
-        assemble(
-            inputs=imported.inputs,
-            constants=imported.constants,
-            calls=imported.calls,
-            outputs=imported.outputs,
-            labels=argument_names(model),
-        )
-    )
+    return fuse(graph_of(model))
 
 
 if __name__ == "__main__":

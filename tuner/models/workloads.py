@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.models.assembly import renamed
 from tuner.models.graph import Graph
 from tuner.spaces.rewrite.stages import inlined
-from tuner.workload.expression import Expression
+from tuner.workload.expression import Expression, rename_reads
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
 
@@ -39,7 +38,7 @@ def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -
         plain,
         inputs=tuple(replace(tensor, name=names[tensor.name]) for tensor in plain.inputs),
         stages=tuple(
-            replace(stage, name=names[stage.name], body=renamed(stage.body, names))
+            replace(stage, name=names[stage.name], body=rename_reads(stage.body, names))
             for stage in plain.stages
         ),
         outputs=tuple(names[name] for name in plain.outputs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import tuner
 from tests.unit.models.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
+from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
 
 
@@ -53,3 +55,103 @@ def test_a_graph_computes_what_the_program_does() -> None:
     assert len(graph.labels) == 2 and graph.labels[1] == "out0"
     (output,) = graph_outputs(graph, [x.numpy()])
     np.testing.assert_allclose(output, net(x).detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+def operators() -> dict[str, tuple[Any, ...]]:
+    """Functions of tensors and their inputs, by name."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    image, rows = torch.randn(2, 4, 9, 10), torch.randn(3, 5, 8)
+    indices = torch.tensor([[0, 4, -1], [2, 2, 1]])
+    nn = torch.nn.functional
+    return {
+        "convolutions": (
+            lambda x: nn.conv_transpose2d(
+                nn.conv2d(x, image[:, :2, :3, :3], stride=2, padding=1, groups=2),
+                image[:, :, :2, :2],
+            ),
+            image,
+        ),
+        "pooling": (
+            lambda x: (nn.max_pool2d(x, 3, 2, 1), nn.avg_pool2d(x, 3, 2, 1, ceil_mode=True)), image,
+        ),
+        "resampling": (
+            lambda x: (
+                nn.interpolate(x, scale_factor=2, mode="nearest"),
+                nn.interpolate(x, size=(17, 5), mode="bilinear", align_corners=False),
+                nn.interpolate(x, size=(12, 20), mode="bicubic", align_corners=True),
+            ),
+            image,
+        ),
+        "norms": (
+            lambda x: (nn.group_norm(x, 2), nn.layer_norm(x, (10,)), x.softmax(1), x.var(2)), image,
+        ),
+        "movement": (
+            lambda x: (
+                torch.roll(x, (1, -2), (0, 2)), x.flip(1)[:, 1:, ::2], x.repeat(1, 2, 1),
+                torch.cat([x, x * 2], 1).transpose(0, 2).reshape(8, -1), nn.pad(x, (1, 2, 0, 3)),
+            ),
+            rows,
+        ),
+        "indices": (
+            lambda x, i: (
+                x[:, i], nn.embedding(i.clamp(min=0), x[0]),
+                x.gather(1, i.clamp(min=0)[None, :, :]), x[i.clamp(0, 2), i],
+                torch.tril(x), x.cumsum(1),
+            ),
+            rows,
+            indices,
+        ),
+        "reductions": (
+            lambda x: (
+                x.sum((0, 2)), x.mean(), x.amax(1), x.argmin(2), *x.max(1), *x.topk(3),
+                (x > 0).any(1),
+                torch.linalg.vector_norm(x, dim=1), x.sort(1).values,
+            ),
+            rows,
+        ),
+        "arithmetic": (
+            lambda x, i: (
+                x % 0.7, i % 3, torch.div(i, 2, rounding_mode="trunc"), i // 2, i / 2,
+                x.clamp(-1, 1),
+                torch.where(x > 0, x, x.exp()), (x == x) & (i[0, 0] == 0), x.floor(), x.round(),
+                x.sin(), nn.gelu(x, approximate="tanh"), nn.silu(x), x**3, 2**x, 1 - i,
+            ),
+            rows,
+            indices,
+        ),
+        "products": (
+            lambda x: (
+                torch.einsum("abc,dec->abde", x, x), x @ x.transpose(1, 2), x[0] @ x[1, 0],
+                torch.addmm(x[0, :, :5], x[1], x[2].T, alpha=2.0, beta=0.5),
+                nn.scaled_dot_product_attention(x[None], x[None], x[None]),
+            ),
+            rows,
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convolutions", "pooling", "resampling", "norms", "movement", "indices", "reductions",
+        "arithmetic", "products",
+    ],
+)  # fmt: skip
+def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    function, *inputs = operators()[name]
+
+    class Net(torch.nn.Module):  # type: ignore[misc]  # torch may be missing
+        def forward(self, *tensors: Any) -> Any:
+            return function(*tensors)
+
+    graph = read_exported(torch.export.export(Net(), tuple(inputs)))
+    results = function(*inputs)
+    expected = [results] if isinstance(results, torch.Tensor) else list(results)
+    tensors = evaluate_graph(graph, [tensor.numpy() for tensor in inputs])
+    for number, (output, right) in enumerate(zip(graph.outputs, expected, strict=True)):
+        got = tensors[output]
+        assert got.dtype == right.numpy().dtype, number
+        np.testing.assert_allclose(got, right.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(number))

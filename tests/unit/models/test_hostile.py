@@ -17,6 +17,7 @@ from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.importer import import_file, import_model, reference_outputs
 from tuner.models.onnx_file import ModelLimits, read_model
+from tuner.models.reading import read_graph
 
 
 def small() -> Any:
@@ -71,11 +72,35 @@ def _foreign(model: Any) -> None:
     model.opset_import.append(helper.make_opsetid("com.example", 1))
 
 
-def _function(model: Any) -> None:
-    node = helper.make_node("Relu", ["a"], ["b"])
-    model.functions.append(
-        helper.make_function("own", "Mine", ["a"], ["b"], [node], [helper.make_opsetid("", 17)])
+def _function(name: str, *calls: str) -> Any:
+    """A function that calls others one after the other."""
+    values = ["a", *(f"v{number}" for number in range(len(calls) - 1)), "b"]
+    nodes = [
+        helper.make_node(call, [values[number]], [values[number + 1]], domain="own")
+        for number, call in enumerate(calls)
+    ] or [helper.make_node("Relu", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", name, ["a"], ["b"], nodes, opsets)
+
+
+def _recursion(model: Any) -> None:
+    model.functions.append(_function("Mine", "Mine"))
+    _call(model, "Mine")
+
+
+def _explosion(model: Any) -> None:
+    """Thirty functions, each of which calls the next twice."""
+    model.functions.extend(
+        _function(f"F{number}", *([f"F{number + 1}"] * 2 if number < 29 else []))
+        for number in range(30)
     )
+    _call(model, "F0")
+
+
+def _call(model: Any, name: str) -> None:
+    model.graph.node[0].op_type, model.graph.node[0].domain = name, "own"
+    del model.graph.node[0].input[1:]
+    model.opset_import.append(helper.make_opsetid("own", 1))
 
 
 def _subgraph(model: Any) -> None:
@@ -113,10 +138,11 @@ CASES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a huge input": (_huge_input, "more than is taken"),
     "a named extent": (_dynamic, "--shapes batch=1"),
     "another domain": (_foreign, "com.example"),
-    "a function of its own": (_function, "own"),
-    "a subgraph": (_subgraph, "control flow"),
+    "a recursive function": (_recursion, "must not be recursive"),
+    "functions that double": (_explosion, "operators with its functions inlined"),
+    "a condition that is none": (_subgraph, "not valid ONNX"),
     "a long name": (_long_name, "characters, the limit is 256"),
-    "shapes that do not fit": (_contradiction, "not valid ONNX"),
+    "shapes that do not fit": (_contradiction, "a product of shapes"),
     "an opset of tomorrow": (_opset, "opset 9999"),
     "an unknown operator": (_unknown, "not valid ONNX"),
 }
@@ -128,7 +154,7 @@ def test_each_is_refused_with_its_reason(case: str) -> None:
     model = small()
     change(model)
     with pytest.raises(ModelRefused) as refused:
-        read_model(model.SerializeToString(), {})
+        read_graph(model.SerializeToString(), {})
     assert text in str(refused.value)
     assert len(str(refused.value)) < 600
 

@@ -1,4 +1,4 @@
 """Programs from elsewhere, lifted to expressions.
 
-TVM PrimFuncs, `te` tensors, Relax models and recorded schedules.
+TVM PrimFuncs, `te` tensors and recorded schedules.
 """

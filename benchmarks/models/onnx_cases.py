@@ -1,0 +1,136 @@
+"""ONNX's own test cases of its operators, read and evaluated without a compiler.
+
+    python -m benchmarks.models.onnx_cases [--only softmax] [--write tests/tables/onnx_cases.json]
+
+One line a case that is not right. Cases of training, of `ai.onnx.ml` and with something
+other than tensors in and out are left out. Where a shape depends on an input, the input's
+values are given at import, which the verdict says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+from tuner.errors import TunerError
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.reading import read_graph
+
+RIGHT, KNOWN, WRONG = "right", "right with inputs known at import", "wrong"
+_APART = ("ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training")
+_SMALL = 16  # elements of an input that may say a shape
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    name: str
+    model: Any
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+
+def cases(only: str = "") -> Iterator[Case]:
+    """Those with tensors in and out, by name."""
+    with np.errstate(all="ignore"):
+        found = sorted(collect_testcases(None), key=lambda case: case.name)
+    for case in found:
+        values = (*case.model.graph.input, *case.model.graph.output)
+        if only not in case.name or any(not v.type.HasField("tensor_type") for v in values):
+            continue
+        if any(opset.domain in _APART for opset in case.model.opset_import):
+            continue
+        inputs, outputs = case.data_sets[0]
+        yield Case(
+            name=case.name,
+            model=case.model,
+            inputs=tuple(map(_array, inputs)),
+            outputs=tuple(map(_array, outputs)),
+        )
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, onnx.TensorProto):
+        return np.asarray(numpy_helper.to_array(value))
+    return np.asarray(value)
+
+
+def verdict(case: Case) -> str:
+    """`right`, `right with inputs known at import`, `wrong: …` or `refused: …`."""
+    try:
+        return _compared(case, known=False)
+    except TunerError as error:
+        if "known at import" not in str(error):
+            return f"refused: {error}"
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"refused: {type(error).__name__}: {error}"
+    try:
+        return _compared(case, known=True)
+    except (TunerError, RuntimeError, ValueError, TypeError) as error:
+        return f"refused: {error}"
+
+
+def _compared(case: Case, *, known: bool) -> str:
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    given = []
+    for value, array in zip(model.graph.input, case.inputs, strict=False):
+        shape = value.type.tensor_type.shape
+        del shape.dim[:]
+        for extent in array.shape:
+            shape.dim.add().dim_value = extent
+        if known and array.size <= _SMALL and (array.dtype.kind in "iub" or array.ndim < 2):
+            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+        else:
+            given.append(array)
+    graph = read_graph(model.SerializeToString(), {})
+    with np.errstate(all="ignore"):
+        tensors = evaluate_graph(graph, given)
+    for name, right in zip(graph.outputs, case.outputs, strict=True):
+        got = tensors[name]
+        if got.shape != right.shape or got.dtype != right.dtype:
+            return f"{WRONG}: {got.dtype}{list(got.shape)} for {right.dtype}{list(right.shape)}"
+        tolerance = 1e-2 if right.dtype.name in ("float16", "bfloat16") else 1e-3
+        a, b = got.astype(np.float64), right.astype(np.float64)
+        if not np.allclose(a, b, rtol=tolerance, atol=1e-5, equal_nan=True):
+            return f"{WRONG}: off by {np.nanmax(np.abs(a - b)):.3g}"
+    return KNOWN if known else RIGHT
+
+
+def kinds(verdicts: Mapping[str, str]) -> Counter[str]:
+    """How many of each verdict, reasons aside."""
+    return Counter(text.partition(":")[0] for text in verdicts.values())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument("--write", type=Path, help="a JSON file of verdicts by name")
+    options = parser.parse_args(arguments)
+    verdicts = {}
+    for case in cases(options.only):
+        verdicts[case.name] = verdict(case)
+        if verdicts[case.name] not in (RIGHT, KNOWN):
+            print(case.name, verdicts[case.name][:200], flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in kinds(verdicts).most_common()))
+    if options.write:
+        plain = {name: text if text in (RIGHT, KNOWN) else text.partition(":")[0]
+                 for name, text in verdicts.items()}  # fmt: skip
+        options.write.write_text(json.dumps(plain, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""Graphs of the kinds that files of real packages hold, each against ONNX's evaluator.
+
+The names say what needed them: vision transformers, detectors, rotary positions, shifted
+windows, shape arithmetic, branches, upsampling heads, quantised files, language models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.reading import read_graph
+
+FLOAT, INT64, UINT8, BOOL = (
+    TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.BOOL,
+)  # fmt: skip
+Feed = dict[str, np.ndarray[Any, np.dtype[Any]]]
+n = helper.make_node
+
+
+def floats(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def model(
+    nodes: list[Any], feed: Feed, outputs: list[str], opset: int = 17, **constants: Any
+) -> Any:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in feed.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    made = onnx.shape_inference.infer_shapes(made)
+    for value in made.graph.output:
+        if not value.type.HasField("tensor_type"):
+            value.type.CopyFrom(made.graph.input[0].type)  # of a normalisation, not inferred
+    return made
+
+
+def class_token() -> tuple[Any, Feed]:
+    feed = {"x": floats(1, 3, 16, 16)}
+    nodes = [
+        n("Conv", ["x", "w"], ["p"], strides=[4, 4]),
+        n("Reshape", ["p", "to"], ["f"]),
+        n("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        n("Concat", ["cls", "t"], ["c"], axis=1),
+        n("Add", ["c", "pos"], ["y"]),
+    ]
+    constants = {
+        "w": floats(6, 3, 4, 4), "to": np.array([1, 6, 16]), "cls": floats(1, 1, 6),
+        "pos": floats(1, 17, 6),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def focus_slices() -> tuple[Any, Feed]:
+    feed = {"x": floats(1, 3, 12, 12)}
+    nodes = [n("Slice", ["x", f"s{k}", "ends", "axes", "steps"], [f"p{k}"]) for k in range(4)]
+    nodes += [n("Concat", [f"p{k}" for k in range(4)], ["c"], axis=1)]
+    nodes += [n("Conv", ["c", "w"], ["y"], pads=[1, 1, 1, 1])]
+    starts = {f"s{k}": np.array([k % 2, k // 2]) for k in range(4)}
+    constants = {
+        "ends": np.array([12, 12]), "axes": np.array([2, 3]), "steps": np.array([2, 2]),
+        "w": floats(4, 12, 3, 3), **starts,
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def rotate_half() -> tuple[Any, Feed]:
+    feed = {"x": floats(1, 2, 5, 8)}
+    nodes = [
+        n("Split", ["x"], ["a", "b"], axis=-1),
+        n("Neg", ["b"], ["nb"]),
+        n("Concat", ["nb", "a"], ["r"], axis=-1),
+        n("Mul", ["r", "sin"], ["rs"]),
+        n("Mul", ["x", "cos"], ["xc"]),
+        n("Add", ["xc", "rs"], ["y"]),
+    ]
+    constants = {"sin": floats(1, 1, 5, 8), "cos": floats(1, 1, 5, 8) + 1}
+    return model(nodes, feed, ["y"], opset=13, **constants), feed
+
+
+def window_partition() -> tuple[Any, Feed]:
+    feed = {"x": floats(1, 8, 8, 6)}
+    nodes = [
+        n("Slice", ["x", "three", "end", "one"], ["tail"]),
+        n("Slice", ["x", "zero", "three", "one"], ["head"]),
+        n("Concat", ["tail", "head"], ["rolled"], axis=1),
+        n("Reshape", ["rolled", "cut"], ["r"]),
+        n("Transpose", ["r"], ["t"], perm=[0, 1, 3, 2, 4, 5]),
+        n("Reshape", ["t", "windows"], ["w"]),
+        n("Softmax", ["w"], ["y"], axis=-1),
+    ]
+    constants = {
+        "three": np.array([3]), "zero": np.array([0]), "one": np.array([1]),
+        "end": np.array([1 << 31]), "cut": np.array([1, 2, 4, 2, 4, 6]),
+        "windows": np.array([4, 16, 6]),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def computed_shape() -> tuple[Any, Feed]:
+    feed = {"x": floats(2, 3, 4)}
+    nodes = [
+        n("Shape", ["x"], ["s"]),
+        n("Gather", ["s", "zero"], ["b"]),
+        n("Concat", ["b", "rest"], ["to"], axis=0),
+        n("Reshape", ["x", "to"], ["r"]),
+        n("Gather", ["s", "two"], ["len"]),
+        n("Range", ["nought", "len", "step"], ["places"]),
+        n("Cast", ["places"], ["f"], to=FLOAT),
+        n("Concat", ["f", "f", "f"], ["row"], axis=0),
+        n("Add", ["r", "row"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array([0]), "two": np.int64(2), "rest": np.array([12]), "nought": np.int64(0),
+        "step": np.int64(1),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def branches() -> tuple[Any, Feed]:
+    feed = {"x": floats(3, 4), "rate": np.array(16000)}
+    value = [helper.make_tensor_value_info("v", FLOAT, [3, 4])]
+    double = helper.make_graph([n("Mul", ["x", "two"], ["v"])], "then", [], value)
+    negate = helper.make_graph([n("Neg", ["x"], ["v"])], "else", [], value)
+    nodes = [
+        n("Equal", ["rate", "high"], ["is_high"]),
+        n("If", ["is_high"], ["a"], then_branch=double, else_branch=negate),
+        n("If", ["never"], ["b"], then_branch=double, else_branch=negate),
+        n("Add", ["a", "b"], ["y"]),
+    ]
+    constants = {"two": np.float32(2), "high": np.int64(16000), "never": np.array(False)}
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def upsampling() -> tuple[Any, Feed]:
+    feed = {"x": floats(1, 4, 5, 6)}
+    nodes = [
+        n("ConvTranspose", ["x", "w", "b"], ["t"], strides=[2, 2], pads=[1, 0, 1, 0]),
+        n("Resize", ["t", "", "scales"], ["r"], mode="linear"),
+        n("Resize", ["r", "", "", "sizes"], ["y"], mode="cubic",
+          coordinate_transformation_mode="align_corners"),
+    ]  # fmt: skip
+    constants = {
+        "w": floats(4, 3, 3, 3), "b": floats(3), "scales": np.array([1, 1, 2, 2], np.float32),
+        "sizes": np.array([1, 3, 11, 17]),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def quantised() -> tuple[Any, Feed]:
+    feed = {"x": np.round(floats(1, 4, 6, 6) * 64) / 64}
+    nodes = [
+        n("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        n("DequantizeLinear", ["q", "xs", "xz"], ["xd"]),
+        n("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        n("Conv", ["xd", "wd"], ["c"], pads=[1, 1, 1, 1]),
+        n("Relu", ["c"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "xs": np.float32(1 / 32), "xz": np.uint8(120),
+        "w": rng.integers(-127, 127, (8, 4, 3, 3)).astype(np.int8),
+        "ws": (rng.random(8) * 0.02 + 0.005).astype(np.float32), "wz": np.zeros(8, np.int8),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], opset=21, **constants), feed
+
+
+def integer_products() -> tuple[Any, Feed]:
+    rng = np.random.default_rng(0)
+    feed = {"a": rng.integers(0, 255, (1, 4, 6, 6)).astype(np.uint8)}
+    nodes = [
+        n("ConvInteger", ["a", "w", "az", "wz"], ["c"], pads=[1, 1, 1, 1]),
+        n("MatMulInteger", ["a", "b", "az"], ["m"]),
+        n("Add", ["c", "m"], ["y"]),
+    ]
+    constants = {
+        "w": rng.integers(0, 255, (4, 4, 3, 3)).astype(np.uint8), "az": np.uint8(127),
+        "wz": np.uint8(3), "b": rng.integers(-128, 127, (6, 6)).astype(np.int8),
+    }  # fmt: skip
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def positions() -> tuple[Any, Feed]:
+    feed = {"mask": np.array([[1, 1, 0, 1], [0, 1, 1, 1]])}
+    nodes = [
+        n("CumSum", ["mask", "axis"], ["c"]),
+        n("Sub", ["c", "one"], ["p"]),
+        n("Gather", ["table", "p"], ["y"]),
+    ]
+    constants = {"axis": np.int64(1), "one": np.int64(1), "table": floats(9, 5)}
+    return model(nodes, feed, ["y"], **constants), feed
+
+
+def rows_of_nothing() -> tuple[Any, Feed]:
+    mask = np.random.default_rng(0).random((3, 5, 5)) > 0.4
+    feed = {"x": floats(3, 5, 5), "m": mask & (np.arange(5)[None, :, None] > 0)}
+    nodes = [
+        n("Where", ["m", "x", "least"], ["w"]),
+        n("Softmax", ["w"], ["s"], axis=-1),
+        n("IsNaN", ["s"], ["none"]),
+        n("Where", ["none", "zero", "s"], ["y"]),
+    ]
+    return model(nodes, feed, ["y"], least=np.float32(-np.inf), zero=np.float32(0)), feed
+
+
+def ordering() -> tuple[Any, Feed]:
+    feed = {"x": np.round(floats(4, 12) * 2) / 2}  # with equal elements
+    nodes = [
+        n("ArgMax", ["x"], ["first"], axis=-1, keepdims=0),
+        n("ArgMin", ["x"], ["last"], axis=0, keepdims=0, select_last_index=1),
+        n("TopK", ["x", "k"], ["values", "places"], axis=-1),
+        n("GatherND", ["x", "at"], ["picked"]),
+    ]
+    constants = {"k": np.array([5]), "at": np.array([[0, -1], [-4, 3]])}
+    outputs = ["first", "last", "values", "places", "picked"]
+    return model(nodes, feed, outputs, **constants), feed
+
+
+def writes() -> tuple[Any, Feed]:
+    feed = {"x": floats(4, 5), "i": np.array([[0, 3, 3], [2, -1, 0]]), "u": floats(2, 3)}
+    nodes = [
+        n("ScatterElements", ["x", "i", "u"], ["a"], axis=1),
+        n("ScatterElements", ["x", "i", "u"], ["b"], axis=1, reduction="add"),
+        n("ScatterND", ["x", "rows", "slices"], ["c"]),
+    ]
+    constants = {"rows": np.array([[1], [3]]), "slices": floats(2, 5)}
+    return model(nodes, feed, ["a", "b", "c"], opset=18, **constants), feed
+
+
+def norms() -> tuple[Any, Feed]:
+    feed = {"x": floats(2, 8, 3, 5)}
+    nodes = [
+        n("GroupNormalization", ["x", "g", "b"], ["group"], num_groups=4),
+        n("LpNormalization", ["x"], ["lp"], axis=1),
+        n("Sin", ["x"], ["s"]),
+        n("Round", ["s"], ["r"]),
+        n("MaxPool", ["x"], ["pool"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        n("AveragePool", ["x"], ["mean"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    ]
+    outputs = ["group", "lp", "r", "pool", "mean"]
+    return model(nodes, feed, outputs, opset=21, g=floats(8), b=floats(8)), feed
+
+
+CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {
+    made.__name__: made
+    for made in (
+        class_token, focus_slices, rotate_half, window_partition, computed_shape, branches,
+        upsampling, quantised, integer_products, positions, rows_of_nothing, ordering, writes,
+        norms,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_the_graph_computes_what_the_file_says(case: str) -> None:
+    made, feed = CASES[case]()
+    graph = read_graph(made.SerializeToString(), {})
+    with np.errstate(all="ignore"):
+        expected = ReferenceEvaluator(made).run(None, feed)
+        tensors = evaluate_graph(graph, list(feed.values()))
+    for name, right in zip(graph.outputs, expected, strict=True):
+        got = tensors[name]
+        assert got.shape == right.shape and got.dtype == right.dtype
+        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_layer_of_a_transformer_is_two_kernels() -> None:
+    """The class token, the transposition and the positions cost no pass of their own."""
+    made, _ = class_token()
+    assert len(read_graph(made.SerializeToString(), {}).nodes) == 2

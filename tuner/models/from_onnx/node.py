@@ -1,0 +1,85 @@
+"""One operator of an ONNX graph, with what its attributes and inputs say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import onnx
+
+from tuner.models.errors import ModelRefused
+from tuner.models.graph import Array
+from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.workload.expression import DTYPE_BYTES, DType
+
+Results = Value | Sequence[Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """An operator with its inputs' values; an optional input that is left out is None."""
+
+    builder: GraphBuilder
+    op: str
+    name: str  # as the file has it, or its first output's
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+
+    def __getitem__(self, place: int) -> Value:
+        """An input that the operator cannot do without."""
+        value = self.optional(place)
+        if value is None:
+            raise self.refusal(f"has no input {place}")
+        return value
+
+    def optional(self, place: int) -> Value | None:
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def known(self, place: int) -> Array | None:
+        """The content of an input that is known at import; None where it is left out."""
+        value = self.optional(place)
+        if value is None:
+            return None
+        if value.array is None:
+            raise self.refusal(
+                f"computes its input {place} at run time; shapes and axes must be known at import"
+            )
+        return value.array
+
+    def ints(self, place: int) -> list[int] | None:
+        array = self.known(place)
+        return None if array is None else [int(number) for number in array.reshape(-1)]
+
+    def scalar(self, place: int, default: float) -> float:
+        array = self.known(place)
+        return default if array is None or not array.size else float(array.reshape(-1)[0])
+
+    def attribute(self, name: str, default: Any) -> Any:
+        return self.attributes.get(name, default)
+
+    def axes(self, place: int) -> list[int] | None:
+        """From an input (newer opsets) or the attribute `axes` (older ones)."""
+        found = self.attribute("axes", None)
+        return list(found) if found is not None else self.ints(place)
+
+    def refusal(self, reason: str) -> ModelRefused:
+        return ModelRefused(f"operator {self.op} ({self.name[:80]!r}) {reason}")
+
+
+Convert = Callable[[Node], Results]
+
+
+def dtype_of(element_type: int, what: str) -> DType:
+    """The dtype of an ONNX element type. Raises ModelRefused."""
+    try:
+        name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)).name
+    except (KeyError, TypeError, ValueError):
+        name = str(element_type)
+    if name not in DTYPE_BYTES:
+        spelt = onnx.TensorProto.DataType.Name(element_type).lower()
+        raise ModelRefused(f"{what} is of type {spelt}; known are {', '.join(DTYPE_BYTES)}")
+    return cast(DType, name)

@@ -1,0 +1,345 @@
+"""Matrix products, convolutions, pooling, resampling and quantised operators of ONNX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
+from tuner.models.operators import contraction, pooling, quantization, resize
+from tuner.models.operators.builder import Value
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import transpose
+from tuner.models.operators.normalization import channel
+from tuner.models.operators.scalars import Elem, cast_to
+from tuner.workload.expression import DType
+
+
+def matmul(node: Node) -> Value:
+    return contraction.matmul(node[0], node[1])
+
+
+def gemm(node: Node) -> Value:
+    a, b, c = node[0], node[1], node.optional(2)
+    a = transpose(a, [1, 0]) if node.attribute("transA", 0) else a
+    b = transpose(b, [1, 0]) if node.attribute("transB", 0) else b
+    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    product = contraction.matmul(a, b)
+    if alpha != 1:
+        product = elementwise("alpha", lambda e: e * alpha, product)
+    if c is None:
+        return product
+    return elementwise("beta", lambda e, z: e + (z if beta == 1 else z * beta), product, c)
+
+
+def einsum(node: Node) -> Value:
+    values = [node[place] for place in range(len(node.inputs))]
+    return contraction.einsum(str(node.attribute("equation", "")), *values)
+
+
+# --- windows
+
+
+def _geometry(
+    node: Node, extents: Sequence[int], kernel: Sequence[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Strides, padding (in front, then behind) and dilations, automatic padding resolved."""
+    rank = len(kernel)
+    strides = list(node.attribute("strides", None) or [1] * rank)
+    dilations = list(node.attribute("dilations", None) or [1] * rank)
+    pads = list(node.attribute("pads", None) or [0] * (2 * rank))
+    automatic = str(node.attribute("auto_pad", "NOTSET"))
+    if automatic == "VALID":
+        pads = [0] * (2 * rank)
+    elif automatic in ("SAME_UPPER", "SAME_LOWER"):
+        for d in range(rank):
+            size = -(-extents[d] // strides[d])
+            span = dilations[d] * (kernel[d] - 1) + 1
+            total = max((size - 1) * strides[d] + span - extents[d], 0)
+            less, more = total // 2, total - total // 2
+            front = less if automatic == "SAME_UPPER" else more
+            pads[d], pads[rank + d] = front, total - front
+    return strides, pads, dilations
+
+
+def _biased(result: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return result
+    return elementwise("bias", lambda e, b: e + b, result, channel(bias, result.rank))
+
+
+def conv(node: Node) -> Value:
+    x, weight = node[0], node[1]
+    kernel = weight.shape[2:]
+    strides, pads, dilations = _geometry(node, x.shape[2:], kernel)
+    result = contraction.convolution(
+        x,
+        weight,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attribute("group", 1),
+    )
+    return _biased(result, node.optional(2))
+
+
+def conv_transpose(node: Node) -> Value:
+    x, weight = node[0], node[1]
+    rank, kernel = x.rank - 2, weight.shape[2:]
+    strides = list(node.attribute("strides", None) or [1] * rank)
+    dilations = list(node.attribute("dilations", None) or [1] * rank)
+    extra = list(node.attribute("output_padding", None) or [0] * rank)
+    pads = list(node.attribute("pads", None) or [0] * (2 * rank))
+    full = [
+        strides[d] * (x.shape[2 + d] - 1) + extra[d] + (kernel[d] - 1) * dilations[d] + 1
+        for d in range(rank)
+    ]
+    sizes = node.attribute("output_shape", None)
+    automatic = str(node.attribute("auto_pad", "NOTSET"))
+    if sizes is None and automatic in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [x.shape[2 + d] * strides[d] for d in range(rank)]
+    if sizes is None:
+        sizes = [full[d] - pads[d] - pads[rank + d] for d in range(rank)]
+    else:
+        sizes = list(sizes)[-rank:]
+        for d in range(rank):
+            total = max(full[d] - sizes[d], 0)
+            pads[d] = total - total // 2 if automatic != "SAME_UPPER" else total // 2
+    result = contraction.convolution_transpose(
+        x,
+        weight,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attribute("group", 1),
+        sizes=sizes,
+    )
+    return _biased(result, node.optional(2))
+
+
+def _window(node: Node) -> pooling.Window:
+    x, kernel = node[0], list(node.attribute("kernel_shape", []))
+    strides, pads, dilations = _geometry(node, x.shape[2:], kernel)
+    ceil = bool(node.attribute("ceil_mode", 0))
+    return pooling.window(x.shape[2:], kernel, strides, pads, dilations, ceil=ceil)
+
+
+def max_pool(node: Node) -> Results:
+    window = _window(node)
+    pooled = pooling.max_pool(node[0], window)
+    if len(node.outputs) < 2:
+        return pooled
+    column_major = bool(node.attribute("storage_order", 0))
+    return pooled, pooling.max_pool_positions(node[0], window, pooled, column_major=column_major)
+
+
+def average_pool(node: Node) -> Value:
+    counted = bool(node.attribute("count_include_pad", 0))
+    return pooling.average_pool(node[0], _window(node), count_padding=counted)
+
+
+def lp_pool(node: Node) -> Value:
+    return pooling.lp_pool(node[0], _window(node), node.attribute("p", 2))
+
+
+def global_pool(greatest: bool) -> Convert:
+    return lambda node: pooling.global_pool(node[0], greatest=greatest)
+
+
+def global_lp_pool(node: Node) -> Value:
+    x = node[0]
+    rank = x.rank - 2
+    window = pooling.window(
+        x.shape[2:], x.shape[2:], [1] * rank, [0] * (2 * rank), [1] * rank, ceil=False
+    )
+    return pooling.lp_pool(x, window, node.attribute("p", 2))
+
+
+# --- resampling
+
+
+def resample(node: Node) -> Value:
+    x = node[0]
+    mode = str(node.attribute("mode", "nearest"))
+    if node.op == "Upsample" or node.opset < 11:
+        scales = node.attribute("scales", None) or node.known(1)
+        sizes, policy = None, "stretch"
+        coordinates, rounding = "asymmetric", "floor"
+    else:
+        scales, sizes = node.known(2), node.ints(3)
+        policy = str(node.attribute("keep_aspect_ratio_policy", "stretch"))
+        coordinates = str(node.attribute("coordinate_transformation_mode", "half_pixel"))
+        rounding = str(node.attribute("nearest_mode", "round_prefer_floor"))
+    axes = [axis % x.rank for axis in node.attribute("axes", None) or range(x.rank)]
+    factors, extents = _factors(node, x, axes, scales, sizes, policy)
+    roi = node.known(1) if coordinates == "tf_crop_and_resize" else None
+    for place, axis in enumerate(axes):
+        old, new, scale = x.shape[axis], extents[place], factors[place]
+        if old == new and scale == 1 and roi is None:
+            continue
+        outputs = np.arange(new, dtype=np.float64)
+        inside = None
+        if roi is not None:
+            begin, end = (float(roi[place + side * len(axes)]) for side in (0, 1))
+            at = (
+                begin * (old - 1) + outputs * (end - begin) * (old - 1) / (new - 1)
+                if new > 1
+                else np.full(1, 0.5 * (begin + end) * (old - 1))
+            )
+            inside = (at >= 0) & (at <= old - 1)
+        elif coordinates in resize.COORDINATES:
+            at = resize.COORDINATES[coordinates](outputs, old, new, scale)
+        else:
+            raise node.refusal(f"maps coordinates by {coordinates!r}")
+        taps = _taps(node, mode, at, old, scale, rounding)
+        outside = float(node.attribute("extrapolation_value", 0.0))
+        x = resize.resample(x, axis, taps, inside, outside)
+    return x
+
+
+def _factors(
+    node: Node,
+    x: Value,
+    axes: Sequence[int],
+    scales: Any,
+    sizes: Sequence[int] | None,
+    policy: str,
+) -> tuple[list[float], list[int]]:
+    if sizes:
+        ratios = [size / x.shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+        if policy == "stretch":
+            return ratios, list(sizes)
+        scale = min(ratios) if policy == "not_larger" else max(ratios)
+        return [scale] * len(axes), [math.floor(x.shape[axis] * scale + 0.5) for axis in axes]
+    if scales is None or not len(scales):
+        raise node.refusal("has neither scales nor sizes")
+    factors = [float(scale) for scale in scales]
+    return factors, [
+        math.floor(x.shape[axis] * factor) for axis, factor in zip(axes, factors, strict=True)
+    ]
+
+
+def _taps(
+    node: Node, mode: str, at: resize.Floats, extent: int, scale: float, rounding: str
+) -> resize.Taps:
+    antialias = bool(node.attribute("antialias", 0))
+    exclude = bool(node.attribute("exclude_outside", 0))
+    if mode == "nearest":
+        return resize.nearest(at, extent, rounding)
+    if mode in ("linear", "bilinear"):
+        return resize.linear(at, extent, scale=scale, antialias=antialias, exclude=exclude)
+    if mode == "cubic":
+        a = float(node.attribute("cubic_coeff_a", -0.75))
+        return resize.cubic(at, extent, scale=scale, antialias=antialias, exclude=exclude, a=a)
+    raise node.refusal(f"resamples by {mode!r}; known are nearest, linear and cubic")
+
+
+# --- integers for real numbers
+
+
+def quantize(node: Node) -> Value:
+    zero = node.optional(2)
+    dtype: DType = zero.dtype if zero is not None else "uint8"
+    if zero is None and node.attribute("output_dtype", 0):
+        dtype = dtype_of(node.attribute("output_dtype", 0), "a quantised result")
+    return quantization.quantize(node[0], node[1], zero, node.attribute("axis", 1), dtype)
+
+
+def dequantize(node: Node) -> Value:
+    return quantization.dequantize(node[0], node[1], node.optional(2), node.attribute("axis", 1))
+
+
+def dynamic_quantize(node: Node) -> Results:
+    return quantization.dynamic_quantize(node[0])
+
+
+def _less_zero(x: Value, zero: Value | None, axis: int) -> Value:
+    if zero is None:
+        return x
+    counted = quantization.per_axis(zero, x, axis)
+    return elementwise("less_zero", lambda e, z: e - z, x, counted, dtype="int32")
+
+
+def matmul_integer(node: Node) -> Value:
+    a = _less_zero(node[0], node.optional(2), -2)
+    b = _less_zero(node[1], node.optional(3), -1)
+    return contraction.matmul(a, b, dtype="int32")
+
+
+def conv_integer(node: Node) -> Value:
+    x, weight = node[0], node[1]
+    strides, pads, dilations = _geometry(node, x.shape[2:], weight.shape[2:])
+    return contraction.convolution(
+        x,
+        weight,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attribute("group", 1),
+        zero_point=node.optional(2),
+        weight_zero_point=node.optional(3),
+        dtype="int32",
+    )
+
+
+def qlinear_conv(node: Node) -> Value:
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (node[i] for i in range(8))
+    strides, pads, dilations = _geometry(node, x.shape[2:], weight.shape[2:])
+    summed = contraction.convolution(
+        x,
+        weight,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attribute("group", 1),
+        zero_point=x_zero,
+        weight_zero_point=w_zero,
+        dtype="int32",
+    )
+    summed = _biased(summed, node.optional(8))
+    return _requantized(summed, [x_scale, w_scale], y_scale, y_zero, 1)
+
+
+def qlinear_matmul(node: Node) -> Value:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node[i] for i in range(8))
+    product = contraction.matmul(
+        _less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1), dtype="int32"
+    )
+    return _requantized(product, [a_scale, b_scale], y_scale, y_zero, -1)
+
+
+def _requantized(x: Value, scales: Sequence[Value], scale: Value, zero: Value, axis: int) -> Value:
+    factors = [quantization.per_axis(value, x, axis) for value in scales]
+
+    def body(e: Elem, first: Elem, second: Elem) -> Elem:
+        return cast_to(first.dtype, e) * (first * second)
+
+    real = elementwise("rescaled", body, x, *factors, dtype=scale.dtype)
+    return quantization.quantize(real, scale, zero, axis, zero.dtype)
+
+
+TABLE: Mapping[str, Convert] = {
+    "AveragePool": average_pool,
+    "Conv": conv,
+    "ConvInteger": conv_integer,
+    "ConvTranspose": conv_transpose,
+    "DequantizeLinear": dequantize,
+    "DynamicQuantizeLinear": dynamic_quantize,
+    "Einsum": einsum,
+    "Gemm": gemm,
+    "GlobalAveragePool": global_pool(greatest=False),
+    "GlobalLpPool": global_lp_pool,
+    "GlobalMaxPool": global_pool(greatest=True),
+    "LpPool": lp_pool,
+    "MatMul": matmul,
+    "MatMulInteger": matmul_integer,
+    "MaxPool": max_pool,
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+    "QuantizeLinear": quantize,
+    "Resize": resample,
+    "Upsample": resample,
+}

@@ -1,0 +1,230 @@
+"""A checked ONNX model, operator by operator, as a graph of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx.reference import ReferenceEvaluator
+
+from tuner.errors import WorkloadError
+from tuner.models.errors import ModelRefused
+from tuner.models.from_onnx import arithmetic, products, reductions, shapes
+from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
+from tuner.models.graph import Array, Graph
+from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import reshape
+from tuner.models.operators.scalars import where
+
+OPERATORS: Mapping[str, Convert] = {
+    **arithmetic.TABLE,
+    **products.TABLE,
+    **reductions.TABLE,
+    **shapes.TABLE,
+}
+_CONTROL = ("Constant", "ConstantOfShape", "If")
+# Functions of the standard whose inputs are known at import, where its evaluator computes them.
+_KNOWN = ("BlackmanWindow", "HammingWindow", "HannWindow", "Range")
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
+_FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
+
+Scope = dict[str, Value]
+
+
+def graph_of(model: Any) -> Graph:
+    """The graph of a checked `ModelProto` whose inputs have numbers for extents. Raises
+    ModelRefused naming the operator at fault."""
+    return _Reader(model).read()
+
+
+def without_functions(model: Any) -> Any:
+    """The model with its own functions inlined, and the standard's where the table of
+    operators does not have them itself."""
+    if len(model.functions):
+        model = onnx.inliner.inline_local_functions(model, convert_version=True)
+    used = {node.op_type for node in _nodes(model.graph)}
+    own = (*OPERATORS, *_CONTROL, *_KNOWN)
+    if used <= {*own}:
+        return model
+    _state_defaults(model.graph)
+    keep = [("", name) for name in own]
+    return onnx.inliner.inline_selected_functions(
+        model, keep, exclude=True, inline_schema_functions=True
+    )
+
+
+def _state_defaults(graph: Any) -> None:
+    """Writes the defaults of attributes into operators that the standard defines as
+    functions: inlining loses those that are left out."""
+    for node in _nodes(graph):
+        if node.op_type in OPERATORS or not onnx.defs.has(node.op_type, node.domain):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, node.domain)
+        stated = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in stated and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
+
+
+def _nodes(graph: Any) -> Sequence[Any]:
+    """Of the graph and of those inside its operators."""
+    found = list(graph.node)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                found += _nodes(inner)
+    return found
+
+
+class _Reader:
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.builder = GraphBuilder()
+        versions = {entry.domain: entry.version for entry in model.opset_import}
+        self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+
+    def read(self) -> Graph:
+        graph, scope = self.model.graph, Scope()
+        initial = {tensor.name for tensor in graph.initializer}
+        labels = []
+        for value in graph.input:
+            if value.name in initial:
+                continue
+            labels.append(value.name)
+            kind = value.type.tensor_type
+            extents = [dimension.dim_value for dimension in kind.shape.dim]
+            dtype = dtype_of(kind.elem_type, f"input {value.name!r}")
+            scope[value.name] = self.builder.input(extents, dtype)
+        self.body(graph, scope)
+        outputs = []
+        for value in graph.output:
+            labels.append(value.name)
+            if value.name not in scope:
+                raise ModelRefused(f"the model has no {value.name!r}, which is an output")
+            outputs.append(scope[value.name])
+        return self.builder.graph(outputs, labels)
+
+    def body(self, graph: Any, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            scope[tensor.name] = self.array(onnx.numpy_helper.to_array(tensor), tensor.name)
+        for node in graph.node:
+            results = self.results(node, scope)
+            for name, value in zip(node.output, results, strict=False):
+                if name:
+                    scope[name] = value
+
+    def array(self, array: Array, name: str) -> Value:
+        try:
+            return self.builder.constant(array)
+        except ModelRefused as error:
+            raise ModelRefused(f"{error} ({name!r})") from None
+
+    def results(self, proto: Any, scope: Scope) -> Sequence[Value]:
+        inputs = []
+        for name in proto.input:
+            if name and name not in scope:
+                raise ModelRefused(
+                    f"operator {proto.op_type} reads {name!r}, which nothing before it makes"
+                )
+            inputs.append(scope[name] if name else None)
+        node = Node(
+            builder=self.builder,
+            op=proto.op_type,
+            name=proto.name or next((name for name in proto.output if name), "?"),
+            inputs=tuple(inputs),
+            outputs=tuple(proto.output),
+            attributes={a.name: _attribute(a) for a in proto.attribute},
+            opset=self.opset,
+        )
+        try:
+            found = self.convert(node, proto, scope)
+        except ModelRefused:
+            raise
+        except _FAULTS as error:
+            raise node.refusal(f"has no expression: {error}") from error
+        return (found,) if isinstance(found, Value) else found
+
+    def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
+        if node.op == "If":
+            return self.branch(node, scope)
+        if node.op in _RANDOM:
+            raise node.refusal("is random; a model must compute the same each time")
+        if node.op == "ConstantOfShape":
+            value = node.attribute("value", np.zeros(1, np.float32))
+            return self.builder.constant(np.broadcast_to(value.reshape(()), node.ints(0) or []))
+        arrays = [value.array if value is not None else None for value in node.inputs]
+        known = all(
+            value is None or array is not None
+            for value, array in zip(node.inputs, arrays, strict=True)
+        )
+        size = sum(prod(array.shape) for array in arrays if array is not None)
+        if known and (size <= _FOLDED_ELEMENTS or node.op not in OPERATORS):
+            try:
+                return self.folded(node, proto, scope)
+            except _FAULTS:  # the evaluator does not take some valid inputs of GatherElements
+                if node.op not in OPERATORS:
+                    raise
+        if node.op not in OPERATORS:
+            raise node.refusal("has no expression yet")
+        return OPERATORS[node.op](node)
+
+    def folded(self, node: Node, proto: Any, scope: Scope) -> Results:
+        """What depends on constants alone, by ONNX's reference evaluator."""
+        feeds = {name: scope[name].array for name in proto.input if name}
+        results = _evaluated(proto, feeds, self.model)
+        return [self.array(result, node.name) for result in results]
+
+    def branch(self, node: Node, scope: Scope) -> Results:
+        """The branch that a known condition chooses; else both, and a selection."""
+        then, other = node.attribute("then_branch", None), node.attribute("else_branch", None)
+        condition = node[0]
+        if condition.array is not None:
+            return self.inner(then if condition.array.reshape(-1)[0] else other, scope)
+        pairs = zip(self.inner(then, scope), self.inner(other, scope), strict=True)
+        results = []
+        for first, second in pairs:
+            if first.shape != second.shape or first.dtype != second.dtype:
+                raise node.refusal(
+                    f"gives {list(first.shape)} in one branch and {list(second.shape)} in the "
+                    f"other; shapes must not depend on values"
+                )
+            scalar = reshape(condition, ())
+            results.append(elementwise("if", where, scalar, first, second, dtype=first.dtype))
+        return results
+
+    def inner(self, graph: Any, scope: Scope) -> list[Value]:
+        own = Scope(scope)
+        self.body(graph, own)
+        return [own[value.name] for value in graph.output]
+
+
+def _attribute(attribute: Any) -> Any:
+    """As Python has it: texts decoded, tensors as arrays, graphs as they are."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return value
+
+
+def _evaluated(proto: Any, feeds: Mapping[str, Array | None], model: Any) -> list[Array]:
+    inputs = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in feeds.items()
+        if array is not None
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+    graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
+    single = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
+    single.ir_version = max(model.ir_version, 8)
+    results = ReferenceEvaluator(single).run(None, dict(feeds))
+    return [np.asarray(result) for result in results]

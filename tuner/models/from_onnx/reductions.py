@@ -1,0 +1,202 @@
+"""Reductions, normalisations and ordering operators of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tuner.models.from_onnx.node import Convert, Node, Results
+from tuner.models.operators import normalization as norms
+from tuner.models.operators import reduction as ops
+from tuner.models.operators.builder import Value
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import reshape
+from tuner.models.operators.scalars import Elem, constant, unary, where
+from tuner.workload.expression import Reducer
+
+
+def _axes(node: Node) -> tuple[tuple[int, ...], bool]:
+    """Those to reduce and whether they stay; none where the operator does nothing."""
+    given = node.axes(1)
+    keep = bool(node.attribute("keepdims", 1))
+    if not given and node.attribute("noop_with_empty_axes", 0):
+        return (), keep
+    return ops.normalized(given, node[0].rank), keep
+
+
+def reduced(
+    reducer: Reducer,
+    before: Callable[[Elem], Elem] = lambda e: e,
+    after: Callable[[Elem], Elem] | None = None,
+) -> Convert:
+    def convert(node: Node) -> Value:
+        axes, keep = _axes(node)
+        label = node.op.lower()
+        with node.builder.kernel(label):
+            total = ops.reduce(label, reducer, node[0], axes, keep=keep, function=before)
+            return total if after is None else elementwise(label, after, total)
+
+    return convert
+
+
+def mean(node: Node) -> Value:
+    axes, keep = _axes(node)
+    return ops.mean(node[0], axes, keep=keep) if axes else node[0]
+
+
+def log_sum_exp(node: Node) -> Value:
+    axes, keep = _axes(node)
+    return ops.log_sum_exp(node[0], axes, keep=keep)
+
+
+def arg_extreme(greatest: bool) -> Convert:
+    def convert(node: Node) -> Value:
+        x = node[0]
+        return ops.arg_extreme(
+            x,
+            node.attribute("axis", 0) % x.rank,
+            greatest=greatest,
+            last=bool(node.attribute("select_last_index", 0)),
+            keep=bool(node.attribute("keepdims", 1)),
+        )
+
+    return convert
+
+
+def cumulative(reducer: Reducer) -> Convert:
+    def convert(node: Node) -> Value:
+        return ops.cumulative(
+            node[0],
+            int(node.scalar(1, 0)) % node[0].rank,
+            reducer,
+            exclusive=bool(node.attribute("exclusive", 0)),
+            reverse=bool(node.attribute("reverse", 0)),
+        )
+
+    return convert
+
+
+def top_k(node: Node) -> Results:
+    k = int(node.scalar(1, node.attribute("k", 1)))
+    greatest = bool(node.attribute("largest", 1))
+    return ops.top_k(node[0], k, node.attribute("axis", -1) % node[0].rank, greatest=greatest)
+
+
+def softmax(log: bool) -> Convert:
+    def convert(node: Node) -> Value:
+        x = node[0]
+        if node.opset >= 13:
+            return norms.softmax(x, [node.attribute("axis", -1) % x.rank], log=log)
+        # Before opset 13 all dimensions from the axis on are one.
+        axis = node.attribute("axis", 1)
+        return norms.softmax(x, range(axis % x.rank if x.rank else 0, x.rank), log=log)
+
+    return convert
+
+
+def hardmax(node: Node) -> Value:
+    x = node[0]
+    axis = node.attribute("axis", -1 if node.opset >= 13 else 1) % x.rank
+    axes = [axis] if node.opset >= 13 else range(axis, x.rank)
+    flat = reshape(x, [*x.shape[:axis], -1]) if len(axes) > 1 else x
+    top = ops.arg_extreme(flat, axis, greatest=True, last=False, keep=True)
+
+    def body(*i: Elem) -> Elem:
+        edge = [*i]
+        edge[axis] = constant(0, "int64")
+        return where(top[tuple(edge)].equals(i[axis]), constant(1, x.computed_in), 0)
+
+    return node.builder.compute("hardmax", flat.shape, body, dtype=x.dtype)
+
+
+def layer_norm(node: Node) -> Results:
+    x, epsilon = node[0], node.attribute("epsilon", 1e-5)
+    axes = range(node.attribute("axis", -1) % x.rank, x.rank)
+    result = norms.layer_norm(x, axes, node.optional(1), node.optional(2), epsilon)
+    if len(node.outputs) == 1:
+        return result
+    mean = ops.mean(x, axes, keep=True)
+    squares = elementwise("squares", lambda e, m: (e - m) * (e - m), x, mean)
+    spread = ops.mean(squares, axes, keep=True)
+    inverse = elementwise("inverse", lambda e: unary("rsqrt", e + epsilon), spread)
+    return result, mean, inverse
+
+
+def rms_norm(node: Node) -> Value:
+    x = node[0]
+    axes = range(node.attribute("axis", -1) % x.rank, x.rank)
+    return norms.rms_norm(x, axes, node.optional(1), node.attribute("epsilon", 1e-5))
+
+
+def instance_norm(node: Node) -> Value:
+    return norms.group_norm(
+        node[0], node[0].shape[1], node[1], node[2], node.attribute("epsilon", 1e-5)
+    )
+
+
+def group_norm(node: Node) -> Value:
+    x, groups = node[0], node.attribute("num_groups", 1)
+    epsilon = node.attribute("epsilon", 1e-5)
+    if node[1].elements == x.shape[1]:
+        return norms.group_norm(x, groups, node[1], node[2], epsilon)
+    # Opset 18 has a scale and a bias a group.
+    normal = norms.group_norm(x, groups, None, None, epsilon)
+    shape = [x.shape[0], groups, -(-x.shape[1] // groups), *x.shape[2:]]
+    spread = [reshape(node[place], [1, groups, *(1,) * (x.rank - 1)]) for place in (1, 2)]
+    scaled = elementwise("scale", lambda e, g, b: e * g + b, reshape(normal, shape), *spread)
+    return reshape(scaled, x.shape)
+
+
+def batch_norm(node: Node) -> Value:
+    if node.attribute("training_mode", 0) or len(node.outputs) > 1:
+        raise node.refusal("trains; export the model for inference")
+    x = node[0]
+    return norms.batch_norm(x, node[1], node[2], node[3], node[4], node.attribute("epsilon", 1e-5))
+
+
+def lp_norm(node: Node) -> Value:
+    return norms.lp_normalize(
+        node[0], node.attribute("axis", -1) % node[0].rank, node.attribute("p", 2)
+    )
+
+
+def local_response(node: Node) -> Value:
+    return norms.local_response(
+        node[0],
+        size=node.attribute("size", 1),
+        alpha=node.attribute("alpha", 1e-4),
+        beta=node.attribute("beta", 0.75),
+        bias=node.attribute("bias", 1.0),
+    )
+
+
+def _root(e: Elem) -> Elem:
+    return unary("sqrt", e)
+
+
+TABLE: Mapping[str, Convert] = {
+    "ArgMax": arg_extreme(greatest=True),
+    "ArgMin": arg_extreme(greatest=False),
+    "BatchNormalization": batch_norm,
+    "CumProd": cumulative("prod"),
+    "CumSum": cumulative("sum"),
+    "GroupNormalization": group_norm,
+    "Hardmax": hardmax,
+    "InstanceNormalization": instance_norm,
+    "LRN": local_response,
+    "LayerNormalization": layer_norm,
+    "LogSoftmax": softmax(log=True),
+    "LpNormalization": lp_norm,
+    "RMSNormalization": rms_norm,
+    "ReduceL1": reduced("sum", lambda e: unary("abs", e)),
+    "ReduceL2": reduced("sum", lambda e: e * e, _root),
+    "ReduceLogSum": reduced("sum", after=lambda e: unary("log", e)),
+    "ReduceLogSumExp": log_sum_exp,
+    "ReduceMax": reduced("max"),
+    "ReduceMean": mean,
+    "ReduceMin": reduced("min"),
+    "ReduceProd": reduced("prod"),
+    "ReduceSum": reduced("sum"),
+    "ReduceSumSquare": reduced("sum", lambda e: e * e),
+    "Softmax": softmax(log=False),
+    "TopK": top_k,
+}

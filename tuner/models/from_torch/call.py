@@ -1,0 +1,63 @@
+"""One call of an ATen operator, with its arguments as values of the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tuner.models.errors import ModelRefused
+from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.elementwise import cast as cast_value
+from tuner.workload.expression import DTYPE_BYTES, DType
+
+Results = Value | Sequence[Value | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """`arguments` are in the order of the operator's schema, defaults filled in; tensors
+    are values, or numbers where a number was given for one."""
+
+    builder: GraphBuilder
+    op: str  # e.g. aten.add.Tensor
+    name: str  # in the program
+    arguments: Mapping[str, Any]
+    dtypes: tuple[DType, ...]  # of the results
+    shapes: tuple[tuple[int, ...], ...]  # of the results
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.arguments.get(name, default)
+
+    @property
+    def dtype(self) -> DType:
+        return self.dtypes[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shapes[0]
+
+    def value(self, name: str, dtype: DType | None = None) -> Value:
+        """A tensor argument in a dtype (default: its own); a number as a tensor of the
+        result's."""
+        found = self.arguments[name]
+        if not isinstance(found, Value):
+            return self.builder.constant(found, dtype or self.dtype)
+        return found if dtype is None else cast_value(found, dtype)
+
+    def refusal(self, reason: str) -> ModelRefused:
+        return ModelRefused(f"operator {self.op} ({self.name!r}) {reason}")
+
+
+Convert = Callable[[Call], Results]
+
+
+def dtype_of(torch_dtype: Any, what: str) -> DType:
+    """Raises ModelRefused for one that expressions do not have."""
+    name = str(torch_dtype).rpartition(".")[2]
+    if name not in DTYPE_BYTES:
+        raise ModelRefused(f"{what} is {name}; known are {', '.join(DTYPE_BYTES)}")
+    return cast(DType, name)

@@ -1,0 +1,199 @@
+"""A program of `torch.export`, call by call, as a graph of expressions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import WorkloadError
+from tuner.models.errors import ModelRefused
+from tuner.models.from_torch.call import Call, Results, dtype_of
+from tuner.models.from_torch.table import TABLE
+from tuner.models.graph import Graph
+from tuner.models.operators.builder import GraphBuilder, Value
+
+CONVOLUTION = "aten.convolution.default"
+BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
+_CHECKS = (
+    "aten._assert_tensor_metadata.default",
+    "aten._assert_scalar.default",
+    "aten._assert_async.msg",
+    "aten.sym_constrain_range_for_size.default",
+)
+_FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
+
+
+def graph_of_program(program: Any) -> Graph:
+    """The graph of a `torch.export.ExportedProgram` with static shapes, decomposed to core
+    ATen operators. Raises ModelRefused naming the operator at fault."""
+    return _Reader(program.run_decompositions()).read()
+
+
+class _Reader:
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.builder = GraphBuilder()
+        self.values: dict[Any, Any] = {}
+        self.folded: dict[Any, Any] = {}  # nodes whose results are known, as torch's tensors
+
+    def read(self) -> Graph:
+        import torch  # noqa: PLC0415  # loaded by whoever has a program
+
+        labels: list[str] = []
+        result: Sequence[Any] = ()
+        with torch.no_grad():
+            for node in self.program.graph.nodes:
+                if node.op == "placeholder":
+                    self.placeholder(node, labels)
+                elif node.op == "call_function":
+                    self.values[node] = self.call(node)
+                elif node.op == "output":
+                    result = node.args[0]
+        outputs = [self.values[node] for node in result if node is not None]
+        labels += [f"out{number}" for number in range(len(outputs))]
+        return self.builder.graph(outputs, labels)
+
+    def placeholder(self, node: Any, labels: list[str]) -> None:
+        signature = self.program.graph_signature
+        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        tensors = {**self.program.state_dict, **self.program.constants}
+        if node.name in held or node.name in signature.inputs_to_lifted_tensor_constants:
+            name = held.get(node.name) or signature.inputs_to_lifted_tensor_constants[node.name]
+            self.known(node, tensors[name].detach())
+            return
+        meta = node.meta.get("val")
+        if meta is None or not hasattr(meta, "shape"):
+            raise ModelRefused(
+                f"input {node.name!r} is no tensor; export the program with tensors alone"
+            )
+        shape = [self.extent(extent, node.name) for extent in meta.shape]
+        labels.append(node.name)
+        self.values[node] = self.builder.input(shape, dtype_of(meta.dtype, f"input {node.name!r}"))
+
+    def extent(self, extent: Any, name: str) -> int:
+        if not isinstance(extent, int):
+            raise ModelRefused(
+                f"{name!r} has a dynamic extent {extent}; export the program with fixed shapes"
+            )
+        return extent
+
+    def known(self, node: Any, tensor: Any) -> None:
+        self.folded[node] = tensor
+        self.values[node] = self.constant(tensor, node.name)
+
+    def constant(self, tensor: Any, name: str) -> Value:
+        import torch  # noqa: PLC0415
+
+        dtype = dtype_of(tensor.dtype, f"constant {name!r}")
+        plain = tensor.detach().cpu()
+        array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+        return self.builder.constant(array, dtype)
+
+    def call(self, node: Any) -> Any:
+        if node.target is operator.getitem:
+            return self.values[node.args[0]][node.args[1]]
+        op = str(node.target)
+        if op in _CHECKS:
+            return None
+        if all(source in self.folded for source in node.all_input_nodes):
+            found = self.fold(node)
+            if found is not None:
+                return found
+        if op not in TABLE:
+            raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
+        try:
+            if op == BATCH_NORM and self.follows_convolution(node):
+                return self.folded_batch_norm(node)
+            return TABLE[op](self.described(node, op))
+        except ModelRefused:
+            raise
+        except _FAULTS as error:
+            raise ModelRefused(
+                f"operator {op} ({node.name!r}) has no expression: {error}"
+            ) from error
+
+    def fold(self, node: Any) -> Any:
+        """What depends on constants alone, computed by PyTorch."""
+        import torch  # noqa: PLC0415
+
+        arguments = torch.fx.node.map_arg(node.args, lambda n: self.folded[n])
+        named = torch.fx.node.map_arg(node.kwargs, lambda n: self.folded[n])
+        result = node.target(*arguments, **named)
+        if not isinstance(result, torch.Tensor):
+            return None
+        self.folded[node] = result
+        return self.constant(result, node.name)
+
+    def follows_convolution(self, node: Any) -> bool:
+        """Whether a batch normalisation by constants is all that reads a convolution with
+        constant weights."""
+        before = node.args[0]
+        constants = [*node.args[1:5], *before.args[1:3]] if before.op == "call_function" else []
+        return (
+            str(before.target) == CONVOLUTION
+            and len(before.users) == 1
+            and not before.args[6]  # transposed
+            and all(source is None or source in self.folded for source in constants)
+        )
+
+    def folded_batch_norm(self, node: Any) -> Results:
+        """The convolution with s = gamma / sqrt(variance + epsilon) in its weights, since
+        s (W x + b - mean) + beta = (s W) x + s (b - mean) + beta; in float64."""
+        norm = self.described(node, BATCH_NORM)
+        call = self.described(node.args[0], CONVOLUTION)
+        weight, bias = call["weight"], call["bias"]
+        shape = (-1, *(1,) * (weight.rank - 1))
+        gamma, beta, mean, variance = (
+            np.float64(default) if norm[name] is None else norm[name].array.astype(np.float64)
+            for name, default in (
+                ("weight", 1),
+                ("bias", 0),
+                ("running_mean", 0),
+                ("running_var", 1),
+            )
+        )
+        scale = gamma / np.sqrt(variance + norm["eps"])
+        offset = (0 if bias is None else bias.array.astype(np.float64)) - mean
+        scaled = {
+            "weight": self.builder.constant(weight.array * scale.reshape(shape), weight.dtype),
+            "bias": self.builder.constant(offset * scale + beta, weight.dtype),
+        }
+        result = TABLE[CONVOLUTION](replace(call, arguments={**call.arguments, **scaled}))
+        assert isinstance(result, Value)
+        return (result, None, None)
+
+    def described(self, node: Any, op: str) -> Call:
+        schema = node.target._schema.arguments
+        arguments: dict[str, Any] = {
+            argument.name: argument.default_value
+            for argument in schema
+            if argument.has_default_value()
+        }
+        arguments |= {
+            argument.name: self.argument(given)
+            for argument, given in zip(schema, node.args, strict=False)
+        }
+        arguments |= {name: self.argument(given) for name, given in node.kwargs.items()}
+        meta = node.meta["val"]
+        results = meta if isinstance(meta, list | tuple) else [meta]
+        tensors = [result for result in results if hasattr(result, "dtype")]
+        return Call(
+            builder=self.builder,
+            op=op,
+            name=node.name,
+            arguments=arguments,
+            dtypes=tuple(dtype_of(tensor.dtype, f"{node.name!r}") for tensor in tensors),
+            shapes=tuple(
+                tuple(self.extent(extent, node.name) for extent in tensor.shape)
+                for tensor in tensors
+            ),
+        )
+
+    def argument(self, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return [self.argument(part) for part in given]
+        return self.values.get(given, given) if hasattr(given, "meta") else given

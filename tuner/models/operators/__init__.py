@@ -1,0 +1,1 @@
+"""Tensor operators as programs: what the readers of ONNX files and PyTorch programs share."""

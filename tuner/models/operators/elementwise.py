@@ -1,0 +1,163 @@
+"""Operators of each element by itself, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tuner.models.operators.builder import Value
+from tuner.models.operators.movement import broadcast_shape, expand, order_like
+from tuner.models.operators.scalars import (
+    Elem,
+    Operand,
+    cast_to,
+    clamp,
+    constant,
+    maximum,
+    minimum,
+    unary,
+    where,
+)
+from tuner.workload.expression import DType, Unary
+from tuner.workload.terms import FLOATS
+
+Function = Callable[..., Elem]
+
+
+def elementwise(name: str, function: Function, *values: Value, dtype: DType | None = None) -> Value:
+    """`function` of the values' elements; of dtype `dtype`, by default the first value's."""
+    shape = broadcast_shape(*(value.shape for value in values))
+    spread = [expand(value, shape) for value in values]
+    return values[0].builder.compute(
+        name,
+        shape,
+        lambda *i: function(*(value[i] for value in spread)),
+        dtype=dtype or values[0].dtype,
+        order=order_like(sorted(values, key=lambda value: -value.elements), shape),
+    )
+
+
+def compare(name: str, function: Function, *values: Value) -> Value:
+    return elementwise(name, function, *values, dtype="bool")
+
+
+def cast(x: Value, dtype: DType) -> Value:
+    if x.dtype == dtype:
+        return x
+    return elementwise("cast", lambda e: cast_to(dtype, e), x, dtype=dtype)
+
+
+# --- activations
+
+
+def sigmoid(e: Elem) -> Elem:
+    """1 / (1 + exp(-x)), which neither overflows nor loses small results."""
+    return 1 / (1 + unary("exp", -e))
+
+
+def gelu(e: Elem) -> Elem:
+    return 0.5 * e * (1 + unary("erf", e * math.sqrt(0.5)))
+
+
+def gelu_tanh(e: Elem) -> Elem:
+    """Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
+    inner = math.sqrt(2 / math.pi) * (e + 0.044715 * e * e * e)
+    return 0.5 * e * (1 + unary("tanh", inner))
+
+
+def silu(e: Elem) -> Elem:
+    return e * sigmoid(e)
+
+
+def softplus(e: Elem) -> Elem:
+    """log(1 + exp(x)) without overflow."""
+    return maximum(e, 0) + unary("log", 1 + unary("exp", -unary("abs", e)))
+
+
+def mish(e: Elem) -> Elem:
+    return e * unary("tanh", softplus(e))
+
+
+def relu(e: Elem) -> Elem:
+    return maximum(e, 0)
+
+
+def hard_sigmoid(e: Elem, alpha: float = 0.2, beta: float = 0.5) -> Elem:
+    return clamp(e * alpha + beta, 0, 1)
+
+
+def hard_swish(e: Elem) -> Elem:
+    return e * hard_sigmoid(e, 1 / 6, 0.5)
+
+
+def leaky_relu(e: Elem, alpha: float) -> Elem:
+    return where(e < 0, e * alpha, e)
+
+
+def elu(e: Elem, alpha: float = 1.0, gamma: float = 1.0) -> Elem:
+    return gamma * where(e > 0, e, alpha * (unary("exp", minimum(e, 0)) - 1))
+
+
+def celu(e: Elem, alpha: float = 1.0) -> Elem:
+    return where(e > 0, e, alpha * (unary("exp", minimum(e, 0) / alpha) - 1))
+
+
+def softsign(e: Elem) -> Elem:
+    return e / (1 + unary("abs", e))
+
+
+def shrink(e: Elem, bias: float, lambd: float) -> Elem:
+    return where(e < -lambd, e + bias, where(e > lambd, e - bias, e * 0))
+
+
+def sign(e: Elem) -> Elem:
+    """Of a NaN itself."""
+    return where(e > 0, 1, where(e < 0, -1, e))
+
+
+def is_nan(e: Elem) -> Elem:
+    return Elem(Unary("isnan", e.node), "bool") if e.dtype in FLOATS else constant(False, "bool")
+
+
+def is_inf(e: Elem, *, negative: bool = True, positive: bool = True) -> Elem:
+    found = constant(False, "bool")
+    if e.dtype in FLOATS and positive:
+        found = found | e.equals(math.inf)
+    if e.dtype in FLOATS and negative:
+        found = found | e.equals(-math.inf)
+    return found
+
+
+def reciprocal(e: Elem) -> Elem:
+    return 1 / e
+
+
+def divide(left: Elem, right: Elem) -> Elem:
+    """Of integers towards zero, as C does; what divides by zero is zero."""
+    if left.dtype in FLOATS:
+        return left / right
+    nonzero = where(right.equals(0), 1, right)
+    quotient = left // nonzero
+    inexact = (quotient * nonzero).differs(left)
+    truncated = where(inexact & (quotient < 0), quotient + 1, quotient)
+    return where(right.equals(0), 0, truncated)
+
+
+def remainder(left: Elem, right: Elem) -> Elem:
+    """With the divisor's sign, as Python's `%`; of integers 0 where the divisor is."""
+    nonzero = right if left.dtype in FLOATS else where(right.equals(0), 1, right)
+    return left % nonzero
+
+
+def power(base: Elem, exponent: Elem) -> Elem:
+    """Small whole exponents that are constant as products."""
+    known: Operand | None = exponent.constant
+    if known == 2:
+        return base * base
+    if known == 3:
+        return base * base * base
+    if known == 1:
+        return base
+    if known == 0.5 and base.dtype in FLOATS:
+        return unary("sqrt", base)
+    return base**exponent

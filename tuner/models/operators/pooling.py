@@ -1,0 +1,183 @@
+"""Pooling over windows of N, C, spatial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.models.operators.builder import Value
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import order_like
+from tuner.models.operators.reduction import reduce
+from tuner.models.operators.scalars import Elem, constant, unary, where
+from tuner.workload.terms import FLOATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How a window moves over the spatial dimensions. `sizes` are the result's extents;
+    `ahead` is the padding in front, `behind` that at the end."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    ahead: tuple[int, ...]
+    behind: tuple[int, ...]
+    dilations: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+def window(
+    extents: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    ceil: bool,
+) -> Window:
+    """`pads` are those in front, then those behind. With `ceil` a last window may begin
+    inside and end outside; none begins in the padding behind."""
+    rank = len(kernel)
+    sizes = []
+    for d in range(rank):
+        room = extents[d] + pads[d] + pads[rank + d] - dilations[d] * (kernel[d] - 1) - 1
+        size = (-(-room // strides[d]) if ceil else room // strides[d]) + 1
+        if ceil and (size - 1) * strides[d] >= extents[d] + pads[d]:
+            size -= 1
+        sizes.append(size)
+    return Window(
+        kernel=tuple(kernel),
+        strides=tuple(strides),
+        ahead=tuple(pads[:rank]),
+        behind=tuple(pads[rank:]),
+        dilations=tuple(dilations),
+        sizes=tuple(sizes),
+    )
+
+
+def _places(w: Window, outer: Sequence[Elem], inner: Sequence[Elem]) -> list[Elem]:
+    return [
+        outer[d] * w.strides[d] + inner[d] * w.dilations[d] - w.ahead[d]
+        for d in range(len(w.kernel))
+    ]
+
+
+def max_pool(x: Value, w: Window) -> Value:
+    """Padding never wins."""
+    rank = len(w.kernel)
+    least = -math.inf if x.dtype in FLOATS else -(2**63)
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        inside = _places(w, rest[:rank], rest[rank:])
+        return x.padded(n, c, *inside, pad=least)
+
+    return x.builder.reduce(
+        "max_pool",
+        "max",
+        [*x.shape[:2], *w.sizes],
+        w.kernel,
+        body,
+        dtype=x.dtype,
+        order=order_like([x], x.shape),
+    )
+
+
+def max_pool_positions(x: Value, w: Window, pooled: Value, *, column_major: bool = False) -> Value:
+    """Where the greatest element of each window stands in the whole input, counted over
+    all dimensions; the first of equal ones."""
+    rank = len(w.kernel)
+    extents = x.shape[2:]
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        outer, inner = rest[:rank], rest[rank:]
+        inside = _places(w, outer, inner)
+        within = constant(True, "bool")
+        for place, extent in zip(inside, extents, strict=True):
+            within = within & (place >= 0) & (place < extent)
+        position = constant(0, "int64")
+        spatial = list(zip(inside, extents, strict=True))
+        for place, extent in reversed(spatial) if column_major else spatial:
+            position = position * extent + place
+        plane = n * x.shape[1] + c
+        position = plane * math.prod(extents) + position
+        equal = x.guarded(n, c, *inside).equals(pooled[(n, c, *outer)])
+        return where(within & equal, position, 2**31 - 1)
+
+    return x.builder.reduce(
+        "max_pool_positions", "min", [*x.shape[:2], *w.sizes], w.kernel, body, dtype="int64"
+    )
+
+
+def average_pool(x: Value, w: Window, *, count_padding: bool) -> Value:
+    """The mean of each window; padding counts as zeros where `count_padding`, but what
+    `ceil` adds beyond it never counts."""
+    rank = len(w.kernel)
+    counts = [_counts(w, x.shape[2 + d], d, count_padding=count_padding) for d in range(rank)]
+    uniform = all(len(set(count)) == 1 for count in counts)
+    order = order_like([x], x.shape)
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        return x.padded(n, c, *_places(w, rest[:rank], rest[rank:]), pad=0)
+
+    with x.builder.kernel("average_pool"):
+        shape = [*x.shape[:2], *w.sizes]
+        total = x.builder.reduce("sum", "sum", shape, w.kernel, body, dtype=x.dtype, order=order)
+        if uniform:
+            share = 1 / math.prod(count[0] for count in counts)
+            return elementwise("average_pool", lambda e: e * share, total)
+
+        def averaged(*places: Elem) -> Elem:
+            result = total[places]
+            for d, place in enumerate(places[2:]):
+                weights = x.builder.constant([1 / count for count in counts[d]], x.dtype)
+                result = result * weights[place]
+            return result
+
+        return x.builder.compute("average_pool", shape, averaged, dtype=x.dtype, order=order)
+
+
+def _counts(w: Window, extent: int, d: int, *, count_padding: bool) -> list[int]:
+    """Elements that count in each window of one dimension."""
+    low = -w.ahead[d] if count_padding else 0
+    high = extent + w.behind[d] if count_padding else extent
+    begins = [step * w.strides[d] - w.ahead[d] for step in range(w.sizes[d])]
+    return [
+        max(
+            sum(low <= begin + k * w.dilations[d] < high for k in range(w.kernel[d])),
+            1,
+        )
+        for begin in begins
+    ]
+
+
+def lp_pool(x: Value, w: Window, p: int) -> Value:
+    rank = len(w.kernel)
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        e = x.padded(n, c, *_places(w, rest[:rank], rest[rank:]), pad=0)
+        return e * e if p == 2 else unary("abs", e) if p == 1 else unary("abs", e) ** float(p)
+
+    with x.builder.kernel("lp_pool"):
+        shape = [*x.shape[:2], *w.sizes]
+        total = x.builder.reduce(
+            "sum", "sum", shape, w.kernel, body, dtype=x.dtype, order=order_like([x], x.shape)
+        )
+        if p == 1:
+            return total
+        return elementwise("lp_pool", lambda e: unary("sqrt", e) if p == 2 else e ** (1 / p), total)
+
+
+def global_pool(x: Value, *, greatest: bool) -> Value:
+    """Over all spatial dimensions, which stay as units."""
+    axes = range(2, x.rank)
+    if greatest:
+        return reduce("global_max_pool", "max", x, axes, keep=True)
+    count = math.prod(x.shape[2:])
+    with x.builder.kernel("global_average_pool"):
+        total = reduce("sum", "sum", x, axes, keep=True)
+        return elementwise("global_average_pool", lambda e: e * (1 / count), total)
