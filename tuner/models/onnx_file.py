@@ -61,10 +61,9 @@ def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = 
     for body in bodies:
         for tensor in _tensors(body):
             _check_tensor(tensor, limits)
-    _fix_shapes(model.graph, shapes, limits)
-    model = _valid(model)
     _check_expansion(model, limits)
-    return model
+    _fix_shapes(model.graph, shapes, limits)
+    return _valid(model)
 
 
 def _check_header(model: Any) -> None:
@@ -230,18 +229,33 @@ def _valid(model: Any) -> Any:
 
 
 def _check_expansion(model: Any, limits: ModelLimits) -> None:
-    """Checks the number of operators with all functions inlined, which may be exponential
-    in their number. Functions do not call themselves: the checker has seen to it."""
+    """Checks the number of operators with all functions inlined.
+
+    It may be exponential in the number of functions, so this comes before anything that
+    looks into them.
+    """
     functions = {(function.domain, function.name): function for function in model.functions}
+    open_calls: set[tuple[str, str]] = set()
 
     @cache
     def count(name: tuple[str, str]) -> int:
-        return inside(functions[name]) if name in functions else 1
+        if name not in functions:
+            return 1
+        if name in open_calls:
+            raise ModelRefused(f"function {name[1][:60]!r} of the model calls itself")
+        open_calls.add(name)
+        total = inside(functions[name])
+        open_calls.remove(name)
+        return total
 
     def inside(body: Any) -> int:
         return sum(count((node.domain, node.op_type)) for node in _nodes(body))
 
-    if (total := inside(model.graph)) > limits.nodes:
+    try:
+        total = inside(model.graph)
+    except RecursionError:
+        raise ModelRefused("functions of the model call each other too deeply") from None
+    if total > limits.nodes:
         raise ModelRefused(
             f"the model has {total} operators with its functions inlined, the limit is "
             f"{limits.nodes}"

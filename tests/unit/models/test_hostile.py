@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a huge input": (_huge_input, "more than is taken"),
     "a named extent": (_dynamic, "--shapes batch=1"),
     "another domain": (_foreign, "com.example"),
-    "a recursive function": (_recursion, "must not be recursive"),
+    "a recursive function": (_recursion, "calls itself"),
     "functions that double": (_explosion, "operators with its functions inlined"),
     "a condition that is none": (_subgraph, "not valid ONNX"),
     "a long name": (_long_name, "characters, the limit is 256"),

@@ -55,8 +55,12 @@ def test_the_interval_of_a_unary_operator_is_exact(op: UnaryOp) -> None:
 def test_constants_are_evaluated_as_arrays_are(op: UnaryOp) -> None:
     row = UNARY_OPERATORS[op]
     assert row.of_constant is not None
-    for x in (0.25, 1.0, 2.5):
-        assert row.of_constant(x) == pytest.approx(float(row.evaluate(np.array(x))), rel=1e-15)
+    with np.errstate(all="ignore"):
+        values = {x: float(row.evaluate(np.array(x))) for x in (0.25, 0.75, 1.5, 2.5)}
+    defined = {x: value for x, value in values.items() if np.isfinite(value)}
+    assert len(defined) >= 2
+    for x, value in defined.items():
+        assert row.of_constant(x) == pytest.approx(value, rel=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int32", "int64"])
