@@ -44,8 +44,8 @@ class Case:
 def cases(only: str = "") -> Iterator[Case]:
     """Those with tensors in and out, by name."""
     with np.errstate(all="ignore"):
-        found = sorted(collect_testcases(None), key=lambda case: case.name)
-    for case in found:
+        collected = sorted(collect_testcases(None), key=lambda case: case.name)
+    for case in collected:
         values = (*case.model.graph.input, *case.model.graph.output)
         if only not in case.name or any(not v.type.HasField("tensor_type") for v in values):
             continue
@@ -69,19 +69,19 @@ def _array(value: Any) -> Array:
 def verdict(case: Case) -> str:
     """`right`, `right with inputs known at import`, `wrong: …` or `refused: …`."""
     try:
-        return _compared(case, known=False)
+        return _compared(case, given_values=False)
     except TunerError as error:
         if "known at import" not in str(error):
             return f"refused: {error}"
     except (RuntimeError, ValueError, TypeError) as error:
         return f"refused: {type(error).__name__}: {error}"
     try:
-        return _compared(case, known=True)
+        return _compared(case, given_values=True)
     except (TunerError, RuntimeError, ValueError, TypeError) as error:
         return f"refused: {error}"
 
 
-def _compared(case: Case, *, known: bool) -> str:
+def _compared(case: Case, *, given_values: bool) -> str:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     given = []
@@ -90,7 +90,7 @@ def _compared(case: Case, *, known: bool) -> str:
         del shape.dim[:]
         for extent in array.shape:
             shape.dim.add().dim_value = extent
-        if known and array.size <= _SMALL and (array.dtype.kind in "iub" or array.ndim < 2):
+        if given_values and array.size <= _SMALL and (array.dtype.kind in "iub" or array.ndim < 2):
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         else:
             given.append(array)
@@ -105,7 +105,7 @@ def _compared(case: Case, *, known: bool) -> str:
         a, b = got.astype(np.float64), right.astype(np.float64)
         if not np.allclose(a, b, rtol=tolerance, atol=1e-5, equal_nan=True):
             return f"{WRONG}: off by {np.nanmax(np.abs(a - b)):.3g}"
-    return KNOWN if known else RIGHT
+    return KNOWN if given_values else RIGHT
 
 
 def kinds(verdicts: Mapping[str, str]) -> Counter[str]:

@@ -143,7 +143,7 @@ def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
     function, *inputs = operators()[name]
 
-    class Net(torch.nn.Module):  # type: ignore[misc]  # torch may be missing
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing
         def forward(self, *tensors: Any) -> Any:
             return function(*tensors)
 

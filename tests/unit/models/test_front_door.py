@@ -6,7 +6,7 @@ windows, shape arithmetic, branches, upsampling heads, quantised files, language
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,11 @@ def floats(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def model(
-    nodes: list[Any], feed: Feed, outputs: list[str], opset: int = 17, **constants: Any
+    nodes: list[Any],
+    feed: Feed,
+    outputs: list[str],
+    constants: Mapping[str, Any],
+    opset: int = 17,
 ) -> Any:
     graph = helper.make_graph(
         nodes,
@@ -65,7 +69,7 @@ def class_token() -> tuple[Any, Feed]:
         "w": floats(6, 3, 4, 4), "to": np.array([1, 6, 16]), "cls": floats(1, 1, 6),
         "pos": floats(1, 17, 6),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def focus_slices() -> tuple[Any, Feed]:
@@ -78,7 +82,7 @@ def focus_slices() -> tuple[Any, Feed]:
         "ends": np.array([12, 12]), "axes": np.array([2, 3]), "steps": np.array([2, 2]),
         "w": floats(4, 12, 3, 3), **starts,
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def rotate_half() -> tuple[Any, Feed]:
@@ -92,7 +96,7 @@ def rotate_half() -> tuple[Any, Feed]:
         n("Add", ["xc", "rs"], ["y"]),
     ]
     constants = {"sin": floats(1, 1, 5, 8), "cos": floats(1, 1, 5, 8) + 1}
-    return model(nodes, feed, ["y"], opset=13, **constants), feed
+    return model(nodes, feed, ["y"], constants, opset=13), feed
 
 
 def window_partition() -> tuple[Any, Feed]:
@@ -111,7 +115,7 @@ def window_partition() -> tuple[Any, Feed]:
         "end": np.array([1 << 31]), "cut": np.array([1, 2, 4, 2, 4, 6]),
         "windows": np.array([4, 16, 6]),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def computed_shape() -> tuple[Any, Feed]:
@@ -131,7 +135,7 @@ def computed_shape() -> tuple[Any, Feed]:
         "zero": np.array([0]), "two": np.int64(2), "rest": np.array([12]), "nought": np.int64(0),
         "step": np.int64(1),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def branches() -> tuple[Any, Feed]:
@@ -146,7 +150,7 @@ def branches() -> tuple[Any, Feed]:
         n("Add", ["a", "b"], ["y"]),
     ]
     constants = {"two": np.float32(2), "high": np.int64(16000), "never": np.array(False)}
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def upsampling() -> tuple[Any, Feed]:
@@ -161,7 +165,7 @@ def upsampling() -> tuple[Any, Feed]:
         "w": floats(4, 3, 3, 3), "b": floats(3), "scales": np.array([1, 1, 2, 2], np.float32),
         "sizes": np.array([1, 3, 11, 17]),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def quantised() -> tuple[Any, Feed]:
@@ -179,7 +183,7 @@ def quantised() -> tuple[Any, Feed]:
         "w": rng.integers(-127, 127, (8, 4, 3, 3)).astype(np.int8),
         "ws": (rng.random(8) * 0.02 + 0.005).astype(np.float32), "wz": np.zeros(8, np.int8),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], opset=21, **constants), feed
+    return model(nodes, feed, ["y"], constants, opset=21), feed
 
 
 def integer_products() -> tuple[Any, Feed]:
@@ -194,7 +198,7 @@ def integer_products() -> tuple[Any, Feed]:
         "w": rng.integers(0, 255, (4, 4, 3, 3)).astype(np.uint8), "az": np.uint8(127),
         "wz": np.uint8(3), "b": rng.integers(-128, 127, (6, 6)).astype(np.int8),
     }  # fmt: skip
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def positions() -> tuple[Any, Feed]:
@@ -205,7 +209,7 @@ def positions() -> tuple[Any, Feed]:
         n("Gather", ["table", "p"], ["y"]),
     ]
     constants = {"axis": np.int64(1), "one": np.int64(1), "table": floats(9, 5)}
-    return model(nodes, feed, ["y"], **constants), feed
+    return model(nodes, feed, ["y"], constants), feed
 
 
 def rows_of_nothing() -> tuple[Any, Feed]:
@@ -217,7 +221,7 @@ def rows_of_nothing() -> tuple[Any, Feed]:
         n("IsNaN", ["s"], ["none"]),
         n("Where", ["none", "zero", "s"], ["y"]),
     ]
-    return model(nodes, feed, ["y"], least=np.float32(-np.inf), zero=np.float32(0)), feed
+    return model(nodes, feed, ["y"], {"least": np.float32(-np.inf), "zero": np.float32(0)}), feed
 
 
 def ordering() -> tuple[Any, Feed]:
@@ -230,7 +234,7 @@ def ordering() -> tuple[Any, Feed]:
     ]
     constants = {"k": np.array([5]), "at": np.array([[0, -1], [-4, 3]])}
     outputs = ["first", "last", "values", "places", "picked"]
-    return model(nodes, feed, outputs, **constants), feed
+    return model(nodes, feed, outputs, constants), feed
 
 
 def writes() -> tuple[Any, Feed]:
@@ -241,7 +245,7 @@ def writes() -> tuple[Any, Feed]:
         n("ScatterND", ["x", "rows", "slices"], ["c"]),
     ]
     constants = {"rows": np.array([[1], [3]]), "slices": floats(2, 5)}
-    return model(nodes, feed, ["a", "b", "c"], opset=18, **constants), feed
+    return model(nodes, feed, ["a", "b", "c"], constants, opset=18), feed
 
 
 def norms() -> tuple[Any, Feed]:
@@ -255,7 +259,7 @@ def norms() -> tuple[Any, Feed]:
         n("AveragePool", ["x"], ["mean"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
     ]
     outputs = ["group", "lp", "r", "pool", "mean"]
-    return model(nodes, feed, outputs, opset=21, g=floats(8), b=floats(8)), feed
+    return model(nodes, feed, outputs, {"g": floats(8), "b": floats(8)}, opset=21), feed
 
 
 CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {

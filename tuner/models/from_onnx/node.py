@@ -63,8 +63,8 @@ class Node:
 
     def axes(self, place: int) -> list[int] | None:
         """From an input (newer opsets) or the attribute `axes` (older ones)."""
-        found = self.attribute("axes", None)
-        return list(found) if found is not None else self.ints(place)
+        axes = self.attribute("axes", None)
+        return list(axes) if axes is not None else self.ints(place)
 
     def refusal(self, reason: str) -> ModelRefused:
         return ModelRefused(f"operator {self.op} ({self.name[:80]!r}) {reason}")

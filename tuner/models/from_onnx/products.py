@@ -184,17 +184,17 @@ def resample(node: Node) -> Value:
         inside = None
         if roi is not None:
             begin, end = (float(roi[place + side * len(axes)]) for side in (0, 1))
-            at = (
+            sources = (
                 begin * (old - 1) + outputs * (end - begin) * (old - 1) / (new - 1)
                 if new > 1
                 else np.full(1, 0.5 * (begin + end) * (old - 1))
             )
-            inside = (at >= 0) & (at <= old - 1)
+            inside = (sources >= 0) & (sources <= old - 1)
         elif coordinates in resize.COORDINATES:
-            at = resize.COORDINATES[coordinates](outputs, old, new, scale)
+            sources = resize.COORDINATES[coordinates](outputs, old, new, scale)
         else:
             raise node.refusal(f"maps coordinates by {coordinates!r}")
-        taps = _taps(node, mode, at, old, scale, rounding)
+        taps = _taps(node, mode, sources, old, scale, rounding)
         outside = float(node.attribute("extrapolation_value", 0.0))
         x = resize.resample(x, axis, taps, inside, outside)
     return x
@@ -223,17 +223,17 @@ def _factors(
 
 
 def _taps(
-    node: Node, mode: str, at: resize.Floats, extent: int, scale: float, rounding: str
+    node: Node, mode: str, sources: resize.Floats, extent: int, scale: float, rounding: str
 ) -> resize.Taps:
     antialias = bool(node.attribute("antialias", 0))
     exclude = bool(node.attribute("exclude_outside", 0))
     if mode == "nearest":
-        return resize.nearest(at, extent, rounding)
+        return resize.nearest(sources, extent, rounding)
     if mode in ("linear", "bilinear"):
-        return resize.linear(at, extent, scale=scale, antialias=antialias, exclude=exclude)
+        return resize.linear(sources, extent, scale=scale, antialias=antialias, exclude=exclude)
     if mode == "cubic":
         a = float(node.attribute("cubic_coeff_a", -0.75))
-        return resize.cubic(at, extent, scale=scale, antialias=antialias, exclude=exclude, a=a)
+        return resize.cubic(sources, extent, scale=scale, antialias=antialias, exclude=exclude, a=a)
     raise node.refusal(f"resamples by {mode!r}; known are nearest, linear and cubic")
 
 

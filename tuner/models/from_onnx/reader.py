@@ -74,12 +74,12 @@ def _state_defaults(graph: Any) -> None:
 
 def _nodes(graph: Any) -> Sequence[Any]:
     """Of the graph and of those inside its operators."""
-    found = list(graph.node)
+    nodes = list(graph.node)
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                found += _nodes(inner)
-    return found
+                nodes += _nodes(inner)
+    return nodes
 
 
 class _Reader:
@@ -143,12 +143,12 @@ class _Reader:
             opset=self.opset,
         )
         try:
-            found = self.convert(node, proto, scope)
+            results = self.convert(node, proto, scope)
         except ModelRefused:
             raise
         except _FAULTS as error:
             raise node.refusal(f"has no expression: {error}") from error
-        return (found,) if isinstance(found, Value) else found
+        return (results,) if isinstance(results, Value) else results
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
         if node.op == "If":
@@ -159,12 +159,12 @@ class _Reader:
             value = node.attribute("value", np.zeros(1, np.float32))
             return self.builder.constant(np.broadcast_to(value.reshape(()), node.ints(0) or []))
         arrays = [value.array if value is not None else None for value in node.inputs]
-        known = all(
+        is_known = all(
             value is None or array is not None
             for value, array in zip(node.inputs, arrays, strict=True)
         )
         size = sum(prod(array.shape) for array in arrays if array is not None)
-        if known and (size <= _FOLDED_ELEMENTS or node.op not in OPERATORS):
+        if is_known and (size <= _FOLDED_ELEMENTS or node.op not in OPERATORS):
             try:
                 return self.folded(node, proto, scope)
             except _FAULTS:  # the evaluator does not take some valid inputs of GatherElements

@@ -15,15 +15,15 @@ from tuner.models.operators.scalars import Elem, clamp, where
 
 
 def reshape(node: Node) -> Value:
-    x, wanted = node[0], node.attribute("shape", None) or node.ints(1) or []
-    shape = list(wanted)
+    x, asked = node[0], node.attribute("shape", None) or node.ints(1) or []
+    shape = list(asked)
     if not node.attribute("allowzero", 0):
         shape = [x.shape[place] if extent == 0 else extent for place, extent in enumerate(shape)]
     if -1 in shape:
         rest = math.prod(extent for extent in shape if extent != -1)
         shape[shape.index(-1)] = x.elements // rest if rest else 0
     if math.prod(shape) != x.elements:
-        raise node.refusal(f"turns the shape {list(x.shape)} into {list(wanted)}")
+        raise node.refusal(f"turns the shape {list(x.shape)} into {list(asked)}")
     return movement.reshape(x, shape)
 
 

@@ -43,10 +43,10 @@ class Call:
     def value(self, name: str, dtype: DType | None = None) -> Value:
         """A tensor argument in a dtype (default: its own); a number as a tensor of the
         result's."""
-        found = self.arguments[name]
-        if not isinstance(found, Value):
-            return self.builder.constant(found, dtype or self.dtype)
-        return found if dtype is None else cast_value(found, dtype)
+        argument = self.arguments[name]
+        if not isinstance(argument, Value):
+            return self.builder.constant(argument, dtype or self.dtype)
+        return argument if dtype is None else cast_value(argument, dtype)
 
     def refusal(self, reason: str) -> ModelRefused:
         return ModelRefused(f"operator {self.op} ({self.name!r}) {reason}")

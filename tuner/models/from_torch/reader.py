@@ -100,9 +100,9 @@ class _Reader:
         if op in _CHECKS:
             return None
         if all(source in self.folded for source in node.all_input_nodes):
-            found = self.fold(node)
-            if found is not None:
-                return found
+            constant = self.fold(node)
+            if constant is not None:
+                return constant
         if op not in TABLE:
             raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
         try:

@@ -334,14 +334,14 @@ def mean(call: Call) -> Value:
     return reductions.mean(x, _axes(call, x), keep=bool(call.get("keepdim")))
 
 
-def anywhere(found: bool) -> Convert:
+def anywhere(any_is_enough: bool) -> Convert:
     """Whether any element (or every one) is true."""
 
     def convert(call: Call) -> Value:
         x = maps.cast(call.value("self", "bool"), "int32")
         axes = _axes(call, x)
         extreme = reductions.reduce(
-            call.op, "max" if found else "min", x, axes, keep=bool(call.get("keepdim"))
+            call.op, "max" if any_is_enough else "min", x, axes, keep=bool(call.get("keepdim"))
         )
         return maps.cast(extreme, "bool")
 
@@ -600,14 +600,14 @@ def _resampled(x: Value, axis: int, new: int, scale: float, mode: str, *, aligne
     old = x.shape[axis]
     outputs = resize.positions(new)
     if mode == "nearest":
-        at = resize.asymmetric(outputs, old, new, scale)
-        return resize.resample(x, axis, resize.nearest(at, old, "floor"))
+        sources = resize.asymmetric(outputs, old, new, scale)
+        return resize.resample(x, axis, resize.nearest(sources, old, "floor"))
     coordinates = resize.align_corners if aligned else resize.half_pixel
-    at = coordinates(outputs, old, new, scale)
+    sources = coordinates(outputs, old, new, scale)
     if mode == "cubic":
-        taps = resize.cubic(at, old, scale=scale, antialias=False, exclude=False, a=-0.75)
+        taps = resize.cubic(sources, old, scale=scale, antialias=False, exclude=False, a=-0.75)
     else:
-        taps = resize.linear(at, old, scale=scale, antialias=False, exclude=False)
+        taps = resize.linear(sources, old, scale=scale, antialias=False, exclude=False)
     return resize.resample(x, axis, taps)
 
 
@@ -624,12 +624,12 @@ TABLE: Mapping[str, Convert] = {
     "aten.add.Tensor": pair(lambda a, b: a + b),
     "aten.addmm.default": addmm,
     "aten.alias.default": same,
-    "aten.all.dim": anywhere(found=False),
+    "aten.all.dim": anywhere(any_is_enough=False),
     "aten.amax.default": reduced("max"),
     "aten.amin.default": reduced("min"),
-    "aten.any.default": anywhere(found=True),
-    "aten.any.dim": anywhere(found=True),
-    "aten.any.dims": anywhere(found=True),
+    "aten.any.default": anywhere(any_is_enough=True),
+    "aten.any.dim": anywhere(any_is_enough=True),
+    "aten.any.dims": anywhere(any_is_enough=True),
     "aten.argmax.default": arg_extreme(greatest=True),
     "aten.argmin.default": arg_extreme(greatest=False),
     "aten.asin.default": named("asin"),

@@ -210,14 +210,14 @@ class GraphBuilder:
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         array = np.asarray(array)
-        known = dtype or array.dtype.name
-        if known not in DTYPE_BYTES:
-            raise ModelRefused(f"a constant is {known}; known are {', '.join(DTYPE_BYTES)}")
+        name = dtype or array.dtype.name
+        if name not in DTYPE_BYTES:
+            raise ModelRefused(f"a constant is {name}; known are {', '.join(DTYPE_BYTES)}")
         return Value(
             builder=self,
             shape=array.shape,
-            dtype=known,
-            array=array.astype(numpy_dtype(known), copy=False),
+            dtype=name,
+            array=array.astype(numpy_dtype(name), copy=False),
         )
 
     def stored(self, value: Value) -> Value:

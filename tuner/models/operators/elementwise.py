@@ -120,12 +120,12 @@ def is_nan(e: Elem) -> Elem:
 
 
 def is_inf(e: Elem, *, negative: bool = True, positive: bool = True) -> Elem:
-    found = constant(False, "bool")
+    infinite = constant(False, "bool")
     if e.dtype in FLOATS and positive:
-        found = found | e.equals(math.inf)
+        infinite = infinite | e.equals(math.inf)
     if e.dtype in FLOATS and negative:
-        found = found | e.equals(-math.inf)
-    return found
+        infinite = infinite | e.equals(-math.inf)
+    return infinite
 
 
 def reciprocal(e: Elem) -> Elem:
@@ -151,13 +151,13 @@ def remainder(left: Elem, right: Elem) -> Elem:
 
 def power(base: Elem, exponent: Elem) -> Elem:
     """Small whole exponents that are constant as products."""
-    known: Operand | None = exponent.constant
-    if known == 2:
+    value: Operand | None = exponent.constant
+    if value == 2:
         return base * base
-    if known == 3:
+    if value == 3:
         return base * base * base
-    if known == 1:
+    if value == 1:
         return base
-    if known == 0.5 and base.dtype in FLOATS:
+    if value == 0.5 and base.dtype in FLOATS:
         return unary("sqrt", base)
     return base**exponent

@@ -23,10 +23,10 @@ from tuner.workload.expression import Reducer
 from tuner.workload.terms import FLOATS
 
 
-def position(found: Elem, extent: int) -> Elem:
+def position(value: Elem, extent: int) -> Elem:
     """An index as stored in a tensor: a negative one counts from the end; one beyond either
     end is taken as the nearest."""
-    place = clamp(cast_to("int64", found), -extent, extent - 1)
+    place = clamp(cast_to("int64", value), -extent, extent - 1)
     return clamp(where(place < 0, place + extent, place), 0, extent - 1)
 
 
@@ -88,8 +88,8 @@ def one_hot(indices: Value, depth: int, off_on: Value, axis: int) -> Value:
     shape = [*indices.shape[:axis], depth, *indices.shape[axis:]]
 
     def body(*i: Elem) -> Elem:
-        found = cast_to("int64", indices[(*i[:axis], *i[axis + 1 :])])
-        place = where(found < 0, found + depth, found)
+        value = cast_to("int64", indices[(*i[:axis], *i[axis + 1 :])])
+        place = where(value < 0, value + depth, value)
         return where(place.equals(i[axis]), off_on[1], off_on[0])
 
     return indices.builder.compute("one_hot", shape, body, dtype=off_on.dtype)
@@ -111,11 +111,11 @@ def scatter_elements(
         )
 
     def hit(i: Sequence[Elem], k: Elem) -> Elem:
-        found = position(indices[places(i, k)], x.shape[axis]).equals(i[axis])
+        is_hit = position(indices[places(i, k)], x.shape[axis]).equals(i[axis])
         for number, (place, extent) in enumerate(zip(i, indices.shape, strict=True)):
             if number != axis and extent < x.shape[number]:
-                found = found & (place < extent)
-        return found
+                is_hit = is_hit & (place < extent)
+        return is_hit
 
     return _combined(x, indices.shape[axis], hit, lambda i, k: updates[places(i, k)], reduction)
 
@@ -128,10 +128,10 @@ def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none"
     slices = reshape(updates, [count, *x.shape[depth:]])
 
     def hit(i: Sequence[Elem], k: Elem) -> Elem:
-        found = constant(True, "bool")
+        is_hit = constant(True, "bool")
         for number in range(depth):
-            found = found & position(rows[k, number], x.shape[number]).equals(i[number])
-        return found
+            is_hit = is_hit & position(rows[k, number], x.shape[number]).equals(i[number])
+        return is_hit
 
     return _combined(x, count, hit, lambda i, k: slices[(k, *i[depth:])], reduction)
 

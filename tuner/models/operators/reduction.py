@@ -107,10 +107,10 @@ def arg_extreme(
         return where(x[tuple(indices)].equals(top[tuple(edge)]), position, missing)
 
     shape = [e for number, e in enumerate(x.shape) if number != axis]
-    found = x.builder.reduce(
+    places = x.builder.reduce(
         "position", "max" if last else "min", shape, [extent], body, dtype="int32"
     )
-    result = cast(found, dtype)
+    result = cast(places, dtype)
     return reshape(result, [*shape[:axis], 1, *shape[axis:]]) if keep else result
 
 

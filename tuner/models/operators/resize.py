@@ -69,19 +69,19 @@ _ROUNDINGS: Mapping[str, Callable[[Floats], Floats]] = {
 }
 
 
-def nearest(at: Floats, extent: int, rounding: str) -> Taps:
-    rounded = _ROUNDINGS[rounding](at)
+def nearest(sources: Floats, extent: int, rounding: str) -> Taps:
+    rounded = _ROUNDINGS[rounding](sources)
     places = np.clip(rounded, 0, extent - 1).astype(np.int64)[:, None]
     return Taps(places=places, weights=np.ones(places.shape))
 
 
-def linear(at: Floats, extent: int, *, scale: float, antialias: bool, exclude: bool) -> Taps:
+def linear(sources: Floats, extent: int, *, scale: float, antialias: bool, exclude: bool) -> Taps:
     stretch = max(1.0, 1 / scale) if antialias else 1.0
-    return _filtered(at, extent, stretch, 1, lambda x: np.maximum(1 - np.abs(x), 0), exclude)
+    return _filtered(sources, extent, stretch, 1, lambda x: np.maximum(1 - np.abs(x), 0), exclude)
 
 
 def cubic(
-    at: Floats, extent: int, *, scale: float, antialias: bool, exclude: bool, a: float
+    sources: Floats, extent: int, *, scale: float, antialias: bool, exclude: bool, a: float
 ) -> Taps:
     """Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981."""
 
@@ -92,11 +92,11 @@ def cubic(
         return np.where(x <= 1, inner, np.where(x < 2, outer, 0))
 
     stretch = max(1.0, 1 / scale) if antialias else 1.0
-    return _filtered(at, extent, stretch, 2, kernel, exclude)
+    return _filtered(sources, extent, stretch, 2, kernel, exclude)
 
 
 def _filtered(
-    at: Floats,
+    sources: Floats,
     extent: int,
     stretch: float,
     radius: int,
@@ -106,9 +106,9 @@ def _filtered(
     """Neighbours within `radius * stretch`. Beyond the edge they are the edge's, or have no
     weight where `exclude`, and the others share it."""
     reach = int(np.ceil(radius * stretch))
-    base = np.floor(at).astype(np.int64)[:, None]
+    base = np.floor(sources).astype(np.int64)[:, None]
     places = base + np.arange(1 - reach, reach + 1)[None, :]
-    weights = kernel((at[:, None] - places) / stretch)
+    weights = kernel((sources[:, None] - places) / stretch)
     if exclude:
         weights = np.where((places >= 0) & (places < extent), weights, 0)
     if exclude or stretch > 1:

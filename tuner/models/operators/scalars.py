@@ -189,9 +189,9 @@ def _compare(op: BinaryOp, left: Operand, right: Operand) -> Elem:
     first, second = _pair(left, right)
     if first.dtype == "int64" and first.constant is not None and second.constant is not None:
         a, b = first.constant, second.constant
-        known = {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}
-        if op in known:
-            return constant(known[op], "bool")
+        results = {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}
+        if op in results:
+            return constant(results[op], "bool")
     if op in ("and", "or"):
         for one_side, rest in ((first, second), (second, first)):
             if one_side.constant is not None:
