@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+import tuner
+
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -89,4 +91,4 @@ def parent_channel(argument: str) -> Connection:
 
 def source_root() -> Path:
     """The folder that holds the package `tuner`, for the PYTHONPATH of a child."""
-    return Path(__file__).resolve().parent.parent
+    return Path(tuner.__file__).resolve().parents[1]
