@@ -79,6 +79,12 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     joins_tiles=False,
     prepacks=True,
     widens=True,
-    generators=(_tiles, _dot_products, _matrix_registers, _rows),
+    # One a line, so that another one changes no line that is there.
+    generators=(
+        _tiles,
+        _dot_products,
+        _matrix_registers,
+        _rows,
+    ),
     whole_programs=(fully_unrolled,),
 )
