@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tuner.export.signature import KEY_FILE
 from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph, packed
 from tuner.models.importer import import_file, read_file
+from tuner.models.input_shapes import InputShapes
 from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
@@ -40,7 +41,7 @@ def tune_model(
     directory: str | Path,
     *,
     name: str = "model",
-    shapes: Mapping[str, int] | None = None,
+    shapes: InputShapes | None = None,
     trials: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
@@ -76,7 +77,7 @@ def tune_model(
     return _tuned(model, Path(directory), name, settings, observer)
 
 
-def _read(source: Any, shapes: Mapping[str, int]) -> Model:
+def _read(source: Any, shapes: InputShapes) -> Model:
     """The model in a file or a program. Raises UsageError, ModelRefused, NotImported."""
     if isinstance(source, str | Path):
         content = read_file(Path(source))

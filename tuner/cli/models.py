@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner.workers.jobs.model_library import Model
 
 SUFFIX = ".onnx"
+_WHOLE_SHAPE = re.compile(r"[^=]+=\s*[0-9]{1,18}(x[0-9]{1,18})+$")
 _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
 
 
@@ -41,8 +42,9 @@ def tune_model(
 ) -> None:
     """Tunes a model and, with a directory, exports it there.
 
-    `shapes` gives the extents that its inputs name: `NAME=EXTENT,…`. One of them may be a
-    range of batches, `NAME=LEAST..GREATEST`. Raises ModelRefused before anything is
+    `shapes` gives the extents that its inputs name, `NAME=EXTENT,…`, and whole shapes of
+    inputs, `INPUT=1x3x48x192`. One extent may be a range of batches,
+    `NAME=LEAST..GREATEST`. Raises ModelRefused before anything is
     written.
     """
     from tuner.app.machine import checked_target, with_limits
@@ -120,13 +122,20 @@ def _exported(
     return export_model(database, model, target, settings, directory, library, signing_key=key)
 
 
-def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
-    """The extents in `shapes`, and the one range. Raises UsageError."""
+def _whole_shape(part: str) -> tuple[str, tuple[int, ...]]:
+    name, _, extents = part.partition("=")
+    return name.strip(), tuple(int(extent) for extent in extents.strip().split("x"))
+
+
+def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | None]:
+    """The extents and whole shapes in `shapes`, and the one range. Raises UsageError."""
     from tuner.app.models.family import Batch
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
     ranged = [part for part in parts if ".." in part]
-    extents = extents_of(",".join(part for part in parts if part not in ranged))
+    whole = dict(_whole_shape(part) for part in parts if _WHOLE_SHAPE.match(part))
+    rest = [part for part in parts if part not in ranged and not _WHOLE_SHAPE.match(part)]
+    extents: dict[str, int | tuple[int, ...]] = {**extents_of(",".join(rest)), **whole}
     if not ranged:
         return extents, None
     name, _, ends = (piece.strip() for piece in ranged[0].partition("="))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, unpacked
+from tuner.models.input_shapes import InputShapes
 from tuner.models.process import answer_of
 
 LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
@@ -26,7 +27,7 @@ def available() -> bool:
     return find_spec("onnx") is not None
 
 
-def import_file(path: Path, shapes: Mapping[str, int] | None = None) -> Graph:
+def import_file(path: Path, shapes: InputShapes | None = None) -> Graph:
     """The fused graph of an .onnx file.
 
     Raises as `import_model` does, with the path in the message.
@@ -55,7 +56,7 @@ def read_file(path: Path) -> bytes:
         raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
 
 
-def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Graph:
+def import_model(content: bytes, shapes: InputShapes | None = None) -> Graph:
     """The fused graph of an ONNX file's bytes.
 
     `shapes` gives the extents that its inputs only name. Raises ModelRefused for bytes
@@ -65,7 +66,7 @@ def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Gra
 
 
 def reference_outputs(
-    content: bytes, inputs: Sequence[Array], shapes: Mapping[str, int] | None = None
+    content: bytes, inputs: Sequence[Array], shapes: InputShapes | None = None
 ) -> list[Array]:
     """The outputs of ONNX's reference evaluator on these inputs, in the model's order.
 
@@ -74,7 +75,7 @@ def reference_outputs(
     return arrays_from(_answer(content, shapes or {}, arrays_to(inputs)))
 
 
-def _answer(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
+def _answer(content: bytes, shapes: InputShapes, inputs: bytes) -> bytes:
     """The answer of a confined reader, started for this one request."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")

@@ -6,7 +6,7 @@ data is refused. So are operators of other domains that the file does not define
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from onnx.reference import ReferenceEvaluator
 
 from tuner.models.errors import ModelRefused
+from tuner.models.input_shapes import InputShapes
 
 _DOMAINS = ("", "ai.onnx")
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
@@ -39,7 +40,7 @@ class ModelLimits:
 LIMITS = ModelLimits()
 
 
-def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = LIMITS) -> Any:
+def read_model(content: bytes, shapes: InputShapes, limits: ModelLimits = LIMITS) -> Any:
     """The checked `ModelProto`. Every extent of its inputs is a number.
 
     `shapes` gives the extents that the inputs only name. Raises ModelRefused with what is
@@ -167,7 +168,7 @@ def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
         raise ModelRefused(f"constant {name!r} is damaged: {error}") from error
 
 
-def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> None:
+def _fix_shapes(graph: Any, shapes: InputShapes, limits: ModelLimits) -> None:
     """Gives the named extents of inputs their numbers, in place."""
     initial = {tensor.name for tensor in graph.initializer}
     used: set[str] = set()
@@ -180,17 +181,16 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
                 f"fixed shapes"
             )
         dimensions = value.type.tensor_type.shape.dim
+        if value.name in shapes:
+            used.add(value.name)
+            _set_shape(value, shapes[value.name])
         for dimension in dimensions:
-            named = dimension.dim_param
-            if named in shapes:
-                used.add(named)
-                dimension.dim_value = shapes[named]
+            given = shapes.get(dimension.dim_param)
+            if isinstance(given, int):
+                used.add(dimension.dim_param)
+                dimension.dim_value = given
             if not dimension.HasField("dim_value") or dimension.dim_value < 1:
-                label = named or str(dimension.dim_value)
-                raise ModelRefused(
-                    f"input {value.name!r} has an extent {label!r}; give it a number, e.g. "
-                    f"--shapes {named or 'N'}=1"
-                )
+                raise ModelRefused(_open_extent(value))
         count = prod(dimension.dim_value for dimension in dimensions)
         if len(dimensions) > limits.dimensions or count * _ELEMENT_BYTES > limits.tensor_bytes:
             raise ModelRefused(
@@ -200,13 +200,55 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
     del graph.value_info[:]  # shapes of intermediates are inferred anew
     for value in graph.output:
         for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param in shapes:
-                dimension.dim_value = shapes[dimension.dim_param]
+            given = shapes.get(dimension.dim_param)
+            if isinstance(given, int):
+                dimension.dim_value = given
     unknown = sorted(set(shapes) - used)
     if unknown:
         raise ModelRefused(
-            f"no input has an extent named {unknown[0]!r}; remove it from the shapes"
+            f"no input is called {unknown[0]!r} or has an extent of this name; remove it from "
+            f"the shapes"
         )
+
+
+def _set_shape(value: Any, given: int | tuple[int, ...]) -> None:
+    """Gives an input a whole shape, which must agree with what the file says of it."""
+    shape = (given,) if isinstance(given, int) else given
+    dimensions = value.type.tensor_type.shape.dim
+    declared = [d.dim_value if d.HasField("dim_value") else -1 for d in dimensions]
+    fits = len(shape) == len(declared) and all(
+        extent < 1 or extent == asked for extent, asked in zip(declared, shape, strict=True)
+    )
+    if not fits or min(shape, default=1) < 1:
+        spelt = "x".join(map(str, shape))
+        raise ModelRefused(
+            f"--shapes {value.name}={spelt} does not fit the input, which the file gives the "
+            f"shape {_spelt(value)}"
+        )
+    for dimension, extent in zip(dimensions, shape, strict=True):
+        dimension.dim_value = extent
+
+
+def _spelt(value: Any) -> str:
+    dimensions = value.type.tensor_type.shape.dim
+    return "x".join(
+        str(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param or "?"
+        for d in dimensions
+    )
+
+
+def _open_extent(value: Any) -> str:
+    """What to do about an input with an extent that is no number."""
+    names = [d.dim_param for d in value.type.tensor_type.shape.dim if d.dim_param]
+    example = "x".join(
+        str(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else "1"
+        for d in value.type.tensor_type.shape.dim
+    )
+    named = f"an extent, e.g. --shapes {names[0]}=1, or " if names else ""
+    return (
+        f"input {value.name!r} has the shape {_spelt(value)}; give {named}the whole shape, e.g. "
+        f"--shapes {value.name}={example}"
+    )
 
 
 def _valid(model: Any) -> Any:
@@ -262,13 +304,6 @@ def _check_expansion(model: Any, limits: ModelLimits) -> None:
         )
 
 
-def argument_names(model: Any) -> list[str]:
-    """The names of the inputs that are no constants, then of the outputs."""
-    initial = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value.name for value in model.graph.input if value.name not in initial]
-    return [*inputs, *(value.name for value in model.graph.output)]
-
-
 def evaluate(
     model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]
 ) -> list[np.ndarray[Any, np.dtype[Any]]]:
@@ -276,9 +311,15 @@ def evaluate(
 
     Raises ModelRefused where the evaluator fails.
     """
-    names = argument_names(model)
+    feeds = {}
+    initial = {tensor.name for tensor in model.graph.initializer}
+    values = [value for value in model.graph.input if value.name not in initial]
+    for value, array in zip(values, inputs, strict=True):
+        extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+        feeds[value.name] = array.reshape(extents)  # libraries have no tensors without dimensions
     try:
-        outputs = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=False)))
+        with np.errstate(all="ignore"):
+            outputs = ReferenceEvaluator(model).run(None, feeds)
     except (
         ValueError,
         TypeError,

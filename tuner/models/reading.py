@@ -6,9 +6,9 @@ file, the answer is the outputs of ONNX's reference evaluator for these inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tuner.models.input_shapes import InputShapes, shapes_from
 from tuner.models.process import ConfinedRequest, serve
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     """The request has `shapes`, the named extents, and `bytes`, the size of the file."""
-    shapes = {str(name): int(extent) for name, extent in request["shapes"].items()}
+    shapes = shapes_from(request["shapes"])
     content, inputs = payload[: request["bytes"]], payload[request["bytes"] :]
     if inputs:
         return _evaluated(content, shapes, inputs)
@@ -27,14 +27,14 @@ def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     return packed(read_graph(content, shapes))
 
 
-def _evaluated(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
+def _evaluated(content: bytes, shapes: InputShapes, inputs: bytes) -> bytes:
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
     from tuner.models.onnx_file import evaluate, read_model  # noqa: PLC0415  # loads onnx
 
     return arrays_to(evaluate(read_model(content, shapes), arrays_from(inputs)))
 
 
-def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:
+def read_graph(content: bytes, shapes: InputShapes) -> Graph:
     """The fused graph of an ONNX file, read in this process.
 
     Raises ModelRefused and WorkloadError.

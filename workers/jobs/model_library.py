@@ -21,6 +21,7 @@ from tuner.export.library import function_of
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import reference_outputs
+from tuner.models.input_shapes import InputShapes
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
@@ -30,6 +31,8 @@ from tuner.workers.jobs.timeline import versions
 
 # Largest error of an output relative to its greatest value, against ONNX's evaluator.
 TOLERANCE = 1e-4
+# Below it an error within the tolerance may be one of subnormal numbers.
+_LEAST_PEAK = float(np.finfo(np.float32).tiny) / TOLERANCE
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -50,7 +53,7 @@ class Model:
     """An imported model and how its outputs are evaluated."""
 
     content: bytes  # of the ONNX file
-    shapes: Mapping[str, int]  # extents that its inputs name
+    shapes: InputShapes  # what the file leaves open
     graph: Graph
     # gives the expected outputs; None: ONNX's evaluator does
     evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
@@ -133,17 +136,19 @@ def random_inputs(built: ExportKernel) -> list[Array]:
 
 
 def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:
-    """The largest error of all outputs, relative to the greatest value of each.
+    """The largest error of all outputs, relative to the greatest finite value of each.
 
-    Raises ModelWrong if it is too large or not a number.
+    Infinities and what is no number must be so on both sides. Outputs so small that
+    float32 has lost digits of them are held to an absolute bound. Raises ModelWrong if
+    the error is too large.
     """
     worst = 0.0
     for number, (output, reference) in enumerate(zip(got, right, strict=True)):
-        peak = float(np.abs(reference.astype(np.float64)).max(initial=0.0))
-        difference = float(
-            np.abs(output.astype(np.float64) - reference.astype(np.float64)).max(initial=0.0)
-        )
-        error = difference / peak if peak > 0 else difference
+        a, b = output.astype(np.float64), reference.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        peak = max(float(np.abs(b[np.isfinite(b)]).max(initial=0.0)), _LEAST_PEAK)
+        error = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0)) / peak
         if not error <= TOLERANCE:
             raise ModelWrong(
                 f"output {number} of {symbol} is off by {error:.3g} of its greatest value, "

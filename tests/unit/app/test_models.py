@@ -219,6 +219,11 @@ def test_a_models_job_has_its_kernels_and_their_calls(
 def test_what_is_no_number_is_wrong() -> None:
     with pytest.raises(ModelWrong):
         largest_error("f", [np.array([np.nan])], [np.array([1.0])])
+    with pytest.raises(ModelWrong):
+        largest_error("f", [np.array([np.inf, 1.0])], [np.array([-np.inf, 1.0])])
+    undefined = np.array([np.nan, np.inf, 2.0])  # a logarithm of random numbers, say
+    assert largest_error("f", [undefined], [undefined.copy()]) == 0.0
+    assert largest_error("f", [np.array([3e-41])], [np.array([2e-41])]) < 1e-6
     assert largest_error("f", [np.array([1.0, 2.00001])], [np.array([1.0, 2.0])]) == pytest.approx(
         5e-6, rel=1e-2
     )

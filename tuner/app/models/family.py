@@ -22,6 +22,7 @@ from tuner.export.portfolio import choose_extents, copy_s, interpolated, plan_ro
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
+from tuner.models.input_shapes import InputShapes
 from tuner.runtime.link import link
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
@@ -60,7 +61,7 @@ class Family:
     members: Mapping[int, Model]
 
 
-def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: Target) -> Family:
+def family_of(content: bytes, shapes: InputShapes, batch: Batch, target: Target) -> Family:
     """The family of a model file.
 
     The file is read for both ends of the range. The members are chosen by the machine's
