@@ -203,6 +203,36 @@ def bert(
     return make.model({"ids": (1, words)}, value, (1, words, width), TensorProto.INT64)
 
 
+def tagger(
+    words: int = 6, batch: int = 2, width: int = 5, hidden: int = 10, classes: int = 7
+) -> Any:
+    """A bidirectional LSTM, a GRU and a class for each word."""
+    make = Maker(seed=4)
+
+    def layer(op: str, gates: int, source: str, read: int, size: int, directions: int) -> str:
+        rows, number = gates * size, len(make.nodes)
+        shapes = {"w": (directions, rows, read), "r": (directions, rows, size)}
+        names = [
+            make.constant(
+                f"{name}{number}", (make.rng.standard_normal(shape) * 0.3).astype(np.float32)
+            )
+            for name, shape in shapes.items()
+        ]
+        bias = make.constant(
+            f"b{number}", make.rng.standard_normal((directions, 2 * rows)).astype(np.float32)
+        )
+        both = {"direction": "bidirectional"} if directions == 2 else {}
+        return make.add(op, source, *names, bias, hidden_size=size, **both)
+
+    value = layer("LSTM", 4, "x", width, hidden, 2)
+    value = make.add("Transpose", value, perm=[0, 2, 1, 3])
+    joined = make.constant("joined", np.array([words, batch, 2 * hidden]))
+    value = layer("GRU", 3, make.add("Reshape", value, joined), 2 * hidden, 16, 1)
+    flat = make.constant("flat", np.array([words, batch, 16]))
+    value = make.linear(make.add("Reshape", value, flat), 16, classes)
+    return make.model({"x": (words, batch, width)}, value, (words, batch, classes))
+
+
 def _normed(make: Maker, value: str, width: int, name: str) -> str:
     scale, shift = make.vector(f"scale{name}", width, 1.0), make.vector(f"shift{name}", width)
     return make.add("LayerNormalization", value, scale, shift, axis=-1, epsilon=1e-5)

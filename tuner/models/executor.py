@@ -7,15 +7,17 @@ timed and exported as a kernel is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.models.memory import Place
 from tuner.runtime.wrapper import Entry, kernel_tables
 
 _CLOCK = (
-    "  int64_t *spent = (int64_t *)at[{last}];\n  struct timespec then, now;\n  "
-    "clock_gettime(CLOCK_MONOTONIC, &then);\n"
+    "  int64_t *spent = (int64_t *)at[{last}];\n"
+    "  memset(spent, 0, {count} * sizeof *spent);\n"
+    "  struct timespec then, now;\n"
+    "  clock_gettime(CLOCK_MONOTONIC, &then);\n"
 )
 
 
@@ -25,6 +27,26 @@ class Step:
 
     kernel: int  # position among the kernels
     buffers: tuple[Place, ...]  # its arguments in order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """Bytes copied from one place to another."""
+
+    source: Place
+    destination: Place
+    nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """Steps that are repeated, with the copies of slices that are not aligned."""
+
+    count: int
+    before: tuple[Move, ...]  # once
+    reads: tuple[Move, ...]  # at the begin of each iteration
+    steps: tuple[Step, ...]
+    writes: tuple[Move, ...]  # at its end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +70,7 @@ def executor(
     entry: str,
     *,
     kernels: Sequence[Entry],
-    steps: Sequence[Step],
+    steps: Sequence[Step | Repeat],
     copies: Sequence[Copy],
     arena_bytes: int,
     inputs: int,
@@ -65,10 +87,7 @@ def executor(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
-    calls = "".join(
-        _call(step, inputs, constants) + (_clocked(number) if profiled else "")
-        for number, step in enumerate(steps)
-    )
+    calls = "".join(_steps(steps, inputs, constants, profiled=profiled))
     sources = [_address(copy.source, inputs, constants) for copy in copies]
     copied = "".join(
         f"    memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
@@ -87,10 +106,46 @@ def executor(
         "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
         "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
         "  int status = TUNER_OK;\n"
-        f"{_CLOCK.format(last=inputs + outputs - 1) if profiled else ''}"
+        f"{_CLOCK.format(last=inputs + outputs - 1, count=_count(steps)) if profiled else ''}"
         f"  do {{\n{calls}{copied}  }} while (0);\n"
         "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
     )
+
+
+def _count(steps: Sequence[Step | Repeat]) -> int:
+    return sum(len(step.steps) if isinstance(step, Repeat) else 1 for step in steps)
+
+
+def _steps(
+    steps: Sequence[Step | Repeat], inputs: int, constants: str, *, profiled: bool
+) -> Iterator[str]:
+    """Their C; the steps of a profiled executor are counted in the order of the text."""
+    number = 0
+    for step in steps:
+        repeated = step.steps if isinstance(step, Repeat) else (step,)
+        inner = ""
+        for call in repeated:
+            inner += _call(call, inputs, constants) + (_clocked(number) if profiled else "")
+            number += 1
+        if not isinstance(step, Repeat):
+            yield inner
+            continue
+
+        def moved(moves: Sequence[Move]) -> str:
+            return "".join(_moved(move, inputs, constants) for move in moves)
+
+        yield (
+            f"{moved(step.before)}    for (int64_t t = 0; t < {step.count}; ++t) {{\n"
+            f"{moved(step.reads)}{inner}{moved(step.writes)}    }}\n"
+            "    if (status != TUNER_OK) break;\n"
+        )
+
+
+def _moved(move: Move, inputs: int, constants: str) -> str:
+    source, destination = (
+        _address(place, inputs, constants) for place in (move.source, move.destination)
+    )
+    return f"    memcpy({destination}, {source}, {move.nbytes}u);\n"
 
 
 def _call(step: Step, inputs: int, constants: str) -> str:
@@ -102,24 +157,26 @@ def _call(step: Step, inputs: int, constants: str) -> str:
 
 
 def _clocked(number: int) -> str:
-    """Notes the nanoseconds of a step, counted from the end of the step before."""
+    """Adds the nanoseconds of a step, counted from the end of the step before."""
     return (
         "    clock_gettime(CLOCK_MONOTONIC, &now);\n"
-        f"    spent[{number}] = (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
+        f"    spent[{number}] += (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
         f"then.tv_nsec), then = now;\n"
     )
 
 
 def _address(place: Place, inputs: int, constants: str) -> str:
+    moved = f" + {place.offset}" if place.offset else ""
+    moved += f" + t * INT64_C({place.stride})" if place.stride else ""
     match place.kind:
         case "input":
-            return f"at[{place.position}]"
+            return f"at[{place.position}]{moved}"
         case "output":
-            return f"at[{inputs + place.position}]"
+            return f"at[{inputs + place.position}]{moved}"
         case "constant":
-            return f"(void *)({constants} + {place.position}u)"
+            return f"(void *)({constants} + {place.position}u{moved})"
         case _:
-            return f"arena + {place.position}u"
+            return f"arena + {place.position}u{moved}"
 
 
 def constants_source(entry: str) -> str:

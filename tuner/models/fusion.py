@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import TypeGuard
 
 from tuner.models.graph import Graph, without_unused
+from tuner.models.scan import Node, reads_of
 from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
+from tuner.workload.bounds import with_conditional_padding
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
 
@@ -27,17 +30,21 @@ def fuse(graph: Graph) -> Graph:
     return without_unused(graph)
 
 
-def is_map(node: Expression) -> bool:
+def is_map(node: Node) -> TypeGuard[Expression]:
     """Whether the node has one output and only elementwise stages."""
-    return len(node.outputs) == 1 and all(is_elementwise(stage) for stage in node.stages)
+    return (
+        isinstance(node, Expression)
+        and len(node.outputs) == 1
+        and all(is_elementwise(stage) for stage in node.stages)
+    )
 
 
-def readers(graph: Graph, name: str) -> list[Expression]:
+def readers(graph: Graph, name: str) -> list[Node]:
     """Nodes that read a tensor under its own name."""
-    return [node for node in graph.nodes if any(tensor.name == name for tensor in node.inputs)]
+    return [node for node in graph.nodes if name in reads_of(node)]
 
 
-def _private(graph: Graph, name: str) -> Expression | None:
+def _private(graph: Graph, name: str) -> Node | None:
     """The only node that reads a tensor; None where an output or an alias shows it too."""
     reading = readers(graph, name)
     visible = name in graph.outputs or name in graph.aliases.values()
@@ -54,17 +61,20 @@ def _without_movements(graph: Graph) -> Graph:
     A reduction packs its operands into its own order anyway.
     """
     for node in graph.nodes:
-        if not _is_movement(node):
+        if not is_map(node) or not _is_movement(node):
             continue
         (name,) = node.outputs
         reading = readers(graph, name)
         if not reading or name in graph.outputs or name in graph.aliases.values():
             continue
-        if all(not is_map(reader) and _unpadded(reader, name) for reader in reading):
-            graph = _replaced(
-                graph,
-                {id(reader): (_inlined_read(reader, node),) for reader in reading} | {id(node): ()},
-            )
+        reductions = [
+            reader
+            for reader in reading
+            if isinstance(reader, Expression) and not is_map(reader) and _unpadded(reader, name)
+        ]
+        if len(reductions) == len(reading):
+            changes = {id(reader): (_inlined_read(reader, node),) for reader in reductions}
+            graph = _replaced(graph, changes | {id(node): ()})
     return graph
 
 
@@ -72,8 +82,7 @@ def _is_movement(node: Expression) -> bool:
     """Whether the node only copies elements to other places, as a transposition does."""
     body = node.stages[0].body
     return (
-        is_map(node)
-        and len(node.stages) == 1
+        len(node.stages) == 1
         and isinstance(body, Read)
         and body.pad is None
         and not any(any(reads(index)) for index in body.indices)
@@ -128,7 +137,7 @@ def _epilogues_attached(graph: Graph) -> Graph:
     return graph
 
 
-def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expression]]:
+def _merges(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]:
     """The reductions that the node can be the epilogue of, each with the fused node.
 
     The most expensive reduction comes first.
@@ -139,7 +148,8 @@ def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expres
     producers = [
         candidate
         for candidate in graph.nodes
-        if len(candidate.outputs) == 1
+        if isinstance(candidate, Expression)
+        and len(candidate.outputs) == 1
         and candidate.outputs[0] in names_read
         and not is_map(candidate)
     ]
@@ -184,9 +194,21 @@ def _joint(first: Expression, second: Expression) -> Expression | None:
         outputs=second.outputs,
     )
     if len(joint.inputs) + len(joint.stages) > BUDGETS.tensors:
-        joint = inlined(joint)
+        joint = inlined_within_bounds(joint)
         joint = replace(joint, inputs=_inputs_of(joint.stages, joint.inputs))
     return joint if len(joint.inputs) + len(joint.stages) <= BUDGETS.tensors else None
+
+
+def inlined_within_bounds(expression: Expression) -> Expression:
+    """The expression with elementwise stages inlined. Where a stage was read with padding,
+    what it reads is padded, since only a condition keeps it inside now."""
+    tensors = {tensor.name: tensor for tensor in expression.inputs}
+    stages = []
+    for stage in inlined(expression).stages:
+        body = with_conditional_padding(stage.body, stage.extents, tensors)
+        stages.append(replace(stage, body=body))
+        tensors[stage.name] = stage.tensor
+    return replace(expression, stages=tuple(stages))
 
 
 def _maps_joined(graph: Graph) -> Graph:
@@ -195,9 +217,10 @@ def _maps_joined(graph: Graph) -> Graph:
     while position < len(graph.nodes):
         node = graph.nodes[position]
         reader = _private(graph, node.outputs[0]) if is_map(node) else None
-        joint = _joint(node, reader) if reader is not None and is_map(reader) else None
-        if reader is None or joint is None:
-            position += 1
-            continue
-        graph = _replaced(graph, {id(node): (), id(reader): (joint,)})
+        if is_map(node) and reader is not None and is_map(reader):
+            joint = _joint(node, reader)
+            if joint is not None:
+                graph = _replaced(graph, {id(node): (), id(reader): (joint,)})
+                continue
+        position += 1
     return graph

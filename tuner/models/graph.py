@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tuner.models.errors import ModelRefused
+from tuner.models.scan import Node, Scan, Window, calls, reads_of, slice_bytes
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
 from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
@@ -26,7 +27,8 @@ _HEADER = "graph"  # member of the archive with everything but the constants
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """A model. Each node is an expression whose inputs and outputs are graph tensors.
+    """A model. Each node is an expression whose inputs and outputs are graph tensors, or a
+    scan of some.
 
     A node reads only inputs, constants, aliases, and the outputs of earlier nodes. An
     alias is another tensor under another shape: the same bytes in the same order.
@@ -34,7 +36,7 @@ class Graph:
 
     inputs: tuple[Tensor, ...]
     constants: Mapping[str, Array]
-    nodes: tuple[Expression, ...]
+    nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     # name of an alias -> name of the tensor it stands for, which is no alias itself
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +56,21 @@ class Graph:
         if name in self.constants:
             array = self.constants[name]
             return Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
-        return next(node.tensor(name) for node in self.nodes if name in node.outputs)
+        for node in self.nodes:
+            if name in node.outputs:
+                return node.tensor(name)
+            if isinstance(node, Scan):
+                if name in node.shapes:
+                    return node.shapes[name]
+                for inner in node.body:
+                    if name in inner.outputs:
+                        return inner.tensor(name)
+        raise StopIteration(name)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """Those of the nodes, and of the bodies of scans, in order."""
+        return tuple(expression for expression, _ in calls(self.nodes))
 
     def root(self, name: str) -> str:
         """The name of the tensor that holds the bytes: an alias resolved."""
@@ -71,7 +87,7 @@ def packed(graph: Graph) -> bytes:
     header = {
         "schema": SCHEMA,
         "inputs": [_tensor_document(tensor) for tensor in graph.inputs],
-        "nodes": [expression_document(node) for node in graph.nodes],
+        "nodes": [_node_document(node) for node in graph.nodes],
         "outputs": list(graph.outputs),
         "aliases": dict(graph.aliases),
         "shapes": {name: _tensor_document(tensor) for name, tensor in graph.shapes.items()},
@@ -98,7 +114,7 @@ def unpacked(content: bytes) -> Graph:
         graph = Graph(
             inputs=tuple(_tensor(document) for document in header["inputs"]),
             constants=constants,
-            nodes=tuple(expression_from(document) for document in header["nodes"]),
+            nodes=tuple(_node(document) for document in header["nodes"]),
             outputs=tuple(str(name) for name in header["outputs"]),
             aliases={str(name): str(other) for name, other in header["aliases"].items()},
             shapes={str(name): _tensor(document) for name, document in header["shapes"].items()},
@@ -130,19 +146,10 @@ def check_graph(graph: Graph) -> None:
     waiting = {name: other for name, other in graph.aliases.items()}
     _note_aliases(graph, tensors, waiting)
     for node in graph.nodes:
-        check_structure(node)
-        check_bounds(node)
-        check_budgets(node)
-        for tensor in node.inputs:
-            if tensors.get(tensor.name) != tensor:
-                raise ModelRefused(
-                    f"a part of the model reads {tensor.name!r}, which does not exist by then "
-                    f"or is another"
-                )
-        for name in node.outputs:
-            if name in tensors:
-                raise ModelRefused(f"{name!r} is written twice")
-            tensors[name] = node.tensor(name)
+        if isinstance(node, Scan):
+            _check_scan(node, graph, tensors, waiting)
+        else:
+            _check_node(node, tensors)
         _note_aliases(graph, tensors, waiting)
     missing = [name for name in graph.outputs if name not in tensors]
     if missing or waiting or not graph.outputs:
@@ -154,18 +161,74 @@ def check_graph(graph: Graph) -> None:
         )
 
 
+def _check_node(node: Expression, tensors: dict[str, Tensor]) -> None:
+    """Checks an expression, and adds its outputs to the tensors that exist."""
+    check_structure(node)
+    check_bounds(node)
+    check_budgets(node)
+    for tensor in node.inputs:
+        if tensors.get(tensor.name) != tensor:
+            raise ModelRefused(
+                f"a part of the model reads {tensor.name!r}, which does not exist by then "
+                f"or is another"
+            )
+    for name in node.outputs:
+        _add(node.tensor(name), tensors)
+
+
+def _add(tensor: Tensor, tensors: dict[str, Tensor]) -> None:
+    if tensor.name in tensors:
+        raise ModelRefused(f"{tensor.name!r} is written twice")
+    tensors[tensor.name] = tensor
+
+
+def _check_scan(
+    scan: Scan, graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, str]
+) -> None:
+    """Checks that windows stay inside their tensors and each slice is written once."""
+    if scan.count < 1:
+        raise ModelRefused(f"{scan.name} is repeated {scan.count} times")
+    for tensor in scan.sequences:
+        _add(tensor, tensors)
+    for name, source in scan.initial.items():
+        whole, first = scan.tensor(name), tensors.get(source)
+        if first is None or first.nbytes != slice_bytes(whole) or first.dtype != whole.dtype:
+            raise ModelRefused(f"{name!r} does not begin with {source!r}")
+    inside = dict(tensors)
+    written = {name for node in scan.body for name in node.outputs}
+    for name, window in scan.windows.items():
+        sliced, shape = tensors.get(window.tensor), scan.shapes[name]
+        last = window.start + window.step * (scan.count - 1)
+        if (
+            sliced is None
+            or shape.dtype != sliced.dtype
+            or shape.nbytes != slice_bytes(sliced)
+            or not 0 <= min(window.start, last) <= max(window.start, last) < sliced.shape[0]
+        ):
+            raise ModelRefused(f"{name!r} is no slice of {window.tensor!r}")
+        if name in written and (window.step == 0 or window.tensor not in scan.outputs):
+            raise ModelRefused(f"{name!r} writes no slices of a sequence")
+        if name not in written:
+            _add(shape, inside)
+    for node in scan.body:
+        _check_node(node, inside)
+        _note_aliases(graph, inside, waiting)
+
+
 def without_unused(graph: Graph) -> Graph:
     """The graph without nodes, aliases and constants that no output depends on.
 
     Its inputs stay.
     """
     live = set(graph.outputs)
-    nodes: list[Expression] = []
+    nodes: list[Node] = []
     for node in reversed(graph.nodes):
         live |= {graph.aliases[name] for name in live if name in graph.aliases}
         if live & set(node.outputs):
             nodes.append(node)
-            live |= {tensor.name for tensor in node.inputs}
+            live |= {*reads_of(node)}
+            if isinstance(node, Scan):  # aliases within an iteration
+                live |= {tensor.name for inner in node.body for tensor in inner.inputs}
     live |= {graph.aliases[name] for name in live if name in graph.aliases}
     return replace(
         graph,
@@ -191,6 +254,41 @@ def _note_aliases(graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, s
             raise ModelRefused(f"{name!r} is not {other!r} with another shape")
         tensors[name] = tensor
         del waiting[name]
+
+
+def _node_document(node: Node) -> Any:
+    if not isinstance(node, Scan):
+        return expression_document(node)
+    return {
+        "scan": node.name,
+        "count": node.count,
+        "body": [expression_document(inner) for inner in node.body],
+        "windows": [
+            [_tensor_document(node.shapes[name]), window.tensor, window.start, window.step]
+            for name, window in node.windows.items()
+        ],
+        "sequences": [_tensor_document(tensor) for tensor in node.sequences],
+        "initial": dict(node.initial),
+    }
+
+
+def _node(document: Any) -> Node:
+    if "scan" not in document:
+        return expression_from(document)
+    shapes = [_tensor(entry[0]) for entry in document["windows"]]
+    windows = {
+        shape.name: Window(tensor=str(tensor), start=int(start), step=int(step))
+        for shape, (_, tensor, start, step) in zip(shapes, document["windows"], strict=True)
+    }
+    return Scan(
+        name=str(document["scan"]),
+        count=int(document["count"]),
+        body=tuple(expression_from(inner) for inner in document["body"]),
+        windows=windows,
+        shapes={shape.name: shape for shape in shapes},
+        sequences=tuple(_tensor(sequence) for sequence in document["sequences"]),
+        initial={str(name): str(source) for name, source in document["initial"].items()},
+    )
 
 
 def _tensor_document(tensor: Tensor) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
-from tuner.models.executor import Copy, Step, constants_source, executor
+from tuner.models.executor import Copy, Move, Repeat, Step, constants_source, executor
 from tuner.models.graph import Array, Graph, packed
-from tuner.models.memory import ALIGNMENT, Place, plan_memory
+from tuner.models.memory import ALIGNMENT, Place, plan_memory, staged
+from tuner.models.scan import Scan, slice_bytes
 from tuner.models.workloads import workload_of
 from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library
@@ -63,9 +64,8 @@ def model_kernel(
     entry = f"__tvm_ffi_{symbol}"
     arguments = _arguments(graph)
     if profiled:
-        arguments += (
-            Argument(name="spent_ns", dtype="int64", shape=(len(graph.nodes),), role="out"),
-        )
+        count = len(graph.expressions)
+        arguments += (Argument(name="spent_ns", dtype="int64", shape=(count,), role="out"),)
     return ExportKernel(
         workload_key=sha256(packed(graph)).hexdigest(),
         arguments=arguments,
@@ -108,6 +108,7 @@ class _Object:
         self.size = 0
         self.packers: dict[str, Library] = {}
         self.packed: dict[tuple[str, ...], list[Array]] = {}
+        self.slices: dict[str, Place] = {}  # of the scan that is being assembled
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """The object's bytes. Raises LinkError."""
@@ -116,7 +117,10 @@ class _Object:
                 f"the model has {len(self.graph.labels)} inputs and outputs; at most "
                 f"{MAX_ARGUMENTS} are taken"
             )
-        steps = [self._step(node) for node in self.graph.nodes]
+        steps = [
+            self._repeat(node) if isinstance(node, Scan) else self._step(node)
+            for node in self.graph.nodes
+        ]
         copies = [
             Copy(output=number, source=self._place(name), nbytes=self.graph.tensor(name).nbytes)
             for number, name in self.plan.copies
@@ -138,6 +142,39 @@ class _Object:
         )
         return self._combined(entry, text, [function.object_code for function in functions])
 
+    def _repeat(self, scan: Scan) -> Repeat:
+        slow = staged(scan)
+        slices = {name: self._slice(scan, name) for name in scan.windows}
+        written = {name for node in scan.body for name in node.outputs}
+        self.slices = {name: place for name, place in slices.items() if name not in slow}
+        steps = tuple(self._step(node) for node in scan.body)
+        self.slices = {}
+
+        def move(name: str, *, out: bool) -> Move:
+            ends = (self._place(name), slices[name])
+            source, destination = ends if out else ends[::-1]
+            return Move(source=source, destination=destination, nbytes=scan.shapes[name].nbytes)
+
+        return Repeat(
+            count=scan.count,
+            before=tuple(
+                Move(
+                    source=self._place(self.graph.root(source)),
+                    destination=self._place(name),
+                    nbytes=slice_bytes(scan.tensor(name)),
+                )
+                for name, source in scan.initial.items()
+            ),
+            reads=tuple(move(name, out=False) for name in slow if name not in written),
+            steps=steps,
+            writes=tuple(move(name, out=True) for name in slow if name in written),
+        )
+
+    def _slice(self, scan: Scan, name: str) -> Place:
+        window, nbytes = scan.windows[name], scan.shapes[name].nbytes
+        whole = self._place(self.graph.root(window.tensor))
+        return replace(whole, offset=window.start * nbytes, stride=window.step * nbytes)
+
     def _step(self, node: Expression) -> Step:
         key = workload_of(node, self.graph).key
         kernel, names = self.kernels[key], [self.graph.root(tensor.name) for tensor in node.inputs]
@@ -158,6 +195,8 @@ class _Object:
         return Step(kernel=position, buffers=(*passed, *outputs))
 
     def _place(self, name: str) -> Place:
+        if name in self.slices:
+            return self.slices[name]
         place = self.plan.places[name]
         return self._embedded(self.graph.constants[name]) if place.kind == "constant" else place
 

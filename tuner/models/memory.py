@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.models.graph import Graph
+from tuner.models.scan import Scan, reads_of
 
 ALIGNMENT = 64  # bytes, of every buffer
 
@@ -21,6 +22,10 @@ class Place:
     # Of an input or output its number; of a constant or in the arena an offset in bytes.
     # A memory plan leaves it 0 for constants, whose layout the library decides.
     position: int = 0
+    # Bytes that a slice begins behind the tensor in the first iteration of a scan, and how
+    # far it moves with each.
+    offset: int = 0
+    stride: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +91,27 @@ def _lives(graph: Graph) -> list[_Life]:
     """The lives of all tensors that nodes write, in the order of the nodes."""
     last: dict[str, int] = {}
     for number, node in enumerate(graph.nodes):
-        for tensor in node.inputs:
-            last[graph.root(tensor.name)] = number
+        for name in reads_of(node):
+            last[graph.root(name)] = number
     end = len(graph.nodes)  # outputs that are copied are alive until after the last node
     last |= {graph.root(name): end for name in graph.outputs}
-    return [
-        _Life(name=name, nbytes=node.tensor(name).nbytes, first=number, last=last.get(name, number))
-        for number, node in enumerate(graph.nodes)
-        for name in node.outputs
-    ]
+    lives = []
+    for number, node in enumerate(graph.nodes):
+        for name in node.outputs:
+            nbytes, until = node.tensor(name).nbytes, last.get(name, number)
+            lives.append(_Life(name=name, nbytes=nbytes, first=number, last=until))
+        if isinstance(node, Scan):
+            inside = (*node.temporaries, *(node.shapes[name] for name in staged(node)))
+            lives += [
+                _Life(name=tensor.name, nbytes=tensor.nbytes, first=number, last=number)
+                for tensor in inside
+            ]
+    return lives
+
+
+def staged(scan: Scan) -> tuple[str, ...]:
+    """Windows that kernels cannot work on where they are, because slices are not aligned."""
+    return tuple(name for name, shape in scan.shapes.items() if shape.nbytes % ALIGNMENT)
 
 
 def _lowest_offset(nbytes: int, occupied: list[tuple[int, int]]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tuner.models.fusion import inlined_within_bounds
 from tuner.models.graph import Graph
-from tuner.spaces.rewrite.stages import inlined
+from tuner.models.scan import calls
 from tuner.workload.expression import Expression, rename_reads
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
@@ -31,7 +32,7 @@ def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -
     constants = [
         names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants
     ]
-    plain = inlined(node)
+    plain = inlined_within_bounds(node)
     names |= {stage.name: f"s{number}" for number, stage in enumerate(plain.stages)}
     names |= {name: f"y{number}" for number, name in enumerate(node.outputs)}
     expression = replace(
@@ -49,11 +50,11 @@ def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -
 def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:
     """The distinct workloads, in the order in which the model first calls them."""
     distinct: dict[str, Workload] = {}
-    calls: dict[str, int] = {}
-    for node in graph.nodes:
+    counts: dict[str, int] = {}
+    for node, repeated in calls(graph.nodes):
         workload = workload_of(node, graph)
         distinct.setdefault(workload.key, workload)
-        calls[workload.key] = calls.get(workload.key, 0) + 1
+        counts[workload.key] = counts.get(workload.key, 0) + repeated
     return [
-        ModelWorkload(workload=workload, calls=calls[key]) for key, workload in distinct.items()
+        ModelWorkload(workload=workload, calls=counts[key]) for key, workload in distinct.items()
     ]

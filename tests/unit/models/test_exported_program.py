@@ -16,6 +16,7 @@ from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.scan import Scan
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
@@ -155,3 +156,25 @@ def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
         got = tensors[output]
         assert got.dtype == right.numpy().dtype, number
         np.testing.assert_allclose(got, right.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(number))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.filterwarnings("ignore:The tensor attributes.*assigned during export:UserWarning")
+def test_recurrent_layers_are_scans() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = (
+        torch.nn.LSTM(6, 10, num_layers=2, bidirectional=True, batch_first=True),
+        torch.nn.GRU(6, 16),
+        torch.nn.RNN(6, 9, nonlinearity="relu", bias=False),
+    )
+    x = torch.randn(3, 7, 6)
+    for layer in layers:
+        program = torch.export.export(layer.eval(), (x,))
+        graph = read_exported(program)
+        assert any(isinstance(node, Scan) for node in graph.nodes)
+        output, states = layer(x)
+        expected = [output, *(states if isinstance(states, tuple) else (states,))]
+        tensors = evaluate_graph(graph, [x.numpy()])
+        for name, right in zip(graph.outputs, expected, strict=True):
+            np.testing.assert_allclose(tensors[name], right.detach().numpy(), atol=1e-5)

@@ -6,6 +6,7 @@ windows, shape arithmetic, branches, upsampling heads, quantised files, language
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,8 +16,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
+from tuner.models.graph import check_graph, packed, unpacked
 from tuner.models.reading import read_graph
+from tuner.models.scan import Scan
+from tuner.models.workloads import workloads_of
 
 FLOAT, INT64, UINT8, BOOL = (
     TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.BOOL,
@@ -168,6 +173,18 @@ def upsampling() -> tuple[Any, Feed]:
     return model(nodes, feed, ["y"], constants), feed
 
 
+def pyramid() -> tuple[Any, Feed]:
+    """Maps of two sizes put together, as necks of detectors do."""
+    feed = {"small": floats(1, 4, 5, 6), "large": floats(1, 3, 10, 12)}
+    nodes = [
+        n("Resize", ["small", "", "scales"], ["up"], mode="nearest",
+          coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        n("Relu", ["up"], ["a"]),
+        n("Concat", ["a", "large"], ["y"], axis=1),
+    ]  # fmt: skip
+    return model(nodes, feed, ["y"], {"scales": np.array([1, 1, 2, 2], np.float32)}), feed
+
+
 def quantised() -> tuple[Any, Feed]:
     feed = {"x": np.round(floats(1, 4, 6, 6) * 64) / 64}
     nodes = [
@@ -262,12 +279,30 @@ def norms() -> tuple[Any, Feed]:
     return model(nodes, feed, outputs, {"g": floats(8), "b": floats(8)}, opset=21), feed
 
 
+def recurrent_layers() -> tuple[Any, Feed]:
+    feed = {"x": floats(5, 2, 3), "h": floats(2, 2, 6), "c": floats(2, 2, 6) * 2}
+    nodes = [
+        n("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["ys", "yh", "yc"], hidden_size=6,
+          direction="bidirectional"),
+        n("GRU", ["x", "gw", "gr", "gb"], ["gs", "gh"], hidden_size=4, linear_before_reset=1,
+          direction="reverse"),
+        n("RNN", ["x", "ew", "er"], ["es", "eh"], hidden_size=4, activations=["Affine"],
+          activation_alpha=[0.5], activation_beta=[0.1]),
+    ]  # fmt: skip
+    constants = {
+        "w": floats(2, 24, 3), "r": floats(2, 24, 6) * 0.3, "b": floats(2, 48),
+        "gw": floats(1, 12, 3), "gr": floats(1, 12, 4) * 0.3, "gb": floats(1, 24),
+        "ew": floats(1, 4, 3), "er": floats(1, 4, 4) * 0.3,
+    }  # fmt: skip
+    return model(nodes, feed, ["ys", "yh", "yc", "gs", "gh", "es", "eh"], constants), feed
+
+
 CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {
     made.__name__: made
     for made in (
         class_token, focus_slices, rotate_half, window_partition, computed_shape, branches,
-        upsampling, quantised, integer_products, positions, rows_of_nothing, ordering, writes,
-        norms,
+        upsampling, pyramid, quantised, integer_products, positions, rows_of_nothing, ordering,
+        writes, norms, recurrent_layers,
     )
 }  # fmt: skip
 
@@ -275,14 +310,51 @@ CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {
 @pytest.mark.parametrize("case", list(CASES))
 def test_the_graph_computes_what_the_file_says(case: str) -> None:
     made, feed = CASES[case]()
-    graph = read_graph(made.SerializeToString(), {})
+    graph = unpacked(packed(read_graph(made.SerializeToString(), {})))
     with np.errstate(all="ignore"):
         expected = ReferenceEvaluator(made).run(None, feed)
         tensors = evaluate_graph(graph, list(feed.values()))
+    assert len(workloads_of(graph)) <= len(graph.expressions)  # all can be tuned
     for name, right in zip(graph.outputs, expected, strict=True):
         got = tensors[name]
         assert got.shape == right.shape and got.dtype == right.dtype
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recurrent_layer_is_one_product_and_a_scan() -> None:
+    """All inputs are multiplied at once; two kernels a step, whatever the steps."""
+    scans = []
+    for steps in (5, 300):
+        feed = {"x": floats(steps, 1, 3)}
+        constants = {"w": floats(1, 16, 3), "r": floats(1, 16, 4), "b": floats(1, 32)}
+        node = n("LSTM", ["x", "w", "r", "b"], ["ys"], hidden_size=4)
+        made = model([node], feed, ["ys"], constants)
+        graph = read_graph(made.SerializeToString(), {})
+        scans += [inner for inner in graph.nodes if isinstance(inner, Scan)]
+    assert [scan.count for scan in scans] == [5, 300]
+    assert len(scans[0].body) == len(scans[1].body) <= 3
+
+
+def test_an_input_is_given_its_whole_shape() -> None:
+    made, feed = rotate_half()
+    for dimension in made.graph.input[0].type.tensor_type.shape.dim[:2]:
+        dimension.ClearField("dim_value")
+    content = made.SerializeToString()
+    with pytest.raises(ModelRefused, match=r"--shapes x=1x1x5x8"):
+        read_graph(content, {})
+    with pytest.raises(ModelRefused, match=r"x=1x2x5x9 does not fit.*\?x\?x5x8"):
+        read_graph(content, {"x": (1, 2, 5, 9)})
+    assert read_graph(content, {"x": feed["x"].shape}).inputs[0].shape == (1, 2, 5, 8)
+
+
+def test_windows_outside_their_tensor_are_refused() -> None:
+    made, _ = recurrent_layers()
+    graph = read_graph(made.SerializeToString(), {})
+    scan = next(node for node in graph.nodes if isinstance(node, Scan))
+    longer = dataclasses.replace(scan, count=scan.count + 1)
+    nodes = tuple(longer if node is scan else node for node in graph.nodes)
+    with pytest.raises(ModelRefused, match="no slice of"):
+        check_graph(dataclasses.replace(graph, nodes=nodes))
 
 
 def test_the_first_layer_of_a_transformer_is_two_kernels() -> None:

@@ -11,6 +11,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, check_graph, packed, unpacked
 from tuner.models.memory import plan_memory
 from tuner.models.reading import read_graph
+from tuner.models.scan import reads_of
 from tuner.models.workloads import workloads_of
 from tuner.workload.expression import Read, Stage
 
@@ -46,7 +47,10 @@ def test_convolutions_take_what_follows_them(graphs: dict[str, Graph]) -> None:
 def test_axes_of_one_point_are_gone(graphs: dict[str, Graph]) -> None:
     """Of a 1x1 convolution only the channels are summed, of a depthwise one only the window."""
     stages = [
-        stage for node in graphs["mobilenet"].nodes for stage in node.stages if stage.reduce_axes
+        stage
+        for node in graphs["mobilenet"].expressions
+        for stage in node.stages
+        if stage.reduce_axes
     ]
     assert {len(stage.reduce_axes) for stage in stages} == {1, 2, 3}
     assert all(axis.extent > 1 for stage in stages for axis in stage.reduce_axes)
@@ -55,11 +59,11 @@ def test_axes_of_one_point_are_gone(graphs: dict[str, Graph]) -> None:
 def test_nothing_is_only_moved(graphs: dict[str, Graph]) -> None:
     """Layouts and shapes change where values are read, or are the same bytes."""
     for graph in graphs.values():
-        assert not [node for node in graph.nodes if all(is_copy(stage) for stage in node.stages)]
+        assert not [node for node in graph.expressions if all(map(is_copy, node.stages))]
 
 
 def is_copy(stage: Stage) -> bool:
-    return isinstance(stage.body, Read)
+    return stage.reducer is None and isinstance(stage.body, Read)
 
 
 def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
@@ -116,8 +120,8 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
                         *(
                             number
                             for number, other in enumerate(graph.nodes)
-                            for operand in other.inputs
-                            if graph.root(operand.name) == name
+                            for operand in reads_of(other)
+                            if graph.root(operand) == name
                         ),
                     ]
                 )

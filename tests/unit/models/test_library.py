@@ -25,6 +25,7 @@ from tuner.lowering.compiler import compile_kernel
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.reading import read_graph
+from tuner.models.scan import Scan
 from tuner.models.workloads import workloads_of
 from tuner.spaces.by_target import space_of
 from tuner.workload.workload import Workload
@@ -34,6 +35,7 @@ MODELS = {
     "resnet": nets.resnet(size=16, width=8),
     "mobilenet": nets.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2))),
     "bert": nets.bert(),
+    "tagger": nets.tagger(),  # slices of 10 numbers, which are not aligned, and of 16
 }
 
 
@@ -87,7 +89,8 @@ def exported(
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("perceptron", None), ("resnet", 1), ("mobilenet", None), ("bert", 1)]
+    ("name", "seed"),
+    [("perceptron", None), ("resnet", 1), ("mobilenet", None), ("bert", 1), ("tagger", 1)],
 )
 def test_a_models_library_computes_what_onnx_says(
     name: str, seed: int | None, tmp_path: Path
@@ -130,6 +133,18 @@ def test_where_a_models_time_goes() -> None:
     )
     assert shares[0].inside_s > 10 * shares[-1].inside_s > 0
     assert shares[0].alone_s == 1.0 and shares[0].peak_fraction is None
+
+
+def test_steps_of_a_scan_count_as_often_as_they_are_done() -> None:
+    graph = read_graph(nets.serialized(MODELS["tagger"]), {})
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    x = np.ones((6, 2, 5), np.float32)
+    shares = profile(graph, kernels, host_target(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
+    scans = [node for node in graph.nodes if isinstance(node, Scan)]
+    repeated = sum(len(scan.body) * scan.count for scan in scans)
+    assert len(scans) == 3 and {scan.count for scan in scans} == {6}
+    assert sum(share.calls for share in shares) == len(graph.nodes) - 3 + repeated
+    assert all(share.inside_s > 0 for share in shares)
 
 
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:

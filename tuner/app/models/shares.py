@@ -15,6 +15,7 @@ from tuner.export.library import function_of
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.profile import step_seconds
+from tuner.models.scan import calls
 from tuner.models.workloads import workload_of
 from tuner.runtime.link import link
 from tuner.target.target import Target
@@ -64,9 +65,9 @@ def profile(
         path.write_bytes(link("profiled", [function_of(built)]))
         spent = step_seconds(path, _SYMBOL, inputs, cores)
     by_key: dict[str, tuple[Workload, list[float]]] = {}
-    for node, seconds in zip(graph.nodes, spent, strict=True):
+    for (node, count), seconds in zip(calls(graph.nodes), spent, strict=True):
         workload = workload_of(node, graph)
-        by_key.setdefault(workload.key, (workload, []))[1].append(seconds)
+        by_key.setdefault(workload.key, (workload, []))[1].extend([seconds / count] * count)
     peak = None if target.limits is None else target.limits.fma_flops * threads
     shares = []
     for key, (workload, seconds_of) in by_key.items():

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_onnx import arithmetic, products, reductions, shapes
+from tuner.models.from_onnx import arithmetic, products, recurrent, reductions, shapes
 from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
 from tuner.models.graph import Array, Graph
 from tuner.models.operators.builder import GraphBuilder, Value
@@ -24,6 +24,7 @@ from tuner.models.operators.scalars import where
 OPERATORS: Mapping[str, Convert] = {
     **arithmetic.TABLE,
     **products.TABLE,
+    **recurrent.TABLE,
     **reductions.TABLE,
     **shapes.TABLE,
 }
@@ -209,6 +210,8 @@ def _attribute(attribute: Any) -> Any:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return [text.decode("utf-8", "replace") for text in value]
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     return value

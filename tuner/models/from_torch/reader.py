@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch.call import Call, Results, dtype_of
+from tuner.models.from_torch import recurrent
+from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.table import TABLE
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder, Value
 
+OPERATORS: Mapping[str, Convert] = {**TABLE, **recurrent.TABLE}
 CONVOLUTION = "aten.convolution.default"
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _CHECKS = (
@@ -30,7 +32,12 @@ _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, Workloa
 def graph_of_program(program: Any) -> Graph:
     """The graph of a `torch.export.ExportedProgram` with static shapes, decomposed to core
     ATen operators. Raises ModelRefused naming the operator at fault."""
-    return _Reader(program.run_decompositions()).read()
+    import torch  # noqa: PLC0415  # loaded by whoever has a program
+
+    rules = torch.export.default_decompositions()
+    for rule in [rule for rule in rules if str(rule) in recurrent.TABLE]:
+        del rules[rule]
+    return _Reader(program.run_decompositions(rules)).read()
 
 
 class _Reader:
@@ -103,12 +110,12 @@ class _Reader:
             constant = self.fold(node)
             if constant is not None:
                 return constant
-        if op not in TABLE:
+        if op not in OPERATORS:
             raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
         try:
             if op == BATCH_NORM and self.follows_convolution(node):
                 return self.folded_batch_norm(node)
-            return TABLE[op](self.described(node, op))
+            return OPERATORS[op](self.described(node, op))
         except ModelRefused:
             raise
         except _FAULTS as error:
@@ -162,7 +169,7 @@ class _Reader:
             "weight": self.builder.constant(weight.array * scale.reshape(shape), weight.dtype),
             "bias": self.builder.constant(offset * scale + beta, weight.dtype),
         }
-        result = TABLE[CONVOLUTION](replace(call, arguments={**call.arguments, **scaled}))
+        result = OPERATORS[CONVOLUTION](replace(call, arguments={**call.arguments, **scaled}))
         assert isinstance(result, Value)
         return (result, None, None)
 

@@ -7,7 +7,7 @@ of dimensions suits it; who reads it by its logical indices need not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from tuner.models.errors import ModelRefused
+from tuner.models.fusion import fuse
 from tuner.models.graph import Array, Graph
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
+from tuner.models.scan import Node, Scan, Window, reads_of
 from tuner.workload.bounds import without_redundant_padding
 from tuner.workload.expression import (
     DTYPE_BYTES,
@@ -181,6 +183,15 @@ class _Kernel:
     stages: list[Stage] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """What a builder knew before the body of a scan, which must not be known after it."""
+
+    nodes: int
+    equal: dict[tuple[Any, ...], str]
+    copies: dict[tuple[Any, ...], Value]
+
+
 class GraphBuilder:
     """Collects inputs, constants and nodes. What depends on constants alone is computed at
     once; a node that equals an earlier one is that one."""
@@ -190,7 +201,7 @@ class GraphBuilder:
         self._constants: dict[str, Array] = {}
         # The array is kept beside the name, so that its id stays its own.
         self._constant_names: dict[tuple[Any, ...], tuple[str, Array]] = {}
-        self._nodes: list[Expression] = []
+        self._nodes: list[Node] = []
         self._aliases: dict[str, str] = {}
         self._shapes: dict[str, Tensor] = {}
         self._tensors: dict[str, Tensor] = {}
@@ -320,6 +331,135 @@ class GraphBuilder:
             tensor = self._add(name, stages)
             if tensor.name != stages[-1].name:
                 self._same[stages[-1].name] = tensor.name
+
+    def scan(
+        self,
+        name: str,
+        count: int,
+        inputs: Sequence[Value],
+        states: Sequence[Value],
+        body: Callable[..., tuple[Sequence[Value], Sequence[Value]]],
+        *,
+        reverse: bool = False,
+    ) -> tuple[list[Value], list[Value]]:
+        """States that each iteration computes from those of the one before, and from a
+        slice along the first dimension of each input.
+
+        `body(*slices, *states)` gives the new states and other results. Returned are the
+        states of all iterations with those they begin from, `[count + 1, ...]`, and the
+        other results, `[count, ...]`, both in the order of the iterations. With `reverse`
+        the last slices come first.
+        """
+        start, step = (count - 1, -1) if reverse else (0, 1)
+        wholes = [self.stored(self.stored(value).materialized()) for value in inputs]
+        begins = [self.stored(self.stored(value).materialized()) for value in states]
+        begin = _Recorded(
+            nodes=len(self._nodes), equal=dict(self._equal), copies=dict(self._copies)
+        )
+        windows: dict[str, Window] = {}
+        slices = [
+            self._window(windows, value.tensor, value.shape[1:], value.dtype, start, step)
+            for value in wholes
+        ]
+        before = []
+        sequences = []
+        for value in begins:
+            tensor = self._sequence(count + 1, value.shape, value.dtype)
+            sequences.append(tensor)
+            before.append(self._window(windows, tensor.name, value.shape, value.dtype, 0, 1))
+        after, results = body(*slices, *before)
+        kept = []
+        for number, value in enumerate([*after, *results]):
+            is_state = number < len(states)
+            if not is_state:
+                sequences.append(self._sequence(count, value.shape, value.dtype))
+            kept.append(self._own_result(value, begin.nodes, windows))
+            windows[kept[-1].tensor] = Window(
+                tensor=sequences[number].name, start=int(is_state), step=1
+            )
+        self._close_scan(name, count, begin, windows, sequences, begins, kept)
+        values = [
+            self._value(tensor, tensor.shape, range(len(tensor.shape))) for tensor in sequences
+        ]
+        return values[: len(states)], values[len(states) :]
+
+    def _window(
+        self,
+        windows: dict[str, Window],
+        tensor: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        start: int,
+        step: int,
+    ) -> Value:
+        self._count += 1
+        made = Tensor(name=f"w{self._count}", shape=shape or (1,), dtype=dtype)
+        self._tensors[made.name] = made
+        windows[made.name] = Window(tensor=tensor, start=start, step=step)
+        return self._value(made, shape, range(len(shape)))
+
+    def _sequence(self, count: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        self._count += 1
+        tensor = Tensor(name=f"q{self._count}", shape=(count, *shape), dtype=dtype)
+        self._tensors[tensor.name] = tensor
+        return tensor
+
+    def _own_result(self, value: Value, first: int, windows: Mapping[str, Window]) -> Value:
+        """The value as the result of a node of the body that no other result is, with its
+        dimensions in order."""
+        plain = self.stored(self.stored(value).materialized())
+        own = {name for node in self._nodes[first:] for name in node.outputs}
+        if plain.tensor in own - windows.keys() and plain.storage == (value.shape or (1,)):
+            return plain
+        equal, self._equal = self._equal, {}  # a copy of its own
+        copy = self.compute("copy", value.shape, lambda *i: value[i], dtype=value.dtype)
+        self._equal = equal
+        if copy.array is not None:
+            raise ModelRefused("a state that does not depend on the one before it")
+        return copy
+
+    def _close_scan(
+        self,
+        name: str,
+        count: int,
+        begin: _Recorded,
+        windows: dict[str, Window],
+        sequences: Sequence[Tensor],
+        begins: Sequence[Value],
+        kept: Sequence[Value],
+    ) -> None:
+        body = self._nodes[begin.nodes :]
+        del self._nodes[begin.nodes :]
+        self._equal, self._copies = begin.equal, begin.copies
+        own = {name for node in body for name in node.outputs}
+        outside = {read for node in body for read in reads_of(node)} - own
+        inner = Graph(
+            inputs=tuple(self._tensors[other] for other in sorted(outside)),
+            constants={},
+            nodes=tuple(body),
+            outputs=tuple(value.tensor for value in kept),
+            aliases=self._aliases,
+            shapes=self._shapes,
+        )
+        fused = fuse(inner)
+        alive = {read for node in fused.nodes for read in reads_of(node)}
+        alive |= {value.tensor for value in kept}
+        roots = {self._aliases.get(other, other) for other in alive}
+        used = {other: window for other, window in windows.items() if other in roots}
+        self._nodes.append(
+            Scan(
+                name=name,
+                count=count,
+                body=tuple(node for node in fused.nodes if isinstance(node, Expression)),
+                windows=used,
+                shapes={other: self._tensors[other] for other in used},
+                sequences=tuple(sequences),
+                initial={
+                    tensor.name: value.tensor
+                    for tensor, value in zip(sequences, begins, strict=False)
+                },
+            )
+        )
 
     def _stage(
         self,

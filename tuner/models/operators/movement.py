@@ -10,6 +10,8 @@ import numpy as np
 from tuner.models.operators.builder import Value
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, maximum, minimum, where
 
+_JOINED = 12  # tensors that one node concatenates
+
 
 def order_like(values: Sequence[Value], shape: Sequence[int]) -> tuple[int, ...]:
     """The order in which the operands of this shape are stored, the first that only
@@ -165,6 +167,9 @@ def concatenate(values: Sequence[Value], axis: int) -> Value:
     values = [value for value in values if value.elements]
     if len(values) == 1:
         return values[0]
+    if len(values) > _JOINED:  # one expression reads only so many tensors
+        first = concatenate(values[:_JOINED], axis)
+        return concatenate([first, *values[_JOINED:]], axis)
     builder = values[0].builder
     if all(value.array is not None for value in values):
         arrays = [value.array for value in values if value.array is not None]

@@ -1,0 +1,88 @@
+"""`torch.lstm`, `torch.gru` and Elman's layers: several layers, in one direction or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tuner.models.from_torch.call import Call, Convert, Results
+from tuner.models.operators import elementwise as maps
+from tuner.models.operators import recurrent
+from tuner.models.operators.builder import Value
+from tuner.models.operators.movement import along, concatenate, reshape, transpose, unsqueeze
+from tuner.models.operators.recurrent import Layer
+
+# The gates of PyTorch in the order of `operators.recurrent`.
+_LSTM, _GRU, _RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
+
+Direction = Callable[[Value, Layer, Sequence[Value]], Sequence[Value]]
+
+
+def _reordered(value: Value, gates: Sequence[int]) -> Value:
+    size = value.shape[0] // len(gates)
+    return concatenate([along(value, 0, gate * size, size) for gate in gates], 0)
+
+
+def converted(call: Call, states: Sequence[Value], gates: Sequence[int], run: Direction) -> Results:
+    """The last layer's results of all steps, then the last states of all layers."""
+    x = call.value("input")
+    if call.get("batch_first"):
+        x = transpose(x, [1, 0, 2])
+    parameters: Sequence[Value] = call["params"]
+    each = 4 if call["has_biases"] else 2
+    directions = 2 if call["bidirectional"] else 1
+    last: list[list[Value]] = []
+    for number in range(call["num_layers"]):
+        outputs = []
+        for direction in range(directions):
+            place = number * directions + direction
+            given = [
+                _reordered(value, gates) for value in parameters[place * each : (place + 1) * each]
+            ]
+            layer = Layer(
+                inputs=given[0],
+                states=given[1],
+                input_bias=given[2] if each == 4 else None,
+                state_bias=given[3] if each == 4 else None,
+                hidden=given[1].shape[1],
+                reverse=bool(direction),
+            )
+            begins = [reshape(along(state, 0, place, 1), state.shape[1:]) for state in states]
+            every, *finals = run(x, layer, begins)
+            outputs.append(every)
+            last.append([unsqueeze(final, [0]) for final in finals])
+        x = outputs[0] if directions == 1 else concatenate(outputs, 2)
+    if call.get("batch_first"):
+        x = transpose(x, [1, 0, 2])
+    finals = [concatenate([layer[place] for layer in last], 0) for place in range(len(states))]
+    return [x, *finals]
+
+
+def lstm(call: Call) -> Results:
+    return converted(
+        call, call["hx"], _LSTM, lambda x, layer, begins: recurrent.lstm(x, layer, *begins)
+    )
+
+
+def gru(call: Call) -> Results:
+    def run(x: Value, layer: Layer, begins: Sequence[Value]) -> Sequence[Value]:
+        return recurrent.gru(x, layer, begins[0], reset_after=True)
+
+    return converted(call, [call["hx"]], _GRU, run)
+
+
+def elman(activation: recurrent.Activation) -> Convert:
+    def convert(call: Call) -> Results:
+        def run(x: Value, layer: Layer, begins: Sequence[Value]) -> Sequence[Value]:
+            return recurrent.rnn(x, layer, begins[0], activation=activation)
+
+        return converted(call, [call["hx"]], _RNN, run)
+
+    return convert
+
+
+TABLE: Mapping[str, Convert] = {
+    "aten.gru.input": gru,
+    "aten.lstm.input": lstm,
+    "aten.rnn_relu.input": elman(maps.relu),
+    "aten.rnn_tanh.input": elman(recurrent.tanh),
+}

@@ -1,0 +1,187 @@
+"""Recurrent layers: the products of all inputs first, then a scan over time.
+
+Layouts are ONNX's: x in time, batch, features; weights with their gates stacked in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner.models.operators import elementwise as maps
+from tuner.models.operators.builder import Value
+from tuner.models.operators.contraction import einsum, matmul
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import along, flip, reshape, transpose
+from tuner.models.operators.scalars import Elem, clamp, unary
+
+Activation = Callable[[Elem], Elem]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One direction of a layer. `inputs` is [gates * hidden, features], `states` [gates *
+    hidden, hidden], the biases [gates * hidden]."""
+
+    inputs: Value
+    states: Value
+    input_bias: Value | None
+    state_bias: Value | None
+    hidden: int
+    clip: float | None = None
+    reverse: bool = False
+
+    def clipped(self, e: Elem) -> Elem:
+        return e if self.clip is None else clamp(e, -self.clip, self.clip)
+
+
+def tanh(e: Elem) -> Elem:
+    return unary("tanh", e)
+
+
+def _projected(x: Value, layer: Layer, gates: int, bias: Sequence[Value | None]) -> Value:
+    """The products of all inputs, [time, batch, gates, hidden]."""
+    product = matmul(x, transpose(layer.inputs, [1, 0]))
+    for vector in bias:
+        if vector is not None:
+            product = elementwise("bias", lambda e, b: e + b, product, vector)
+    return reshape(product, [*x.shape[:2], gates, layer.hidden]).materialized()
+
+
+def _recurred(state: Value, layer: Layer, gates: Sequence[int]) -> Value:
+    """The products of a state [batch, hidden] for some gates, [batch, gates, hidden]."""
+    rows = along(layer.states, 0, gates[0] * layer.hidden, len(gates) * layer.hidden)
+    weights = reshape(transpose(rows, [1, 0]), [layer.hidden, len(gates), layer.hidden])
+    return einsum("bk,kgh->bgh", state, weights)
+
+
+def _gate(value: Value, number: int) -> Value:
+    """One gate of [batch, gates, hidden]."""
+    return reshape(along(value, 1, number, 1), [value.shape[0], value.shape[2]])
+
+
+def _unrolled(states: Value, *, reverse: bool) -> tuple[Value, Value]:
+    """States after each step of time, in the order of time, and the last one computed."""
+    count = states.shape[0] - 1
+    after = along(states, 0, 1, count)
+    last = reshape(along(states, 0, count, 1), states.shape[1:])
+    return (flip(after, 0) if reverse else after), last
+
+
+def lstm(
+    x: Value,
+    layer: Layer,
+    h0: Value,
+    c0: Value,
+    *,
+    peepholes: Value | None = None,
+    activations: Sequence[Activation] = (maps.sigmoid, tanh, tanh),
+    couple: bool = False,
+) -> tuple[Value, Value, Value]:
+    """Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997; gates in the order input,
+    output, forget, cell. Results of all steps [time, batch, hidden], the last state and the
+    last cell."""
+    f, g, h = activations
+    projected = _projected(x, layer, 4, [layer.input_bias, layer.state_bias])
+
+    def peephole(number: int) -> Value | None:
+        return (
+            None if peepholes is None else along(peepholes, 0, number * layer.hidden, layer.hidden)
+        )
+
+    def step(given: Value, state: Value, cell: Value) -> tuple[list[Value], list[Value]]:
+        summed = elementwise("gates", lambda a, b: a + b, _recurred(state, layer, range(4)), given)
+        i, o, forget, c = (_gate(summed, number) for number in range(4))
+
+        def new_cell(ie: Elem, fe: Elem, ce: Elem, before: Elem, *holes: Elem) -> Elem:
+            if holes:
+                ie, fe = ie + holes[0] * before, fe + holes[1] * before
+            kept = f(layer.clipped(ie))
+            forgotten = 1 - kept if couple else f(layer.clipped(fe))
+            return forgotten * before + kept * g(layer.clipped(ce))
+
+        holes = [hole for hole in (peephole(0), peephole(2)) if hole is not None]
+        after = elementwise("cell", new_cell, i, forget, c, cell, *holes)
+
+        def new_state(oe: Elem, ce: Elem, *holes: Elem) -> Elem:
+            if holes:
+                oe = oe + holes[0] * ce
+            return f(layer.clipped(oe)) * h(ce)
+
+        outward = [hole for hole in (peephole(1),) if hole is not None]
+        return [elementwise("state", new_state, o, after, *outward), after], []
+
+    (states, cells), _ = x.builder.scan(
+        "lstm", x.shape[0], [projected], [h0, c0], step, reverse=layer.reverse
+    )
+    every, last = _unrolled(states, reverse=layer.reverse)
+    return every, last, _unrolled(cells, reverse=layer.reverse)[1]
+
+
+def gru(
+    x: Value,
+    layer: Layer,
+    h0: Value,
+    *,
+    activations: Sequence[Activation] = (maps.sigmoid, tanh),
+    reset_after: bool = False,
+) -> tuple[Value, Value]:
+    """Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014; gates
+    in the order update, reset, hidden. With `reset_after` the reset gate multiplies the
+    product of the state, else the state. Results of all steps and the last state."""
+    f, g = activations
+    size = layer.hidden
+
+    def part(vector: Value | None, number: int, count: int) -> Value | None:
+        return None if vector is None else along(vector, 0, number * size, count * size)
+
+    outside = layer.input_bias
+    projected = _projected(x, layer, 3, [outside])
+
+    def step(given: Value, state: Value) -> tuple[list[Value], list[Value]]:
+        pair = _recurred(state, layer, range(2))
+        biased = part(layer.state_bias, 0, 2)
+        values = [pair, along(given, 1, 0, 2)]
+        if biased is not None:
+            values.append(reshape(biased, [1, 2, size]))
+
+        def gate(*elements: Elem) -> Elem:
+            total = elements[0]
+            for element in elements[1:]:
+                total = total + element
+            return f(layer.clipped(total))
+
+        gates = elementwise("gates", gate, *values)
+        update, reset = _gate(gates, 0), _gate(gates, 1)
+        bias = part(layer.state_bias, 2, 1)
+        if reset_after:
+            inner = _gate(_recurred(state, layer, [2]), 0)
+            if bias is not None:
+                inner = elementwise("bias", lambda e, b: e + b, inner, bias)
+            inner = elementwise("reset", lambda r, e: r * e, reset, inner)
+        else:
+            kept = elementwise("reset", lambda r, e: r * e, reset, state)
+            inner = _gate(_recurred(kept, layer, [2]), 0)
+            if bias is not None:
+                inner = elementwise("bias", lambda e, b: e + b, inner, bias)
+
+        def blended(e: Elem, own: Elem, z: Elem, before: Elem) -> Elem:
+            return (1 - z) * g(layer.clipped(e + own)) + z * before
+
+        return [elementwise("state", blended, inner, _gate(given, 2), update, state)], []
+
+    (states,), _ = x.builder.scan("gru", x.shape[0], [projected], [h0], step, reverse=layer.reverse)
+    return _unrolled(states, reverse=layer.reverse)
+
+
+def rnn(x: Value, layer: Layer, h0: Value, *, activation: Activation = tanh) -> tuple[Value, Value]:
+    """Elman's layer: h = f(W x + R h + b)."""
+    projected = _projected(x, layer, 1, [layer.input_bias, layer.state_bias])
+
+    def step(given: Value, state: Value) -> tuple[list[Value], list[Value]]:
+        product = _recurred(state, layer, [0])
+        summed = elementwise("state", lambda a, b: activation(layer.clipped(a + b)), product, given)
+        return [_gate(summed, 0)], []
+
+    (states,), _ = x.builder.scan("rnn", x.shape[0], [projected], [h0], step, reverse=layer.reverse)
+    return _unrolled(states, reverse=layer.reverse)
