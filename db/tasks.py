@@ -12,7 +12,9 @@ from tuner.db.jobs import QUEUED, Job, get, locked_row
 from tuner.db.leases import Lease, held
 from tuner.db.tables import TaskRow
 
-LIBRARY = "library"  # in a model's job's settings: the digest of its library's archive
+# Settings of a model's job: the digest of its file, the shapes that the file leaves open,
+# the digest of its library's archive.
+MODEL, SHAPES, LIBRARY = "model", "shapes", "library"
 
 
 def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:

@@ -22,7 +22,8 @@ from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import artifacts, targets
 from tuner.db.jobs import NewJob
-from tuner.db.tasks import LIBRARY
+from tuner.db.tasks import LIBRARY, MODEL, SHAPES
+from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
@@ -52,6 +53,14 @@ async def submit_model(
     strategy: StrategyName = DEFAULT_STRATEGY,
     seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     priority: Annotated[int, Query(ge=-100, le=100)] = 0,
+    shapes: Annotated[
+        str,
+        Query(
+            max_length=4000,
+            description="extents that the inputs name and whole shapes of inputs, such as "
+            "batch=1,x=1x3x48x192",
+        ),
+    ] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
     """Queues the tuning of a model's kernels. Which they are stands in the job once a
@@ -77,6 +86,7 @@ async def submit_model(
         priority=priority,
         owner=caller.key_id,
         kind="model",
+        settings={SHAPES: parse_shapes(shapes)},
     )
     job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
     return accepted(response, job, created=created)
@@ -124,7 +134,7 @@ def store(
     with service.database.write("submit") as session:
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
         artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
-        queued = replace(new, target=chosen.key, settings={"model": model})
+        queued = replace(new, target=chosen.key, settings={**new.settings, MODEL: model})
         job, created = create(
             session,
             service,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner import units
 from tuner.cli.results import conclude
-from tuner.cli.workloads import extents_of
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tuner.workers.jobs.model_library import Model
 
 SUFFIX = ".onnx"
-_WHOLE_SHAPE = re.compile(r"[^=]+=\s*[0-9]{1,18}(x[0-9]{1,18})+$")
 _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
 
 
@@ -122,20 +120,14 @@ def _exported(
     return export_model(database, model, target, settings, directory, library, signing_key=key)
 
 
-def _whole_shape(part: str) -> tuple[str, tuple[int, ...]]:
-    name, _, extents = part.partition("=")
-    return name.strip(), tuple(int(extent) for extent in extents.strip().split("x"))
-
-
 def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | None]:
     """The extents and whole shapes in `shapes`, and the one range. Raises UsageError."""
     from tuner.app.models.family import Batch
+    from tuner.models.input_shapes import parse_shapes
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
     ranged = [part for part in parts if ".." in part]
-    whole = dict(_whole_shape(part) for part in parts if _WHOLE_SHAPE.match(part))
-    rest = [part for part in parts if part not in ranged and not _WHOLE_SHAPE.match(part)]
-    extents: dict[str, int | tuple[int, ...]] = {**extents_of(",".join(rest)), **whole}
+    extents = parse_shapes(",".join(part for part in parts if part not in ranged))
     if not ranged:
         return extents, None
     name, _, ends = (piece.strip() for piece in ranged[0].partition("="))

@@ -30,8 +30,7 @@ from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
 from tuner.workload.spec import from_document, to_document
 
-# Settings of such a job: the file's digest, number of calls by workload, named extents.
-MODEL, CALLS, SHAPES = "model", "calls", "shapes"
+CALLS = "calls"  # in such a job's settings: how often the model calls each workload
 NAME = "model"  # of the library that a job makes
 
 SearchRound = Callable[[Task, int, float | None], TuningResult | None]
@@ -56,10 +55,10 @@ def with_workloads(
     calls = job.settings.get(CALLS)
     if job.tasks and isinstance(calls, dict):
         return job, {str(key): int(count) for key, count in calls.items()}
-    digest = job.settings.get(MODEL)
+    digest = job.settings.get(tasks.MODEL)
     if not isinstance(digest, str):
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
-    extracted = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
+    extracted = workloads_of(import_model(store.get(digest), job.settings.get(tasks.SHAPES) or {}))
     return _added(database, lease, extracted), {part.workload.key: part.calls for part in extracted}
 
 
@@ -89,7 +88,10 @@ def with_library(
         )
         _noted(database, job.id, text)
         return
-    content, shapes = store.get(str(job.settings[MODEL])), job.settings.get(SHAPES) or {}
+    content, shapes = (
+        store.get(str(job.settings[tasks.MODEL])),
+        job.settings.get(tasks.SHAPES) or {},
+    )
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
     kernels = kernels_of(database, model.graph, target, job.threads, store)
     built = checked_kernel(model, kernels, target, job.threads, NAME, cores)

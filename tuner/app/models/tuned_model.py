@@ -12,6 +12,7 @@ from tuner.app.models.shares import KernelShare, profile
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
+from tuner.db.tasks import MODEL, SHAPES
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
@@ -20,7 +21,7 @@ from tuner.export.signature import signer_at
 from tuner.models.workloads import workloads_of
 from tuner.settings import Settings
 from tuner.target.target import Target
-from tuner.workers.jobs.model_jobs import CALLS, MODEL, SHAPES
+from tuner.workers.jobs.model_jobs import CALLS
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of, random_inputs
 from tuner.workload.spec import to_document
 
