@@ -21,6 +21,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.input_shapes import InputShapes
 
 _DOMAINS = ("", "ai.onnx")
+_TAKEN = (*_DOMAINS, "ai.onnx.preview")  # of operators that need no definition in the file
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
 _ELEMENT_BYTES = 8  # of the widest supported element type
 
@@ -74,7 +75,7 @@ def _check_header(model: Any) -> None:
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     own = {(function.domain, function.name) for function in model.functions}
     for node in _nodes(model.graph):
-        if node.domain not in _DOMAINS and (node.domain, node.op_type) not in own:
+        if node.domain not in _TAKEN and (node.domain, node.op_type) not in own:
             raise ModelRefused(
                 f"operator {node.op_type[:60]} of domain {node.domain[:60]!r} is not taken; export "
                 f"with plain ONNX"

@@ -14,7 +14,7 @@ from tuner.models.graph import Array
 from tuner.models.operators.builder import GraphBuilder, Value
 from tuner.workload.expression import DTYPE_BYTES, DType
 
-Results = Value | Sequence[Value]
+Results = Value | Sequence[Value | None]  # None for one that is left out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx import arithmetic, products, recurrent, reductions, shapes
+from tuner.models.from_onnx.functions import standard_function
 from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
 from tuner.models.graph import Array, Graph
 from tuner.models.operators.builder import GraphBuilder, Value
@@ -28,9 +29,6 @@ OPERATORS: Mapping[str, Convert] = {
     **reductions.TABLE,
     **shapes.TABLE,
 }
-_CONTROL = ("Constant", "ConstantOfShape", "If")
-# Functions of the standard whose inputs are known at import, where its evaluator computes them.
-_KNOWN = ("BlackmanWindow", "HammingWindow", "HannWindow", "Range")
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
@@ -41,54 +39,25 @@ Scope = dict[str, Value]
 def graph_of(model: Any) -> Graph:
     """The graph of a checked `ModelProto` whose inputs have numbers for extents. Raises
     ModelRefused naming the operator at fault."""
-    return _Reader(model).read()
+    return _Reader(model, GraphBuilder()).read()
 
 
 def without_functions(model: Any) -> Any:
-    """The model with its own functions inlined, and the standard's where the table of
-    operators does not have them itself."""
+    """The model with its own functions inlined."""
     if len(model.functions):
         model = onnx.inliner.inline_local_functions(model, convert_version=True)
-    used = {node.op_type for node in _nodes(model.graph)}
-    own = (*OPERATORS, *_CONTROL, *_KNOWN)
-    if used <= {*own}:
-        return model
-    _state_defaults(model.graph)
-    keep = [("", name) for name in own]
-    return onnx.inliner.inline_selected_functions(
-        model, keep, exclude=True, inline_schema_functions=True
-    )
-
-
-def _state_defaults(graph: Any) -> None:
-    """Writes the defaults of attributes into operators that the standard defines as
-    functions: inlining loses those that are left out."""
-    for node in _nodes(graph):
-        if node.op_type in OPERATORS or not onnx.defs.has(node.op_type, node.domain):
-            continue
-        schema = onnx.defs.get_schema(node.op_type, node.domain)
-        stated = {attribute.name for attribute in node.attribute}
-        for name, attribute in schema.attributes.items():
-            if name not in stated and attribute.default_value.name:
-                node.attribute.append(attribute.default_value)
-
-
-def _nodes(graph: Any) -> Sequence[Any]:
-    """Of the graph and of those inside its operators."""
-    nodes = list(graph.node)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                nodes += _nodes(inner)
-    return nodes
+    return model
 
 
 class _Reader:
-    def __init__(self, model: Any) -> None:
+    """Of a model, or of the body of a function of the standard that a model calls."""
+
+    def __init__(self, model: Any, builder: GraphBuilder) -> None:
         self.model = model
-        self.builder = GraphBuilder()
+        self.builder = builder
         versions = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
+        self.opsets = {**versions, "": self.opset}
 
     def read(self) -> Graph:
         graph, scope = self.model.graph, Scope()
@@ -114,10 +83,13 @@ class _Reader:
     def body(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
             scope[tensor.name] = self.array(onnx.numpy_helper.to_array(tensor), tensor.name)
-        for node in graph.node:
+        self.nodes(graph.node, scope)
+
+    def nodes(self, nodes: Sequence[Any], scope: Scope) -> None:
+        for node in nodes:
             results = self.results(node, scope)
             for name, value in zip(node.output, results, strict=False):
-                if name:
+                if name and value is not None:
                     scope[name] = value
 
     def array(self, array: Array, name: str) -> Value:
@@ -126,7 +98,7 @@ class _Reader:
         except ModelRefused as error:
             raise ModelRefused(f"{error} ({name!r})") from None
 
-    def results(self, proto: Any, scope: Scope) -> Sequence[Value]:
+    def results(self, proto: Any, scope: Scope) -> Sequence[Value | None]:
         inputs = []
         for name in proto.input:
             if name and name not in scope:
@@ -165,15 +137,28 @@ class _Reader:
             for value, array in zip(node.inputs, arrays, strict=True)
         )
         size = sum(prod(array.shape) for array in arrays if array is not None)
-        if is_known and (size <= _FOLDED_ELEMENTS or node.op not in OPERATORS):
+        has_row = node.op in OPERATORS
+        if is_known and (size <= _FOLDED_ELEMENTS or not has_row):
             try:
                 return self.folded(node, proto, scope)
             except _FAULTS:  # the evaluator does not take some valid inputs of GatherElements
-                if node.op not in OPERATORS:
+                if not has_row:
                     raise
-        if node.op not in OPERATORS:
+        if has_row:
+            return OPERATORS[node.op](node)
+        function = standard_function(proto, node.inputs, self.opsets.get(proto.domain, 1))
+        if function is None:
             raise node.refusal("has no expression yet")
-        return OPERATORS[node.op](node)
+        return self.expanded(function, node)
+
+    def expanded(self, function: Any, node: Node) -> Results:
+        """What a function of the standard computes; its operators go by the node's name."""
+        inputs = zip(function.input, node.inputs, strict=False)
+        scope = Scope({name: value for name, value in inputs if value is not None})
+        for inner in function.node:
+            inner.name = node.name
+        _Reader(function, self.builder).nodes(function.node, scope)
+        return [scope.get(name) for name in function.output]
 
     def folded(self, node: Node, proto: Any, scope: Scope) -> Results:
         """What depends on constants alone, by ONNX's reference evaluator."""
@@ -228,6 +213,5 @@ def _evaluated(proto: Any, feeds: Mapping[str, Array | None], model: Any) -> lis
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
     single = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
-    single.ir_version = max(model.ir_version, 8)
     results = ReferenceEvaluator(single).run(None, dict(feeds))
     return [np.asarray(result) for result in results]

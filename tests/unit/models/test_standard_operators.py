@@ -1,0 +1,20 @@
+"""Operators of the standard on ONNX's own cases: each is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.models.onnx_cases import KNOWN, RIGHT, cases_of, verdict
+
+# Operators by the module of `onnx.backend.test.case.node` that has their cases.
+OPERATORS = {
+    "causal_conv_with_state": "CausalConvWithState",
+    "flexattention": "FlexAttention",
+}
+
+
+@pytest.mark.parametrize(("module", "op"), OPERATORS.items(), ids=list(OPERATORS.values()))
+def test_an_operator_is_right_on_the_cases_of_the_standard(module: str, op: str) -> None:
+    verdicts = {case.name: verdict(case) for case in cases_of(op, module)}
+    assert verdicts
+    assert {name: text for name, text in verdicts.items() if text not in (RIGHT, KNOWN)} == {}
