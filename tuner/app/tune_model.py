@@ -22,6 +22,7 @@ from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph, packed
 from tuner.models.importer import import_file, read_file
 from tuner.models.input_shapes import InputShapes
+from tuner.models.input_values import InputValues
 from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
@@ -42,6 +43,7 @@ def tune_model(
     *,
     name: str = "model",
     shapes: InputShapes | None = None,
+    inputs: InputValues | None = None,
     trials: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
@@ -55,9 +57,11 @@ def tune_model(
     The library is called `name` and has the function `<name>_run`.
 
     `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives,
-    or a `torch.export.ExportedProgram`. The library's outputs are compared with those of
-    ONNX's reference evaluator, or of the program itself. What is None comes from the
-    settings; `trials` are for each kernel on average, `seconds` for all together.
+    or a `torch.export.ExportedProgram`. `inputs` gives values of a file's inputs by name;
+    an input whose value decides shapes or a branch is fixed at it. The library's outputs
+    are compared with those of ONNX's reference evaluator, or of the program itself. What
+    is None comes from the settings; `trials` are for each kernel on average, `seconds`
+    for all together.
 
     Raises UsageError, ModelRefused and NotImported before anything is written;
     ModelNotTuned, ModelWrong, DatabaseError.
@@ -73,25 +77,26 @@ def tune_model(
     settings = load_settings(given, given_as="argument {}").values
     check_library_name(name)
     check_replaceable(Path(directory))
-    model = _read(source, shapes or {})
+    model = _read(source, shapes or {}, inputs or {})
     return _tuned(model, Path(directory), name, settings, observer)
 
 
-def _read(source: Any, shapes: InputShapes) -> Model:
+def _read(source: Any, shapes: InputShapes, values: InputValues) -> Model:
     """The model in a file or a program. Raises UsageError, ModelRefused, NotImported."""
     if isinstance(source, str | Path):
         content = read_file(Path(source))
-        return Model(content=content, shapes=shapes, graph=import_file(Path(source), shapes))
+        graph = import_file(Path(source), shapes, values)
+        return Model(content=content, shapes=shapes, graph=graph, values=values)
     if not is_exported_program(source):
         kind = f"{type(source).__module__}.{type(source).__qualname__}"
         raise UsageError(
             f"a {kind} is no model; give the path of an .onnx file, or a "
             f"torch.export.ExportedProgram"
         )
-    if shapes:
+    if shapes or values:
         raise UsageError(
-            f"shapes {dict(shapes)} belong to an .onnx file; export the program with the "
-            f"extents it is to have"
+            f"shapes {dict(shapes)} and inputs {[*values]} belong to an .onnx file; export the "
+            f"program with the extents it is to have"
         )
     graph = read_exported(source)
     return Model(

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
     from tuner.db.engine import Database
+    from tuner.models.graph import Graph
     from tuner.settings import Settings
     from tuner.target.target import Target
     from tuner.workers.jobs.model_library import Model
 
 SUFFIX = ".onnx"
+_SHOWN = 16  # elements of a fixed input
 _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
 
 
@@ -34,6 +36,7 @@ def tune_model(
     path: str,
     *,
     shapes: str,
+    inputs: Path | None,
     directory: str | None,
     name: str | None,
     flags: dict[str, Any],
@@ -42,8 +45,8 @@ def tune_model(
 
     `shapes` gives the extents that its inputs name, `NAME=EXTENT,…`, and whole shapes of
     inputs, `INPUT=1x3x48x192`. One extent may be a range of batches,
-    `NAME=LEAST..GREATEST`. Raises ModelRefused before anything is
-    written.
+    `NAME=LEAST..GREATEST`. `inputs` is an `.npz` file of values of inputs. Raises
+    ModelRefused before anything is written.
     """
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.family import family_of
@@ -52,6 +55,7 @@ def tune_model(
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
     from tuner.models.importer import import_file, read_file
+    from tuner.models.input_values import read_values
     from tuner.workers.jobs.model_library import Model
 
     settings = invocation.settings(**flags).values
@@ -66,18 +70,21 @@ def tune_model(
         check_replaceable(Path(directory))
     extents, batch = _extents(shapes)
     machine = checked_target(settings)
+    values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
     graph = import_file(
-        Path(path), extents if batch is None else {**extents, batch.name: batch.low}
+        Path(path), extents if batch is None else {**extents, batch.name: batch.low}, values
     )
+    for line in _fixed_lines(graph):
+        invocation.output.note(line)
     with (
         invocation.backend(create=True, **flags) as backend,
         invocation.database(create=True) as database,
     ):
         target = with_limits(database, machine)
-        family = None if batch is None else family_of(content, extents, batch, target)
+        family = None if batch is None else family_of(content, extents, batch, target, values)
         models = (
-            [Model(content=content, shapes=extents, graph=graph)]
+            [Model(content=content, shapes=extents, graph=graph, values=values)]
             if family is None
             else list(family.members.values())
         )
@@ -97,6 +104,21 @@ def tune_model(
             return
         tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
         _report(invocation, models[-1], tuned, job.id, directory, library)
+
+
+def _fixed(graph: Graph) -> dict[str, list[int | float | bool]]:
+    """The inputs that are fixed, by the file's names, with their only values' elements."""
+    labels = {tensor.name: label for tensor, label in zip(graph.inputs, graph.labels, strict=False)}
+    return {labels[name]: array.reshape(-1).tolist() for name, array in graph.fixed.items()}
+
+
+def _fixed_lines(graph: Graph) -> list[str]:
+    """What the user is to know of inputs that are fixed, a line each."""
+    lines = []
+    for name, elements in _fixed(graph).items():
+        text = " ".join(map(str, elements[:_SHOWN])) + (" …" if len(elements) > _SHOWN else "")
+        lines.append(f"input {name} is fixed at {text}: its value decides shapes or a branch")
+    return lines
 
 
 def _exported(
@@ -163,6 +185,7 @@ def _report(
                     "median_s": tuned.median_s,
                     "ci95_s": list(tuned.ci95_s),
                     "max_rel_error": tuned.max_rel_error,
+                    "fixed": _fixed(model.graph),
                     "shares": [_share(share) for share in tuned.shares],
                 },
             }

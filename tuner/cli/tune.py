@@ -48,6 +48,10 @@ Directory = Annotated[
 ModelName = Annotated[
     str | None, typer.Option("--name", metavar="LIB", help="of a model: its library's name")
 ]
+Inputs = Annotated[
+    Path | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="of a model: values of inputs, by name"),
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -64,6 +68,7 @@ def tune(
     seed: Seed = None,
     directory: Directory = None,
     name: ModelName = None,
+    inputs: Inputs = None,
     traffic: Traffic = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each.
@@ -80,12 +85,19 @@ def tune(
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
         tune_model(
-            invocation, model, shapes=shapes or "", directory=directory, name=name, flags=flags
+            invocation,
+            model,
+            shapes=shapes or "",
+            inputs=inputs,
+            directory=directory,
+            name=name,
+            flags=flags,
         )
         return
-    if directory is not None or name is not None:
+    if directory is not None or name is not None or inputs is not None:
         raise UsageError(
-            "--output and --name are for models; tuner export writes the library of other workloads"
+            "--output, --name and --inputs are for models; tuner export writes the library of "
+            "other workloads"
         )
     request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
     with invocation.backend(create=True, **flags) as backend:

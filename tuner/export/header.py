@@ -11,6 +11,7 @@ from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.rows import Rows
 
+SHOWN = 16  # elements of a fixed input
 NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bool": " (0 or 1)"}
 
 
@@ -92,7 +93,10 @@ def _parameters(
             size = (
                 f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
             )
-        lines.append(f" * {name}: {argument.dtype}{NOTES.get(argument.dtype, '')}, {shape}, {size}")
+        only = "" if argument.fixed is None else f", must be {_value(argument.fixed)}"
+        lines.append(
+            f" * {name}: {argument.dtype}{NOTES.get(argument.dtype, '')}, {shape}, {size}{only}"
+        )
         parameters.append(
             f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
         )
@@ -100,6 +104,12 @@ def _parameters(
         lines.append(f" * {_extent(rows)}: {rows.low} to {rows.high}")
         parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
+
+
+def _value(elements: Sequence[int | float | bool]) -> str:
+    """The elements of a fixed input, the first few of many."""
+    text = " ".join(map(str, elements[:SHOWN]))
+    return f"{text} … (manifest.json has all)" if len(elements) > SHOWN else text
 
 
 def _rows(kernel: ExportKernel) -> Rows | None:

@@ -12,7 +12,10 @@ import numpy as np
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
 from tuner.workload.expression import DType, Expression, Tensor
+from tuner.workload.inputs import numpy_dtype
 from tuner.workload.workload import Numerics
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,15 @@ class Argument:
     dtype: DType
     shape: tuple[int, ...]
     role: Literal["in", "out"]
+    # The elements, row-major, of an input that may have no other value: a call compares it.
+    fixed: tuple[int | float | bool, ...] | None = None
+
+    @property
+    def only(self) -> Array | None:
+        """The only value that a fixed input may have; None for any other."""
+        if self.fixed is None:
+            return None
+        return np.array(self.fixed, numpy_dtype(self.dtype)).reshape(self.shape)
 
     @property
     def tensor(self) -> Tensor:
@@ -106,7 +118,7 @@ class ExportKernel:
     symbol: str | None = None  # the C function; None: named by tuner.export.naming
     # Right outputs for `tuner.export.examples.example_inputs(kernel)`, in float64; the
     # examples check a sample of them.
-    expected: tuple[np.ndarray[Any, np.dtype[Any]], ...] | None = None
+    expected: tuple[Array, ...] | None = None
     # Largest |got - expected| / max(1, |expected|) the examples accept; None: by each
     # output's dtype.
     tolerance: float | None = None

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedReader
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
@@ -94,6 +95,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
                 "dtype": argument.dtype,
                 "shape": list(argument.shape),
                 "role": argument.role,
+                **({} if argument.fixed is None else {"fixed": list(argument.fixed)}),
             }
             for argument in kernel.arguments
         ],
@@ -389,6 +391,15 @@ def _check_argument(argument: object, where: str) -> None:
         )
     if not _is_shape(argument["shape"]):
         raise ManifestError(f"{where}: an argument's shape is no list of extents")
+    fixed = argument.get("fixed", [])
+    if not isinstance(fixed, list) or not all(
+        isinstance(value, (int, float)) and abs(value) <= LARGEST_NUMBER for value in fixed
+    ):
+        raise ManifestError(f"{where}: the only value of an argument is no list of numbers")
+    if "fixed" in argument and len(fixed) != prod(argument["shape"]):
+        raise ManifestError(
+            f"{where}: an argument has {len(fixed)} numbers for its shape {argument['shape']}"
+        )
 
 
 def _check_variants(variants: object, where: str) -> None:

@@ -58,6 +58,16 @@ class Copy:
     nbytes: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """An input that may have only one value: that of a constant."""
+
+    position: int  # among the inputs
+    name: str  # for messages
+    place: Place
+    nbytes: int
+
+
 def constants_symbol(entry: str) -> str:
     """The symbol at which the constants of the model with this entry begin.
 
@@ -72,6 +82,7 @@ def executor(
     kernels: Sequence[Entry],
     steps: Sequence[Step | Repeat],
     copies: Sequence[Copy],
+    fixed: Sequence[Fixed],
     arena_bytes: int,
     inputs: int,
     outputs: int,
@@ -87,6 +98,7 @@ def executor(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
+    compared = "".join(_compared(entry, only, inputs, constants) for only in fixed)
     calls = "".join(_steps(steps, inputs, constants, profiled=profiled))
     sources = [_address(copy.source, inputs, constants) for copy in copies]
     copied = "".join(
@@ -107,8 +119,20 @@ def executor(
         "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
         "  int status = TUNER_OK;\n"
         f"{_CLOCK.format(last=inputs + outputs - 1, count=_count(steps)) if profiled else ''}"
-        f"  do {{\n{calls}{copied}  }} while (0);\n"
+        f"  do {{\n{compared}{calls}{copied}  }} while (0);\n"
         "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
+    )
+
+
+def _compared(entry: str, only: Fixed, inputs: int, constants: str) -> str:
+    """Ends the call where an input has another value than its only one, bit for bit."""
+    right = _address(only.place, inputs, constants)
+    return (
+        f"    if (memcmp(at[{only.position}], {right}, {only.nbytes}u) != 0) {{\n"
+        f'      status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that the '
+        f'library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
+        f'"{only.name}");\n'
+        "      break;\n    }\n"
     )
 
 

@@ -22,7 +22,9 @@ from tuner.workload.tree import expression_document, expression_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SCHEMA = 1
-_HEADER = "graph"  # member of the archive with everything but the constants
+LARGEST_FIXED = 1024  # elements of an input with only one value; texts of a library show it
+_HEADER = "graph"  # member of the archive with everything but the arrays
+_CONSTANT, _FIXED = "constant", "fixed"  # before the names of their arrays in the archive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class Graph:
     aliases: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Tensor] = field(default_factory=dict)  # of the aliases
     labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
+    # Inputs with the only value they may have; no node reads them.
+    fixed: Mapping[str, Array] = field(default_factory=dict)
 
     def tensor(self, name: str) -> Tensor:
         """Shape and dtype of a tensor of the graph, constants included.
@@ -94,7 +98,10 @@ def packed(graph: Graph) -> bytes:
         "labels": list(graph.labels),
     }
     stream = io.BytesIO()
-    arrays: dict[str, Any] = {f"constant:{name}": array for name, array in graph.constants.items()}
+    arrays: dict[str, Any] = {
+        f"{_CONSTANT}:{name}": array for name, array in graph.constants.items()
+    }
+    arrays |= {f"{_FIXED}:{name}": array for name, array in graph.fixed.items()}
     arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(stream, **arrays)
     return stream.getvalue()
@@ -108,12 +115,11 @@ def unpacked(content: bytes) -> Graph:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             header = json.loads(archive[_HEADER].tobytes())
-            constants = {
-                name.partition(":")[2]: archive[name] for name in archive.files if name != _HEADER
-            }
+            arrays = {name: archive[name] for name in archive.files if name != _HEADER}
         graph = Graph(
             inputs=tuple(_tensor(document) for document in header["inputs"]),
-            constants=constants,
+            constants=_named(arrays, _CONSTANT),
+            fixed=_named(arrays, _FIXED),
             nodes=tuple(_node(document) for document in header["nodes"]),
             outputs=tuple(str(name) for name in header["outputs"]),
             aliases={str(name): str(other) for name, other in header["aliases"].items()},
@@ -136,12 +142,22 @@ def unpacked(content: bytes) -> Graph:
     return graph
 
 
+def _named(arrays: Mapping[str, Array], kind: str) -> dict[str, Array]:
+    """The arrays of a kind by their names in the graph."""
+    parts = ((name.partition(":"), array) for name, array in arrays.items())
+    return {name: array for (before, _, name), array in parts if before == kind}
+
+
 def check_graph(graph: Graph) -> None:
     """Checks that each tensor exists before it is read and has the shape readers expect.
 
     Raises ModelRefused, or WorkloadError for a node that is no valid expression.
     """
     tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
+    for name, array in graph.fixed.items():
+        tensor = Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
+        if tensors.get(name) != tensor or array.size > LARGEST_FIXED:
+            raise ModelRefused(f"{name!r} is fixed at a value that no input has")
     tensors |= {name: graph.tensor(name) for name in graph.constants}
     waiting = {name: other for name, other in graph.aliases.items()}
     _note_aliases(graph, tensors, waiting)

@@ -11,6 +11,7 @@ from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, unpacked
 from tuner.models.input_shapes import InputShapes
+from tuner.models.input_values import InputValues
 from tuner.models.process import answer_of
 
 LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
@@ -27,14 +28,16 @@ def available() -> bool:
     return find_spec("onnx") is not None
 
 
-def import_file(path: Path, shapes: InputShapes | None = None) -> Graph:
+def import_file(
+    path: Path, shapes: InputShapes | None = None, values: InputValues | None = None
+) -> Graph:
     """The fused graph of an .onnx file.
 
     Raises as `import_model` does, with the path in the message.
     """
     content = read_file(path)
     try:
-        return import_model(content, shapes)
+        return import_model(content, shapes, values)
     except ModelRefused as error:
         raise ModelRefused(f"{path}: {error}") from error
 
@@ -56,29 +59,42 @@ def read_file(path: Path) -> bytes:
         raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
 
 
-def import_model(content: bytes, shapes: InputShapes | None = None) -> Graph:
+def import_model(
+    content: bytes, shapes: InputShapes | None = None, values: InputValues | None = None
+) -> Graph:
     """The fused graph of an ONNX file's bytes.
 
-    `shapes` gives the extents that its inputs only name. Raises ModelRefused for bytes
-    that are no supported model, ReaderMissing where the package `onnx` is missing.
+    `shapes` gives the extents that its inputs only name, `values` values of inputs by
+    name. Raises ModelRefused for bytes that are no supported model, ReaderMissing where
+    the package `onnx` is missing.
     """
-    return unpacked(_answer(content, shapes or {}, b""))
+    return unpacked(_answer("graph", content, shapes or {}, values or {}))
 
 
 def reference_outputs(
-    content: bytes, inputs: Sequence[Array], shapes: InputShapes | None = None
+    content: bytes,
+    inputs: Sequence[Array],
+    shapes: InputShapes | None = None,
+    values: InputValues | None = None,
 ) -> list[Array]:
     """The outputs of ONNX's reference evaluator on these inputs, in the model's order.
 
     Raises as `import_model` does.
     """
-    return arrays_from(_answer(content, shapes or {}, arrays_to(inputs)))
+    return arrays_from(_answer("outputs", content, shapes or {}, values or {}, arrays_to(inputs)))
 
 
-def _answer(content: bytes, shapes: InputShapes, inputs: bytes) -> bytes:
+def _answer(
+    task: str, content: bytes, shapes: InputShapes, values: InputValues, *more: bytes
+) -> bytes:
     """The answer of a confined reader, started for this one request."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")
-    return answer_of(
-        "tuner.models.reading", {"shapes": dict(shapes), "bytes": len(content)}, content + inputs
-    )
+    parts = [content, arrays_to([*values.values()]), *more]
+    request = {
+        "task": task,
+        "shapes": dict(shapes),
+        "values": list(values),
+        "parts": [len(part) for part in parts],
+    }
+    return answer_of("tuner.models.reading", request, b"".join(parts))

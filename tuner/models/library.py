@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
-from tuner.models.executor import Copy, Move, Repeat, Step, constants_source, executor
+from tuner.models.executor import Copy, Fixed, Move, Repeat, Step, constants_source, executor
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.memory import ALIGNMENT, Place, plan_memory, staged
 from tuner.models.scan import Scan, slice_bytes
@@ -91,7 +91,16 @@ def _arguments(graph: Graph) -> tuple[Argument, ...]:
         plain = re.sub(r"\W", "_", label, flags=re.ASCII)[:64].strip("_") or "x"
         name = plain if all(plain != other.name for other in arguments) else f"{plain}_{number}"
         role: Literal["in", "out"] = "in" if number < len(graph.inputs) else "out"
-        arguments.append(Argument(name=name, dtype=tensor.dtype, shape=tensor.shape, role=role))
+        only = graph.fixed.get(tensor.name) if role == "in" else None
+        arguments.append(
+            Argument(
+                name=name,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                role=role,
+                fixed=None if only is None else tuple(only.reshape(-1).tolist()),
+            )
+        )
     return tuple(arguments)
 
 
@@ -134,6 +143,18 @@ class _Object:
             kernels=[_entry(function) for function in functions],
             steps=steps,
             copies=copies,
+            fixed=[
+                Fixed(
+                    position=number,
+                    name=argument.name,
+                    place=self._embedded(self.graph.fixed[tensor.name]),
+                    nbytes=tensor.nbytes,
+                )
+                for number, (tensor, argument) in enumerate(
+                    zip(self.graph.inputs, _arguments(self.graph), strict=False)
+                )
+                if tensor.name in self.graph.fixed
+            ],
             arena_bytes=self.plan.arena_bytes,
             inputs=len(self.graph.inputs),
             outputs=len(self.graph.outputs) + profiled,

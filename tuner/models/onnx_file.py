@@ -18,7 +18,9 @@ from google.protobuf.message import DecodeError
 from onnx.reference import ReferenceEvaluator
 
 from tuner.models.errors import ModelRefused
+from tuner.models.given_inputs import with_shapes_of
 from tuner.models.input_shapes import InputShapes
+from tuner.models.input_values import InputValues
 
 _DOMAINS = ("", "ai.onnx")
 _TAKEN = (*_DOMAINS, "ai.onnx.preview")  # of operators that need no definition in the file
@@ -41,11 +43,18 @@ class ModelLimits:
 LIMITS = ModelLimits()
 
 
-def read_model(content: bytes, shapes: InputShapes, limits: ModelLimits = LIMITS) -> Any:
+def read_model(
+    content: bytes,
+    shapes: InputShapes,
+    limits: ModelLimits = LIMITS,
+    *,
+    values: InputValues | None = None,
+) -> Any:
     """The checked `ModelProto`. Every extent of its inputs is a number.
 
-    `shapes` gives the extents that the inputs only name. Raises ModelRefused with what is
-    wrong, the limit, and the way out.
+    `shapes` gives the extents that the inputs only name; so do the shapes of `values`,
+    which are of inputs. Raises ModelRefused with what is wrong, the limit, and the way
+    out.
     """
     if not content:
         raise ModelRefused("the file is empty; give an .onnx file")
@@ -64,7 +73,7 @@ def read_model(content: bytes, shapes: InputShapes, limits: ModelLimits = LIMITS
         for tensor in _tensors(body):
             _check_tensor(tensor, limits)
     _check_expansion(model, limits)
-    _fix_shapes(model.graph, shapes, limits)
+    _fix_shapes(model.graph, with_shapes_of(model.graph, shapes, values or {}), limits)
     return _valid(model)
 
 
@@ -183,7 +192,7 @@ def _fix_shapes(graph: Any, shapes: InputShapes, limits: ModelLimits) -> None:
             )
         dimensions = value.type.tensor_type.shape.dim
         if value.name in shapes:
-            used.add(value.name)
+            used |= {value.name, *(dimension.dim_param for dimension in dimensions)}
             _set_shape(value, shapes[value.name])
         for dimension in dimensions:
             given = shapes.get(dimension.dim_param)

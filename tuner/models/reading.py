@@ -1,14 +1,15 @@
 """Reads an ONNX file in a confined process: `python -m tuner.models.reading`.
 
-The payload is the file, and the answer is the packed graph. Where arrays follow the
-file, the answer is the outputs of ONNX's reference evaluator for these inputs.
+The payload is the file, and arrays that the task needs. The answer is the packed graph
+or the outputs of ONNX's reference evaluator.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.models.input_shapes import InputShapes, shapes_from
+from tuner.models.input_values import InputValues
 from tuner.models.process import ConfinedRequest, serve
 
 if TYPE_CHECKING:
@@ -16,37 +17,53 @@ if TYPE_CHECKING:
 
 
 def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
-    """The request has `shapes`, the named extents, and `bytes`, the size of the file."""
-    shapes = shapes_from(request["shapes"])
-    content, inputs = payload[: request["bytes"]], payload[request["bytes"] :]
-    if inputs:
-        return _evaluated(content, shapes, inputs)
+    """The request has `task`, `graph` or `outputs`; `shapes`, the named extents; `values`,
+    the names of inputs whose values are given; and `parts`, the bytes of the file, of
+    these values, and of what else the task takes."""
     # Nothing large is loaded before the process is confined.
-    from tuner.models.graph import packed  # noqa: PLC0415
-
-    return packed(read_graph(content, shapes))
-
-
-def _evaluated(content: bytes, shapes: InputShapes, inputs: bytes) -> bytes:
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
-    from tuner.models.onnx_file import evaluate, read_model  # noqa: PLC0415  # loads onnx
+    from tuner.models.graph import packed  # noqa: PLC0415
+    from tuner.models.onnx_file import evaluate, read_model  # noqa: PLC0415
 
-    return arrays_to(evaluate(read_model(content, shapes), arrays_from(inputs)))
+    shapes = shapes_from(request["shapes"])
+    content, given, *more = _parts(payload, request["parts"])
+    values = dict(zip(request["values"], arrays_from(given), strict=True))
+    match request["task"]:
+        case "graph":
+            return packed(read_graph(content, shapes, values))
+        case _:
+            model = read_model(content, shapes, values=values)
+            return arrays_to(evaluate(model, arrays_from(more[0])))
 
 
-def read_graph(content: bytes, shapes: InputShapes) -> Graph:
+def _parts(payload: bytes, sizes: list[int]) -> list[bytes]:
+    parts, begin = [], 0
+    for size in sizes:
+        parts.append(payload[begin : begin + size])
+        begin += size
+    return parts
+
+
+def read_graph(content: bytes, shapes: InputShapes, values: InputValues | None = None) -> Graph:
     """The fused graph of an ONNX file, read in this process.
 
     Raises ModelRefused and WorkloadError.
     """
+    from tuner.models.fusion import fuse  # noqa: PLC0415
+    from tuner.models.onnx_file import read_model  # noqa: PLC0415  # loads onnx
+
+    model = read_model(content, shapes, values=values)
+    return fuse(recorded(model, values or {}))
+
+
+def recorded(model: Any, values: InputValues) -> Graph:
+    """The graph of a checked `ModelProto`, before fusion. The model is changed."""
     from tuner.models.batch_norms import fold_batch_norms  # noqa: PLC0415  # loads onnx
     from tuner.models.from_onnx.reader import graph_of, without_functions  # noqa: PLC0415
-    from tuner.models.fusion import fuse  # noqa: PLC0415
-    from tuner.models.onnx_file import read_model  # noqa: PLC0415
 
-    model = without_functions(read_model(content, shapes))
-    fold_batch_norms(model)
-    return fuse(graph_of(model))
+    plain = without_functions(model)
+    fold_batch_norms(plain)
+    return graph_of(plain, values)
 
 
 if __name__ == "__main__":

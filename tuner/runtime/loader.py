@@ -19,7 +19,16 @@ import numpy as np
 
 ALIGNMENT = 64  # bytes
 STATUS: Mapping[int, str] = MappingProxyType(
-    {1: "null", 2: "alignment", 3: "overlap", 4: "extent", 5: "isa", 6: "memory", 7: "internal"}
+    {
+        1: "null",
+        2: "alignment",
+        3: "overlap",
+        4: "extent",
+        5: "isa",
+        6: "memory",
+        7: "internal",
+        9: "value",
+    }
 )
 # NumPy has no bfloat16: its values travel as their 16 bits.
 _SAME = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "bool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
+from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import reference_outputs
 from tuner.models.input_shapes import InputShapes
+from tuner.models.input_values import InputValues
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
@@ -55,6 +57,8 @@ class Model:
     content: bytes  # of the ONNX file
     shapes: InputShapes  # what the file leaves open
     graph: Graph
+    # given values of inputs, by the file's names
+    values: InputValues = field(default_factory=dict)
     # gives the expected outputs; None: ONNX's evaluator does
     evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
 
@@ -99,13 +103,13 @@ def checked_kernel(
 
 
 def _verified(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -> ExportKernel:
-    """The model with its timing, after checks on random inputs and on those of the examples."""
+    """The model with its timing, after checks on given inputs and on those of the examples."""
     symbol, worst = str(built.symbol), 0.0
     examples = list(example_inputs(built))
     expected: tuple[Array, ...] = ()
-    for given in (random_inputs(built), examples):
+    for given in (check_inputs(model.graph, model.values), examples):
         right = (
-            reference_outputs(model.content, given, model.shapes)
+            reference_outputs(model.content, given, model.shapes, model.values)
             if model.evaluate is None
             else model.evaluate(given)
         )
@@ -122,17 +126,6 @@ def _verified(path: Path, built: ExportKernel, model: Model, cores: Sequence[int
         expected=expected,
         tolerance=TOLERANCE * max(1.0, peak),
     )
-
-
-def random_inputs(built: ExportKernel) -> list[Array]:
-    """Random inputs: normal values, and 0 or 1 for integers, which may be indices."""
-    rng = np.random.default_rng(0)
-    return [
-        rng.standard_normal(argument.shape).astype(argument.dtype)
-        if argument.dtype.startswith("float")
-        else rng.integers(0, 2, argument.shape).astype(argument.dtype)
-        for argument in built.inputs
-    ]
 
 
 def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:

@@ -4,6 +4,7 @@ schedules and with packed constants."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
@@ -145,6 +147,43 @@ def test_steps_of_a_scan_count_as_often_as_they_are_done() -> None:
     assert len(scans) == 3 and {scan.count for scan in scans} == {6}
     assert sum(share.calls for share in shares) == len(graph.nodes) - 3 + repeated
     assert all(share.inside_s > 0 for share in shares)
+
+
+def test_an_input_with_one_value_is_compared_in_each_call(tmp_path: Path) -> None:
+    """The library and its examples, which give the input its value."""
+    given = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6]),
+        helper.make_tensor_value_info("size", TensorProto.INT64, [2]),
+    ]
+    nodes = [
+        helper.make_node("Reshape", ["x", "size"], ["shaped"]),
+        helper.make_node("Exp", ["shaped"], ["y"]),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "columns"])
+    net = helper.make_model(
+        helper.make_graph(nodes, "net", given, [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    size = np.array([3, 4], np.int64)
+    graph = read_graph(nets.serialized(net), {}, {"size": size})
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    out = tmp_path / "out"
+    module = exported(graph, kernels, out, "sized")
+    x = np.arange(12, dtype=np.float32).reshape(2, 6) / 12
+    np.testing.assert_allclose(module.run_sized(x, size), np.exp(x).reshape(3, 4), rtol=1e-5)
+    with pytest.raises(module.LibraryError, match="input size is not the value") as refused:
+        module.run_sized(x, np.array([4, 3], np.int64))
+    assert (refused.value.status, refused.value.kind) == (9, "value")
+    np.testing.assert_allclose(module.run_sized(x, size), np.exp(x).reshape(3, 4), rtol=1e-5)
+    (function,) = json.loads((out / "manifest.json").read_text())["functions"]
+    assert [argument.get("fixed") for argument in function["arguments"]] == [None, [3, 4], None]
+    assert "int64, 2, 16 bytes, must be 3 4" in (out / "include/sized.h").read_text()
+    subprocess.run([sys.executable, "example.py"], cwd=out / "examples", check=True)
+    for compiler, file in (("cc", "example.c"), ("c++", "example.cpp")):
+        command = [compiler, file, "-I../include", "../lib/libsized.a", "-lm", "-lpthread"]
+        subprocess.run([*command, "-o", "program"], cwd=out / "examples", check=True)
+        subprocess.run(["./program"], cwd=out / "examples", check=True)
 
 
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def _described(function: Mapping[str, Any]) -> ExportKernel:
                 dtype=argument["dtype"],
                 shape=tuple(argument["shape"]),
                 role=argument["role"],
+                fixed=tuple(argument["fixed"]) if "fixed" in argument else None,
             )
             for argument in function["arguments"]
         ),

@@ -23,6 +23,7 @@ from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
 from tuner.models.input_shapes import InputShapes
+from tuner.models.input_values import InputValues
 from tuner.runtime.link import link
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
@@ -61,15 +62,23 @@ class Family:
     members: Mapping[int, Model]
 
 
-def family_of(content: bytes, shapes: InputShapes, batch: Batch, target: Target) -> Family:
+def family_of(
+    content: bytes,
+    shapes: InputShapes,
+    batch: Batch,
+    target: Target,
+    values: InputValues | None = None,
+) -> Family:
     """The family of a model file.
 
     The file is read for both ends of the range. The members are chosen by the machine's
-    limits, and the file is read for each of them. Raises ModelRefused for a file that is
-    no model, and UsageError where not all outputs have the batch as first extent.
+    limits, and the file is read for each of them. `values` are given values of inputs
+    that do not have the batch. Raises ModelRefused for a file that is no model, and
+    UsageError where not all outputs have the batch as first extent.
     """
     graphs = {
-        end: import_model(content, {**shapes, batch.name: end}) for end in (batch.low, batch.high)
+        end: import_model(content, {**shapes, batch.name: end}, values)
+        for end in (batch.low, batch.high)
     }
     rows = _rows(graphs[batch.low], graphs[batch.high], batch)
     low_s, high_s = (_expected_s(graphs[end], target) for end in (batch.low, batch.high))
@@ -84,8 +93,8 @@ def family_of(content: bytes, shapes: InputShapes, batch: Batch, target: Target)
     members = {}
     for extent in chosen:
         given = {**shapes, batch.name: extent}
-        graph = graphs[extent] if extent in graphs else import_model(content, given)
-        members[extent] = Model(content=content, shapes=given, graph=graph)
+        graph = graphs[extent] if extent in graphs else import_model(content, given, values)
+        members[extent] = Model(content=content, shapes=given, graph=graph, values=values or {})
     return Family(batch=batch, rows=rows, members=members)
 
 
@@ -149,11 +158,14 @@ def _error(
     inputs = []
     for place, argument in enumerate(made.inputs):
         shape = (batch, *argument.shape[1:]) if place in family.rows.ranged else argument.shape
-        if argument.dtype.startswith("float"):
+        if argument.only is not None:
+            inputs.append(argument.only)
+        elif argument.dtype.startswith("float"):
             inputs.append(rng.standard_normal(shape).astype(argument.dtype))
         else:
             inputs.append(rng.integers(0, 2, shape).astype(argument.dtype))
-    right = reference_outputs(model.content, inputs, {**model.shapes, family.batch.name: batch})
+    shapes = {**model.shapes, family.batch.name: batch}
+    right = reference_outputs(model.content, inputs, shapes, model.values)
     checked = run_library(path, str(made.symbol), inputs, cores)
     return largest_error(f"{made.symbol} with {family.batch.name}={batch}", checked.outputs, right)
 

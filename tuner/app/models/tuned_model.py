@@ -18,11 +18,12 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.models.check_inputs import check_inputs
 from tuner.models.workloads import workloads_of
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_jobs import CALLS
-from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of, random_inputs
+from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
 from tuner.workload.spec import to_document
 
 
@@ -93,7 +94,8 @@ def export_model(
     )
     cores = first_lane(settings, settings.threads).cores
     checked = checked_kernel(model, kernels, target, settings.threads, name, cores)
-    shares = profile(model.graph, kernels, target, settings.threads, random_inputs(checked), cores)
+    inputs = check_inputs(model.graph, model.values)
+    shares = profile(model.graph, kernels, target, settings.threads, inputs, cores)
     return _exported(checked, shares, directory, name, signing_key)
 
 
@@ -120,7 +122,7 @@ def export_family(
         )
     combined = family_kernel(family, members, f"{name}_run", cores)
     # After the loop these are the model and the kernels of the greatest batch.
-    inputs = random_inputs(members[extent])
+    inputs = check_inputs(model.graph, model.values)
     shares = profile(model.graph, kernels, target, settings.threads, inputs, cores)
     return _exported(combined, shares, directory, name, signing_key)
 

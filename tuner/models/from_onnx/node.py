@@ -17,6 +17,15 @@ from tuner.workload.expression import DTYPE_BYTES, DType
 Results = Value | Sequence[Value | None]  # None for one that is left out
 
 
+class ComputedAtRunTime(ModelRefused):
+    """A value that the import must know is computed when the model runs. It is known once
+    the inputs that it is computed from are fixed."""
+
+    def __init__(self, message: str, value: Value) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Node:
     """An operator with its inputs' values; an optional input that is left out is None."""
@@ -45,8 +54,9 @@ class Node:
         if value is None:
             return None
         if value.array is None:
-            raise self.refusal(
-                f"computes its input {place} at run time; shapes and axes must be known at import"
+            raise self.computed_at_run_time(
+                value,
+                f"computes its input {place} at run time; shapes and axes must be known at import",
             )
         return value.array
 
@@ -68,6 +78,10 @@ class Node:
 
     def refusal(self, reason: str) -> ModelRefused:
         return ModelRefused(f"operator {self.op} ({self.name[:80]!r}) {reason}")
+
+    def computed_at_run_time(self, value: Value, reason: str) -> ComputedAtRunTime:
+        """The refusal of a value that must be known at import and is not."""
+        return ComputedAtRunTime(str(self.refusal(reason)), value)
 
 
 Convert = Callable[[Node], Results]

@@ -15,8 +15,10 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx import arithmetic, products, recurrent, reductions, shapes
 from tuner.models.from_onnx.functions import standard_function
-from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
-from tuner.models.graph import Array, Graph
+from tuner.models.from_onnx.node import ComputedAtRunTime, Convert, Node, Results, dtype_of
+from tuner.models.given_inputs import typed
+from tuner.models.graph import LARGEST_FIXED, Array, Graph
+from tuner.models.input_values import InputValues
 from tuner.models.operators.builder import GraphBuilder, Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
@@ -36,10 +38,20 @@ _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, Workloa
 Scope = dict[str, Value]
 
 
-def graph_of(model: Any) -> Graph:
-    """The graph of a checked `ModelProto` whose inputs have numbers for extents. Raises
-    ModelRefused naming the operator at fault."""
-    return _Reader(model, GraphBuilder()).read()
+def graph_of(model: Any, values: InputValues | None = None) -> Graph:
+    """The graph of a checked `ModelProto` whose inputs have numbers for extents.
+
+    `values` gives values of inputs by name. Those that must be known at import become
+    the inputs' only ones, `Graph.fixed`. Raises ModelRefused naming the operator at
+    fault.
+    """
+    given, fixed = typed(values or {}, model.graph), frozenset[str]()
+    while True:
+        reader = _Reader(model, GraphBuilder(), {name: given[name] for name in fixed})
+        try:
+            return reader.read()
+        except ComputedAtRunTime as error:
+            fixed |= reader.to_be_fixed(error, given)
 
 
 def without_functions(model: Any) -> Any:
@@ -52,9 +64,11 @@ def without_functions(model: Any) -> Any:
 class _Reader:
     """Of a model, or of the body of a function of the standard that a model calls."""
 
-    def __init__(self, model: Any, builder: GraphBuilder) -> None:
+    def __init__(self, model: Any, builder: GraphBuilder, fixed: InputValues | None = None) -> None:
         self.model = model
         self.builder = builder
+        self.fixed = fixed or {}
+        self.inputs: list[str] = []  # names of the model's
         versions = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         self.opsets = {**versions, "": self.opset}
@@ -67,10 +81,11 @@ class _Reader:
             if value.name in initial:
                 continue
             labels.append(value.name)
+            self.inputs.append(value.name)
             kind = value.type.tensor_type
             extents = [dimension.dim_value for dimension in kind.shape.dim]
             dtype = dtype_of(kind.elem_type, f"input {value.name!r}")
-            scope[value.name] = self.builder.input(extents, dtype)
+            scope[value.name] = self.builder.input(extents, dtype, self.fixed.get(value.name))
         self.body(graph, scope)
         outputs = []
         for value in graph.output:
@@ -79,6 +94,24 @@ class _Reader:
                 raise ModelRefused(f"the model has no {value.name!r}, which is an output")
             outputs.append(scope[value.name])
         return self.builder.graph(outputs, labels)
+
+    def to_be_fixed(self, error: ComputedAtRunTime, given: InputValues) -> frozenset[str]:
+        """The inputs to fix, so that the value is known at import.
+
+        Raises ModelRefused where some of them have no value, or too large a one.
+        """
+        needed = [self.inputs[number] for number in self.builder.sources(error.value)]
+        missing = [name for name in needed if name not in given]
+        if missing or not needed:
+            ways = f"; give the value of {missing[0]!r} by --inputs FILE.npz" if missing else ""
+            raise ModelRefused(f"{error}{ways}") from error
+        for name in needed:
+            if given[name].size > LARGEST_FIXED or not np.isfinite(given[name]).all():
+                raise ModelRefused(
+                    f"{error}, and input {name!r} cannot be fixed at its value: it has "
+                    f"{given[name].size} elements, the limit is {LARGEST_FIXED} finite numbers"
+                ) from error
+        return frozenset(needed)
 
     def body(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
@@ -176,9 +209,10 @@ class _Reader:
         results = []
         for first, second in pairs:
             if first.shape != second.shape or first.dtype != second.dtype:
-                raise node.refusal(
+                raise node.computed_at_run_time(
+                    condition,
                     f"gives {list(first.shape)} in one branch and {list(second.shape)} in the "
-                    f"other; shapes must not depend on values"
+                    f"other; shapes must not depend on values",
                 )
             scalar = reshape(condition, ())
             results.append(elementwise("if", where, scalar, first, second, dtype=first.dtype))

@@ -198,6 +198,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._inputs: list[Tensor] = []
+        self._fixed: dict[str, Array] = {}
         self._constants: dict[str, Array] = {}
         # The array is kept beside the name, so that its id stays its own.
         self._constant_names: dict[tuple[Any, ...], tuple[str, Array]] = {}
@@ -213,11 +214,29 @@ class GraphBuilder:
 
     # --- values
 
-    def input(self, shape: Sequence[int], dtype: DType) -> Value:
+    def input(self, shape: Sequence[int], dtype: DType, fixed: Array | None = None) -> Value:
+        """An input of the model. One that is fixed at a value is a constant to all that
+        reads it."""
         tensor = Tensor(name=f"in{len(self._inputs)}", shape=tuple(shape) or (1,), dtype=dtype)
         self._inputs.append(tensor)
         self._tensors[tensor.name] = tensor
+        if fixed is not None:
+            self._fixed[tensor.name] = np.ascontiguousarray(fixed).reshape(tensor.shape)
+            return self.constant(fixed.reshape(tuple(shape)), dtype)
         return self._value(tensor, tuple(shape), range(len(shape)))
+
+    def sources(self, value: Value) -> list[int]:
+        """The positions of the inputs that a value is computed from, ascending."""
+        makers = {name: node for node in self._nodes for name in node.outputs}
+        waiting, visited = [value.tensor], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in visited:
+                continue
+            visited.add(name)
+            waiting += [self._aliases[name]] if name in self._aliases else []
+            waiting += reads_of(makers[name]) if name in makers else []
+        return [number for number, tensor in enumerate(self._inputs) if tensor.name in visited]
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         array = np.asarray(array)
@@ -563,6 +582,7 @@ class GraphBuilder:
             aliases=self._aliases,
             shapes=self._shapes,
             labels=tuple(labels),
+            fixed=self._fixed,
         )
 
 

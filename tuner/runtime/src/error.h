@@ -15,6 +15,7 @@ enum tuner_status {
   TUNER_ERROR_ISA = 5,
   TUNER_ERROR_MEMORY = 6,
   TUNER_ERROR_INTERNAL = 7,
+  TUNER_ERROR_VALUE = 9, /* 8 is the driver of a GPU */
 };
 
 /* Calling thread's last error text; empty before the first error; valid until its next error. */
