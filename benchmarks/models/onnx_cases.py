@@ -1,4 +1,5 @@
-"""ONNX's own test cases of its operators, read and evaluated without a compiler.
+"""ONNX's own test cases, read and evaluated without a compiler: those of its operators,
+old models converted from PyTorch, small graphs, and nine networks without their weights.
 
     python -m benchmarks.models.onnx_cases [--only softmax] [--write tests/tables/onnx_cases.json]
 
@@ -22,6 +23,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.backend.test.case import node as onnx_nodes
+from onnx.backend.test.loader import DATA_DIR
 
 from tuner.errors import TunerError
 from tuner.models.evaluation import evaluate_graph
@@ -44,6 +46,20 @@ class Case:
 
 def cases(only: str = "") -> Iterator[Case]:
     """Those with tensors in and out, by name."""
+    yield from operators(only)
+    yield from stored(only)
+    yield from light(only)
+
+
+def _has_tensors(model: Any) -> bool:
+    """Whether all that goes in and out are tensors, and no operator is of training."""
+    values = (*model.graph.input, *model.graph.output)
+    apart = any(opset.domain in _APART for opset in model.opset_import)
+    return not apart and all(value.type.HasField("tensor_type") for value in values)
+
+
+def operators(only: str) -> Iterator[Case]:
+    """The cases that ONNX generates, one operator or a few each."""
     with np.errstate(all="ignore"):
         collected = onnx_nodes.collect_testcases(None)
     yield from _with_tensors(collected, only)
@@ -60,10 +76,7 @@ def cases_of(op: str, module: str = "") -> Iterator[Case]:
 
 def _with_tensors(collected: Sequence[Any], only: str) -> Iterator[Case]:
     for case in sorted(collected, key=lambda case: case.name):
-        values = (*case.model.graph.input, *case.model.graph.output)
-        if only not in case.name or any(not v.type.HasField("tensor_type") for v in values):
-            continue
-        if any(opset.domain in _APART for opset in case.model.opset_import):
+        if only not in case.name or not _has_tensors(case.model):
             continue
         inputs, outputs = case.data_sets[0]
         yield Case(
@@ -72,6 +85,48 @@ def _with_tensors(collected: Sequence[Any], only: str) -> Iterator[Case]:
             inputs=tuple(map(_array, inputs)),
             outputs=tuple(map(_array, outputs)),
         )
+
+
+def stored(only: str) -> Iterator[Case]:
+    """Stored models with stored inputs and outputs, of opsets 6 to 12 most of them."""
+    for path in sorted(Path(DATA_DIR).glob("*/*/model.onnx")):
+        name = f"{path.parent.parent.name}/{path.parent.name}"
+        model = onnx.load(path)
+        if only in name and _has_tensors(model):
+            data = path.parent / "test_data_set_0"
+            yield Case(
+                name=name,
+                model=model,
+                inputs=_stored(data, "input"),
+                outputs=_stored(data, "output"),
+            )
+
+
+def light(only: str) -> Iterator[Case]:
+    """Networks of 2012 to 2017 whose weights are constants that are filled in. The input
+    counts up to 1, as ONNX's own test runner has it."""
+    for path in sorted(Path(DATA_DIR, "light").glob("*.onnx")):
+        if only in f"light/{path.stem}":
+            model = onnx.load(path)
+            initial = {tensor.name for tensor in model.graph.initializer}
+            (value,) = (v for v in model.graph.input if v.name not in initial)
+            shape = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+            ramp = np.arange(np.prod(shape)) / np.prod(shape)
+            yield Case(
+                name=f"light/{path.stem}",
+                model=model,
+                inputs=(ramp.reshape(shape).astype(np.float32),),
+                outputs=tuple(map(_tensor, sorted(path.parent.glob(f"{path.stem}_output_*.pb")))),
+            )
+
+
+def _stored(folder: Path, kind: str) -> tuple[Array, ...]:
+    count = len(list(folder.glob(f"{kind}_*.pb")))
+    return tuple(_tensor(folder / f"{kind}_{number}.pb") for number in range(count))
+
+
+def _tensor(path: Path) -> Array:
+    return _array(onnx.TensorProto.FromString(path.read_bytes()))
 
 
 def _array(value: Any) -> Array:
@@ -99,7 +154,9 @@ def _compared(case: Case, *, given_values: bool) -> str:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     given = []
-    for value, array in zip(model.graph.input, case.inputs, strict=False):
+    initial = {tensor.name for tensor in model.graph.initializer}
+    values = [value for value in model.graph.input if value.name not in initial]
+    for value, array in zip(values, case.inputs, strict=False):
         shape = value.type.tensor_type.shape
         del shape.dim[:]
         for extent in array.shape:

@@ -21,6 +21,8 @@ from tuner.models.errors import ModelRefused
 from tuner.models.given_inputs import with_shapes_of
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
+from tuner.models.old_opsets import is_old, modernised
+from tuner.models.older_operators import operators_of
 
 _DOMAINS = ("", "ai.onnx")
 _TAKEN = (*_DOMAINS, "ai.onnx.preview")  # of operators that need no definition in the file
@@ -74,14 +76,36 @@ def read_model(
             _check_tensor(tensor, limits)
     _check_expansion(model, limits)
     _fix_shapes(model.graph, with_shapes_of(model.graph, shapes, values or {}), limits)
-    return _valid(model)
+    return _in_a_recent_opset(_valid(model))
+
+
+def _in_a_recent_opset(model: Any) -> Any:
+    """The model in opset 9 or later, its types inferred anew, and with the attributes that
+    were left out: their defaults depend on the opset."""
+    _state_defaults(model)
+    if not is_old(model):
+        return model
+    modern = modernised(model)
+    del modern.graph.value_info[:]
+    return _valid(modern)
+
+
+def _state_defaults(model: Any) -> None:
+    version = _opset(model)
+    for node in _nodes(model.graph):
+        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, version):
+            continue
+        stated = {attribute.name for attribute in node.attribute}
+        schema = onnx.defs.get_schema(node.op_type, version)
+        for name, attribute in schema.attributes.items():
+            if name not in stated and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
 
 
 def _check_header(model: Any) -> None:
     """Checks that there is a graph, of operators that are known, in a supported opset."""
     if not model.HasField("graph") or not model.graph.output:
         raise ModelRefused("the file holds no graph of operators; is it an .onnx file?")
-    opsets = {opset.domain: opset.version for opset in model.opset_import}
     own = {(function.domain, function.name) for function in model.functions}
     for node in _nodes(model.graph):
         if node.domain not in _TAKEN and (node.domain, node.op_type) not in own:
@@ -89,11 +113,16 @@ def _check_header(model: Any) -> None:
                 f"operator {node.op_type[:60]} of domain {node.domain[:60]!r} is not taken; export "
                 f"with plain ONNX"
             )
-    version = max((opsets[domain] for domain in _DOMAINS if domain in opsets), default=0)
+    version = _opset(model)
     if not 1 <= version <= _GREATEST_OPSET:
         raise ModelRefused(
             f"the model is of opset {version}; opsets 1 to {_GREATEST_OPSET} are taken"
         )
+
+
+def _opset(model: Any) -> int:
+    """Of the standard's operators; 0 for a file that names none."""
+    return max((e.version for e in model.opset_import if e.domain in _DOMAINS), default=0)
 
 
 def _check_arguments(graph: Any, limits: ModelLimits) -> None:
@@ -329,7 +358,8 @@ def evaluate(
         feeds[value.name] = array.reshape(extents)  # libraries have no tensors without dimensions
     try:
         with np.errstate(all="ignore"):
-            outputs = ReferenceEvaluator(model).run(None, feeds)
+            evaluator = ReferenceEvaluator(model, new_ops=operators_of(_opset(model)))
+            outputs = evaluator.run(None, feeds)
     except (
         ValueError,
         TypeError,

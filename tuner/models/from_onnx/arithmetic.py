@@ -111,7 +111,8 @@ def modulo(node: Node) -> Value:
 
 def prelu(node: Node) -> Value:
     x, slope = node[0], node[1]
-    if slope.rank == 1 and x.rank > 2 and slope.elements == x.shape[1]:
+    # Files of newer opsets than 6 still have a slope a channel, which broadcasting forbids.
+    if slope.rank == 1 and x.rank > 2 and x.shape[1] == slope.elements not in (1, x.shape[-1]):
         slope = reshape(slope, [slope.elements, *(1,) * (x.rank - 2)])
     return elementwise("prelu", lambda e, s: where(e < 0, e * s, e), x, slope)
 

@@ -19,6 +19,7 @@ from tuner.models.from_onnx.node import ComputedAtRunTime, Convert, Node, Result
 from tuner.models.given_inputs import typed
 from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.input_values import InputValues
+from tuner.models.older_operators import operators_of
 from tuner.models.operators.builder import GraphBuilder, Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
@@ -196,7 +197,7 @@ class _Reader:
     def folded(self, node: Node, proto: Any, scope: Scope) -> Results:
         """What depends on constants alone, by ONNX's reference evaluator."""
         feeds = {name: scope[name].array for name in proto.input if name}
-        results = _evaluated(proto, feeds, self.model)
+        results = _evaluated(proto, feeds, self.model, self.opset)
         return [self.array(result, node.name) for result in results]
 
     def branch(self, node: Node, scope: Scope) -> Results:
@@ -236,7 +237,9 @@ def _attribute(attribute: Any) -> Any:
     return value
 
 
-def _evaluated(proto: Any, feeds: Mapping[str, Array | None], model: Any) -> list[Array]:
+def _evaluated(
+    proto: Any, feeds: Mapping[str, Array | None], model: Any, opset: int
+) -> list[Array]:
     inputs = [
         onnx.helper.make_tensor_value_info(
             name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
@@ -247,5 +250,5 @@ def _evaluated(proto: Any, feeds: Mapping[str, Array | None], model: Any) -> lis
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
     single = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
-    results = ReferenceEvaluator(single).run(None, dict(feeds))
+    results = ReferenceEvaluator(single, new_ops=operators_of(opset)).run(None, dict(feeds))
     return [np.asarray(result) for result in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import normalization as norms
@@ -97,7 +98,7 @@ def hardmax(node: Node) -> Value:
     x = node[0]
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1) % x.rank
     axes = [axis] if node.opset >= 13 else range(axis, x.rank)
-    flat = reshape(x, [*x.shape[:axis], -1]) if len(axes) > 1 else x
+    flat = reshape(x, [*x.shape[:axis], prod(x.shape[axis:])]) if len(axes) > 1 else x
     top = ops.arg_extreme(flat, axis, greatest=True, last=False, keep=True)
 
     def body(*i: Elem) -> Elem:
@@ -105,7 +106,7 @@ def hardmax(node: Node) -> Value:
         edge[axis] = constant(0, "int64")
         return where(top[tuple(edge)].equals(i[axis]), constant(1, x.computed_in), 0)
 
-    return node.builder.compute("hardmax", flat.shape, body, dtype=x.dtype)
+    return reshape(node.builder.compute("hardmax", flat.shape, body, dtype=x.dtype), x.shape)
 
 
 def layer_norm(node: Node) -> Results:
