@@ -119,6 +119,19 @@ __host__ __device__ nv_bfloat162 make_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y)
   #define uchar unsigned char
   #define ushort unsigned short
 #endif
+
+static __device__ __forceinline__ float tuner_maximum(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float extreme;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(extreme) : "f"(a), "f"(b));
+  return extreme;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+static __device__ __forceinline__ double tuner_maximum(double a, double b) {
+  return a > b || a != a ? a : b;
+}
 extern "C" __global__ void __launch_bounds__(64) kernel_kernel(nv_bfloat16* __restrict__ W_ptr, nv_bfloat16* __restrict__ X_ptr, nv_bfloat16* __restrict__ Y_ptr);
 extern "C" __global__ void __launch_bounds__(64) kernel_kernel(nv_bfloat16* __restrict__ W_ptr, nv_bfloat16* __restrict__ X_ptr, nv_bfloat16* __restrict__ Y_ptr) {
   extern __shared__ __align__(64) uchar buf_dyn_shmem_ptr[];
@@ -163,12 +176,12 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(nv_bfloat16* __re
   for (int ax8_ax9_fused_0 = 0; ax8_ax9_fused_0 < 2; ++ax8_ax9_fused_0) {
     nv_bfloat164 __1;
     float4 __2;
-      float4 v_ = *(float4*)(((float*)buf_dyn_shmem_ptr) + (((((int)threadIdx.z) * 256) + (ax8_ax9_fused_0 * 128)) + (((int)threadIdx.x) * 4)));
-      float4 v__1 = make_float4(0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/);
-      __2.x = max(v_.x, v__1.x);
-      __2.y = max(v_.y, v__1.y);
-      __2.z = max(v_.z, v__1.z);
-      __2.w = max(v_.w, v__1.w);
+    float4 v_ = *(float4*)(((float*)buf_dyn_shmem_ptr) + (((((int)threadIdx.z) * 256) + (ax8_ax9_fused_0 * 128)) + (((int)threadIdx.x) * 4)));
+    float4 v__1 = make_float4(0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/, 0x0p+0f/*0.000000e+00*/);
+    __2.x = tuner_maximum(v_.x, v__1.x);
+    __2.y = tuner_maximum(v_.y, v__1.y);
+    __2.z = tuner_maximum(v_.z, v__1.z);
+    __2.w = tuner_maximum(v_.w, v__1.w);
     __1.x = (nv_bfloat16)(__2.x);
     __1.y = (nv_bfloat16)(__2.y);
     __1.z = (nv_bfloat16)(__2.z);

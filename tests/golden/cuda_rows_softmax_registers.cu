@@ -66,6 +66,19 @@
   #define uchar unsigned char
   #define ushort unsigned short
 #endif
+
+static __device__ __forceinline__ float tuner_maximum(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float extreme;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(extreme) : "f"(a), "f"(b));
+  return extreme;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+static __device__ __forceinline__ double tuner_maximum(double a, double b) {
+  return a > b || a != a ? a : b;
+}
 extern "C" __global__ void __launch_bounds__(128) kernel_kernel(float* __restrict__ X_ptr, float* __restrict__ Y_ptr);
 extern "C" __global__ void __launch_bounds__(128) kernel_kernel(float* __restrict__ X_ptr, float* __restrict__ Y_ptr) {
   alignas(64) float Y_load0_ptr[8];
@@ -85,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel_kernel(float* __restric
   for (int ax2_1 = 0; ax2_1 < 2; ++ax2_1) {
     #pragma unroll
     for (int ax3 = 0; ax3 < 4; ++ax3) {
-      in_thread_R_acc_ptr[0] = max(in_thread_R_acc_ptr[0], Y_load0_ptr[((ax2_1 * 4) + ax3)]);
+      in_thread_R_acc_ptr[0] = tuner_maximum(in_thread_R_acc_ptr[0], Y_load0_ptr[((ax2_1 * 4) + ax3)]);
     }
   }
   __shared__ alignas(64) float red_buf_staging_ptr[4];
@@ -98,15 +111,15 @@ extern "C" __global__ void __launch_bounds__(128) kernel_kernel(float* __restric
   red_buf0_ptr[0] = in_thread_R_acc_ptr[0];
   mask_ptr[0] = __activemask();
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 16, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 8, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 4, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 2, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 1, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   if ((((int)threadIdx.x) % 32) == 0) {
     red_buf_staging_ptr[((((int)threadIdx.y) * 2) + (((int)threadIdx.x) >> 5))] = red_buf0_ptr[0];
   }
@@ -116,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel_kernel(float* __restric
   }
   mask_ptr_1[0] = __activemask();
   t0_ptr_1[0] = __shfl_down_sync(mask_ptr_1[0], red_buf0_ptr_1[0], 1, 32);
-  red_buf0_ptr_1[0] = max(red_buf0_ptr_1[0], t0_ptr_1[0]);
+  red_buf0_ptr_1[0] = tuner_maximum(red_buf0_ptr_1[0], t0_ptr_1[0]);
   if (((int)threadIdx.x) == 0) {
     ((volatile float*)red_result_ptr)[((int)threadIdx.y)] = red_buf0_ptr_1[0];
   }

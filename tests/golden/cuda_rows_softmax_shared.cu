@@ -66,6 +66,19 @@
   #define uchar unsigned char
   #define ushort unsigned short
 #endif
+
+static __device__ __forceinline__ float tuner_maximum(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float extreme;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(extreme) : "f"(a), "f"(b));
+  return extreme;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+static __device__ __forceinline__ double tuner_maximum(double a, double b) {
+  return a > b || a != a ? a : b;
+}
 extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict__ X_ptr, float* __restrict__ Y_ptr);
 extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict__ X_ptr, float* __restrict__ Y_ptr) {
   __shared__ alignas(64) float Y_load0_ptr[512];
@@ -96,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
       } else {
         condval = -CUDART_INF_F;
       }
-      in_thread_R_acc_ptr[0] = max(in_thread_R_acc_ptr[0], condval);
+      in_thread_R_acc_ptr[0] = tuner_maximum(in_thread_R_acc_ptr[0], condval);
     }
   }
   __shared__ alignas(64) float red_buf_staging_ptr[2];
@@ -109,15 +122,15 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
   red_buf0_ptr[0] = in_thread_R_acc_ptr[0];
   mask_ptr[0] = __activemask();
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 16, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 8, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 4, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 2, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   t0_ptr[0] = __shfl_down_sync(mask_ptr[0], red_buf0_ptr[0], 1, 32);
-  red_buf0_ptr[0] = max(red_buf0_ptr[0], t0_ptr[0]);
+  red_buf0_ptr[0] = tuner_maximum(red_buf0_ptr[0], t0_ptr[0]);
   if ((((int)threadIdx.x) % 32) == 0) {
     red_buf_staging_ptr[(((int)threadIdx.x) >> 5)] = red_buf0_ptr[0];
   }
@@ -127,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
   }
   mask_ptr_1[0] = __activemask();
   t0_ptr_1[0] = __shfl_down_sync(mask_ptr_1[0], red_buf0_ptr_1[0], 1, 32);
-  red_buf0_ptr_1[0] = max(red_buf0_ptr_1[0], t0_ptr_1[0]);
+  red_buf0_ptr_1[0] = tuner_maximum(red_buf0_ptr_1[0], t0_ptr_1[0]);
   if (((int)threadIdx.x) == 0) {
     ((volatile float*)red_result_ptr)[0] = red_buf0_ptr_1[0];
   }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import tvm
 from tvm import tirx
@@ -65,6 +65,14 @@ define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwa
   ret void
 }}
 !0 = !{{i32 1}}
+"""
+# Without signed zeros LLVM needs no instructions that tell -0 from 0.
+_EXTREME = """
+declare {type} @llvm.{operation}.{suffix}({type}, {type})
+define weak_odr hidden {type} @{name}({type} %a, {type} %b) alwaysinline {{
+  %extreme = call nsz {type} @llvm.{operation}.{suffix}({type} %a, {type} %b)
+  ret {type} %extreme
+}}
 """
 # LLVM's fence orders ordinary stores. On x86 it becomes mfence or a locked instruction,
 # which also wait for non-temporal stores (Intel's Software Developer's Manual, volume 3,
@@ -132,6 +140,27 @@ def non_temporal_store(dtype: str, vector_lanes: int) -> LlvmFunction:
             lanes=vector_lanes,
             element=element,
             align=min(vector_lanes * size, ALIGNMENT),
+        ),
+    )
+
+
+def extreme(
+    operation: Literal["maximum", "minimum"], dtype: str, vector_lanes: int
+) -> LlvmFunction:
+    """The function of two vectors that gives the greater or lesser of each pair of elements.
+
+    NaN where either is NaN. `dtype` is float32 or float64; one lane is a scalar.
+    """
+    element, bits = {"float32": ("float", 32), "float64": ("double", 64)}[dtype]
+    vector = vector_lanes > 1
+    name = f"tuner_{operation}_{dtype}" + (f"x{vector_lanes}" if vector else "")
+    return LlvmFunction(
+        name=name,
+        text=_EXTREME.format(
+            name=name,
+            operation=operation,
+            type=f"<{vector_lanes} x {element}>" if vector else element,
+            suffix=f"v{vector_lanes}f{bits}" if vector else f"f{bits}",
         ),
     )
 

@@ -24,6 +24,7 @@ from tuner.lowering.cuda.launch import LaunchWatch
 from tuner.lowering.cuda.nvcc import CudaCompiler, KernelResources
 from tuner.lowering.cuda.warpgroup_source import with_instructions
 from tuner.lowering.passes.guarded_copies import use_guarded_copies
+from tuner.lowering.passes.pipeline import register_pipeline
 from tuner.lowering.schedule import schedule
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModule, Launch
@@ -71,6 +72,7 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
             host = tvm.tirx.build(
                 use_guarded_copies(scheduled.mod),
                 target=tvm.target.Target(dict(target.tvm), host="llvm"),
+                pipeline=register_pipeline(),
             )
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error

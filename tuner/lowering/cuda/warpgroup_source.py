@@ -1,6 +1,6 @@
 """CUDA C++ of the functions that kernels call beside those of TVM's code generator.
 
-Warpgroup instructions, and copies of 16 bytes or zeros. Sources: PTX ISA,
+Warpgroup instructions, copies of 16 bytes or zeros, maxima and minima. Sources: PTX ISA,
 "wgmma.mma_async" (which thread holds which accumulators), "Matrix Descriptor", "Async
 proxy".
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tuner.lowering.cuda.warpgroup import warpgroup_symbol
+from tuner.lowering.passes.extremes import SOURCES as EXTREMES
 from tuner.lowering.passes.guarded_copies import SOURCE
 from tuner.spaces.program.instructions import SHORT_DTYPES, WarpgroupMultiply
 
@@ -22,9 +23,11 @@ def with_instructions(
 ) -> str:
     """The source with the functions that it calls, in front of its first kernel.
 
-    `instructions`: the warpgroup multiplications of the kernels; without any the source
-    stays as it is. `guarded_copies`: whether a kernel copies with a condition.
+    `instructions`: the warpgroup multiplications of the kernels. `guarded_copies`:
+    whether a kernel copies with a condition.
     """
+    extremes = "".join(text for name, text in EXTREMES.items() if f"{name}(" in source)
+    source = source.replace(_FIRST_KERNEL, extremes + _FIRST_KERNEL, 1)
     if not instructions:
         return source
     # Rows are permuted by their address, from which the instruction tells a row's number.

@@ -1,6 +1,6 @@
 """TVM's lowering pipeline for schedules, with passes of our own at its end.
 
-They work on what TVM's LLVM code generator is about to read.
+They work on what TVM's code generators are about to read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tvm
 from tvm.tirx import compilation_pipeline as pipelines
 
 from tuner.lowering.llvm_functions import import_llvm_functions
+from tuner.lowering.passes.extremes import propagate_nans, propagate_nans_on_gpu
 from tuner.lowering.passes.no_unroll import prevent_unrolling
 from tuner.lowering.passes.non_temporal import use_non_temporal_stores
 from tuner.lowering.passes.strided_loads import shuffle_strided_loads
@@ -38,9 +39,20 @@ def _pipeline() -> tuple[Any, Any, Any]:
         stores = tvm.transform.module_pass(
             lambda mod, _: use_non_temporal_stores(mod), opt_level=0, name="tuner.StreamStores"
         )
+        extremes = tvm.transform.module_pass(
+            lambda mod, _: propagate_nans(mod), opt_level=0, name="tuner.PropagateNans"
+        )
         functions = tvm.transform.module_pass(
             lambda mod, _: import_llvm_functions(mod), opt_level=0, name="tuner.BringInFunctions"
         )
-        return tvm.ir.transform.Sequential([loads, rolled, stores, functions, finish_host()])
+        return tvm.ir.transform.Sequential(
+            [loads, rolled, stores, extremes, functions, finish_host()]
+        )
 
-    return lower, finish, finish_device
+    def finish_kernels() -> Any:
+        extremes = tvm.transform.module_pass(
+            lambda mod, _: propagate_nans_on_gpu(mod), opt_level=0, name="tuner.PropagateNans"
+        )
+        return tvm.ir.transform.Sequential([extremes, finish_device()])
+
+    return lower, finish, finish_kernels
