@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,9 +12,12 @@ from tuner.api.schemas import (
     JobAnswer,
     KernelAnswer,
     LimitsAnswer,
+    ModelAnswer,
+    ModelStepAnswer,
     TargetAnswer,
     TargetRef,
     TaskAnswer,
+    TensorAnswer,
     TrialAnswer,
     WorkerAnswer,
     WorkloadAnswer,
@@ -27,8 +30,10 @@ from tuner.db.trials import StoredTrial
 from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
 from tuner.db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed
+from tuner.models.description import Description
 from tuner.spaces.core.space import Config
 from tuner.target.target import Target
+from tuner.workload.expression import Tensor
 from tuner.workload.workload import Workload
 
 
@@ -204,4 +209,34 @@ def worker(worker: Worker, now: datetime) -> WorkerAnswer:
         joined_at=worker.joined_at,
         heartbeat_at=worker.heartbeat_at,
         heartbeat_age_s=age_s,
+    )
+
+
+def tensors(described: Sequence[Tensor]) -> list[TensorAnswer]:
+    return [
+        TensorAnswer(name=tensor.name, dtype=tensor.dtype, shape=list(tensor.shape))
+        for tensor in described
+    ]
+
+
+def model(job: Job, description: Description) -> ModelAnswer:
+    return ModelAnswer(
+        job=job.id,
+        state=job.state,
+        inputs=tensors(description.inputs),
+        outputs=tensors(description.outputs),
+        steps=[
+            ModelStepAnswer(
+                kernel=step.kernel,
+                name=step.name,
+                calls=step.calls,
+                reads=tensors(step.reads),
+                constants=list(step.constants),
+                writes=tensors(step.writes),
+                after=list(step.after),
+            )
+            for step in description.steps
+        ],
+        constants_bytes=description.constants_bytes,
+        activations_bytes=description.activations_bytes,
     )

@@ -28,7 +28,18 @@ from tuner.api.metrics import Metrics
 from tuner.api.openapi import DESCRIPTION, TAGS, document
 from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
-from tuner.api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
+from tuner.api.routes import (
+    documents,
+    events,
+    fleet,
+    health,
+    jobs,
+    kernels,
+    lookup,
+    model_runs,
+    models,
+    runs,
+)
 from tuner.api.service import Service
 from tuner.api.workloads import ParsedWorkloads
 from tuner.db import events as stored_events
@@ -76,8 +87,8 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way of extending the document
     problems.install(app)
     # Routes are tried in this order, and lookups outnumber all other requests.
-    for router in (lookup, jobs, events, kernels, runs, models, fleet, health, documents):
-        app.include_router(router.router)
+    for noun in (lookup, jobs, events, kernels, runs, models, model_runs, fleet, health, documents):
+        app.include_router(noun.router)
     install_dashboard(app)
     add_layers(app, service)
     return app
@@ -108,7 +119,7 @@ def add_layers(app: FastAPI, service: Service) -> None:
     def limit_of(path: str) -> int:
         if path == "/v1/models":
             return options.max_model_bytes
-        if path.startswith("/v1/kernels/") and path.endswith("/run"):
+        if path.startswith(("/v1/kernels/", "/v1/models/")) and path.endswith("/run"):
             return options.max_run_bytes
         return options.max_body_bytes
 

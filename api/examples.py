@@ -131,5 +131,33 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "state": "queued",
             "created_at": "2026-11-20T12:02:00Z",
         },
+        "ModelRunAnswer": {
+            "id": "r_01m7wn0000000001",
+            "job": JOB["id"],
+            "state": "queued",
+            "created_at": "2026-11-20T12:02:00Z",
+        },
+        "ModelAnswer": {
+            "job": JOB["id"],
+            "state": "succeeded",
+            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 512]}],
+            "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 512]}],
+            "steps": [
+                {
+                    "kernel": WORKLOAD["key"],
+                    "name": "matmul",
+                    "calls": 1,
+                    "reads": [
+                        {"name": "x0", "dtype": "float32", "shape": [1, 512]},
+                        {"name": "c0", "dtype": "float32", "shape": [512, 512]},
+                    ],
+                    "constants": ["c0"],
+                    "writes": [{"name": "t0", "dtype": "float32", "shape": [1, 512]}],
+                    "after": [],
+                }
+            ],
+            "constants_bytes": 1_048_576,
+            "activations_bytes": 0,
+        },
     }
 )

@@ -9,23 +9,22 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 
 from tuner.errors import UsageError
+from tuner.runtime.loader import NUMPY
 
 MAX_HEADER_BYTES = 4096
 _AT_ONCE = 1 << 20  # bytes of a member unpacked at a time
-# NumPy has no bfloat16: its bits are sent as uint16.
-WIRE_DTYPES: Mapping[str, str] = {"bfloat16": "uint16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraySpec:
-    """What an argument of a kernel must be."""
+    """What an input of a kernel or a model must be."""
 
     name: str
     dtype: str  # as in the workload, e.g. "bfloat16"
@@ -33,7 +32,8 @@ class ArraySpec:
 
     @property
     def wire_dtype(self) -> str:
-        return WIRE_DTYPES.get(self.dtype, self.dtype)
+        """As NumPy has it: bfloat16 is sent as the uint16 of its bits."""
+        return NUMPY[self.dtype]
 
     @property
     def nbytes(self) -> int:
@@ -41,7 +41,7 @@ class ArraySpec:
 
 
 class ArrayError(UsageError):
-    """The arrays sent are not the kernel's inputs."""
+    """The arrays sent are not the inputs of what is to run."""
 
     code = "invalid_arrays"
 
@@ -63,7 +63,7 @@ def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
         specs = {spec.name: spec for spec in expected}
         if len(names) != len(set(names)) or set(names) != set(specs):
             raise ArrayError(
-                f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(specs))}"
+                f"the .npz holds the arrays {shown(names)}; taken are {shown(list(specs))}"
             )
         for member, name in zip(members, names, strict=True):
             check_member(archive, member, specs[name])
@@ -77,8 +77,7 @@ def shown(names: list[str]) -> str:
 def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArraySpec) -> None:
     if member.file_size > spec.nbytes + MAX_HEADER_BYTES:
         raise ArrayError(
-            f"array {spec.name!r} unpacks to {member.file_size} bytes; this kernel takes "
-            f"{spec.nbytes}"
+            f"array {spec.name!r} unpacks to {member.file_size} bytes; {spec.nbytes} are taken"
         )
     if member.flag_bits & 1 or member.compress_type not in (
         zipfile.ZIP_STORED,
@@ -101,7 +100,7 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
         order = "Fortran" if fortran_order else "C"
         raise ArrayError(
             f"array {spec.name!r} is {dtype} {list(shape)} in {order} order; "
-            f"this kernel takes {spec.wire_dtype} {list(spec.shape)} in C order"
+            f"taken is {spec.wire_dtype} {list(spec.shape)} in C order"
         )
     if member.file_size < spec.nbytes:
         raise ArrayError(

@@ -296,6 +296,41 @@ class RunAnswer(Answer):
     created_at: datetime
 
 
+class ModelRunAnswer(Answer):
+    id: str
+    job: str = Field(description="the model's")
+    state: str
+    created_at: datetime
+
+
+class TensorAnswer(Answer):
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+class ModelStepAnswer(Answer):
+    kernel: str = Field(description="key of the workload")
+    name: str
+    calls: int = Field(description="in one call of the model")
+    reads: list[TensorAnswer]
+    constants: list[str] = Field(description="which of `reads` are constants of the model")
+    writes: list[TensorAnswer]
+    after: list[int] = Field(description="positions of the steps whose results it reads, from 0")
+
+
+class ModelAnswer(Answer):
+    """A model as it was read from its file."""
+
+    job: str
+    state: str = Field(description="of the job")
+    inputs: list[TensorAnswer] = Field(description="under the names of the file")
+    outputs: list[TensorAnswer]
+    steps: list[ModelStepAnswer] = Field(description="the calls of kernels, in order")
+    constants_bytes: int
+    activations_bytes: int = Field(description="of a call, at its peak, without its arguments")
+
+
 class LookupAnswer(Answer):
     source: Literal["exact", "neighbour", "default"]
     kernel: KernelAnswer | None = Field(

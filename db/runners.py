@@ -39,6 +39,15 @@ def waiting(session: Session, listed: Sequence[Job]) -> Mapping[str, str]:
     return {job.id: reasons[job.target] for job in queued if job.target in reasons}
 
 
+def has_runner(session: Session, target: str) -> bool:
+    """Whether a living machine has the target of this key."""
+    is_alive = WorkerRow.heartbeat_at >= session.now() - SILENT
+    query = select(WorkerRow.id).where(
+        WorkerRow.state == ACTIVE, WorkerRow.target_key == target, is_alive
+    )
+    return session.scalars(query.limit(1)).first() is not None
+
+
 def served_keys(session: Session, machine: Target) -> tuple[str, ...]:
     """Keys of the stored targets whose jobs a machine can run."""
     return tuple(target.key for target in targets.list_all(session) if serves(machine, target))

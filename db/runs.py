@@ -1,4 +1,4 @@
-"""Queries about runs of a kernel on a caller's arrays, which are stored as artifacts.
+"""Queries about runs of a kernel or a model on a caller's arrays, stored as artifacts.
 
 The API submits runs, workers execute them. A run is claimed by lease with a fencing
 token, as a job is.
@@ -9,21 +9,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from sqlalchemy import Select, and_, insert, or_, select
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound, StaleLease
 from tuner.db.ids import new_id
-from tuner.db.tables import KernelRow, RunRow
+from tuner.db.tables import JobRow, KernelRow, RunRow
 
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Runnable:
+    """What is run: a kernel, or the library of a model's job."""
+
+    kind: Literal["kernel", "model"]
+    id: str  # of the kernel, or of the job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     id: str
-    kernel: str  # id
+    of: Runnable
     owner: str | None  # api key id
     state: str
     input: str  # SHA-256 of an artifact
@@ -34,12 +43,13 @@ class Run:
     finished_at: datetime | None
 
 
-def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | None = None) -> Run:
-    """Queues a run of a known kernel on a remembered artifact."""
+def submit(session: Session, *, of: Runnable, input_artifact: str, owner: str | None = None) -> Run:
+    """Queues a run of a known kernel or model on a remembered artifact."""
     now = session.now()
     row = {
         "id": new_id("r", now),
-        "kernel_id": kernel,
+        "kernel_id": of.id if of.kind == "kernel" else None,
+        "job_id": of.id if of.kind == "model" else None,
         "owner": owner,
         "state": QUEUED,
         "input_artifact": input_artifact,
@@ -51,7 +61,7 @@ def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | N
 def claim_next(
     session: Session, *, owner: str, lifetime: timedelta, targets: Collection[str] | None = None
 ) -> Run | None:
-    """Claims the oldest run of a kernel for one of `targets`; None if there is none.
+    """Claims the oldest run of what was made for one of `targets`; None if there is none.
 
     Candidates are queued runs and those whose lease ran out. The run's `fence` is the
     token to finish it with.
@@ -84,8 +94,11 @@ def _free(now: datetime, targets: Collection[str] | None, lifetime: timedelta) -
     query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free)
     if targets is None:
         return query
-    return query.join(KernelRow, KernelRow.id == RunRow.kernel_id).where(
-        KernelRow.target_key.in_(targets)
+    of_target = or_(KernelRow.target_key.in_(targets), JobRow.target_key.in_(targets))
+    return (
+        query.outerjoin(KernelRow, KernelRow.id == RunRow.kernel_id)
+        .outerjoin(JobRow, JobRow.id == RunRow.job_id)
+        .where(of_target)
     )
 
 
@@ -125,4 +138,10 @@ def get(session: Session, run_id: str) -> Run:
 def _run(row: RunRow) -> Run:
     same = ("id", "owner", "state", "error", "fence", "created_at", "finished_at")
     values = {name: getattr(row, name) for name in same}
-    return Run(kernel=row.kernel_id, input=row.input_artifact, output=row.output_artifact, **values)
+    return Run(of=_runnable(row), input=row.input_artifact, output=row.output_artifact, **values)
+
+
+def _runnable(row: RunRow) -> Runnable:
+    if row.kernel_id is not None:
+        return Runnable(kind="kernel", id=row.kernel_id)
+    return Runnable(kind="model", id=str(row.job_id))

@@ -327,11 +327,13 @@ class IdempotencyRow(Base):
 
 
 class RunRow(Base):
-    """A request to run a kernel on a caller's arrays; the arrays are artifacts."""
+    """A request to run a kernel or a model on a caller's arrays; the arrays are artifacts."""
 
     __tablename__ = "runs"
     id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
-    kernel_id: Mapped[str] = mapped_column(ForeignKey("kernels.id"))
+    # Either the kernel, or the job whose model it is.
+    kernel_id: Mapped[str | None] = mapped_column(ForeignKey("kernels.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
     owner: Mapped[str | None] = mapped_column(IDENTIFIER)
     state: Mapped[str] = mapped_column(WORD)  # queued, running, succeeded, failed
     input_artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.sha256"))

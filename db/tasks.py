@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import func, insert, select
 
@@ -13,16 +14,20 @@ from tuner.db.leases import Lease, held
 from tuner.db.tables import TaskRow
 
 # Settings of a model's job: the digest of its file, the shapes that the file leaves open,
-# the digest of its library's archive.
-MODEL, SHAPES, LIBRARY = "model", "shapes", "library"
+# the digests of its description and of its library's archive.
+MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
 
 
-def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
+def add(
+    session: Session, lease: Lease, workloads: Sequence[str], *, description: str | None = None
+) -> Job:
     """Adds a task for each stored workload the job does not have yet, with one event.
 
-    Raises StaleLease.
+    `description` is the digest of the model's, which is remembered. Raises StaleLease.
     """
     held(session, lease)
+    if description is not None:
+        _note(session, lease, {DESCRIPTION: description})
     here = TaskRow.job_id == lease.job_id
     present = set(session.scalars(select(TaskRow.workload_key).where(here)))
     fresh = [key for key in dict.fromkeys(workloads) if key not in present]
@@ -55,7 +60,11 @@ def note_library(session: Session, lease: Lease, digest: str) -> None:
     The archive must be stored and remembered before. Raises StaleLease.
     """
     held(session, lease)
-    row = locked_row(session, lease.job_id)
-    row.settings = {**row.settings, LIBRARY: digest}
-    session.flush()
+    _note(session, lease, {LIBRARY: digest})
     events.append(session, lease.job_id, "note", {"text": "the model's library is ready"})
+
+
+def _note(session: Session, lease: Lease, settings: Mapping[str, Any]) -> None:
+    row = locked_row(session, lease.job_id)
+    row.settings = {**row.settings, **settings}
+    session.flush()

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -27,6 +28,7 @@ from tuner.api.schemas import (
     JobAnswer,
     KernelAnswer,
     LookupAnswer,
+    ModelAnswer,
     OperatorAnswer,
     Page,
     RollbackAnswer,
@@ -249,26 +251,24 @@ class Client:
 
         bfloat16 travels as uint16. Raises ServiceUnreachable after `timeout_s`.
         """
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            allow_pickle=False,
-            **{name: np.ascontiguousarray(array) for name, array in inputs.items()},
-        )
+        return self._run(f"/kernels/{kernel}/run", inputs, timeout_s)
+
+    def _run(
+        self, path: str, inputs: Mapping[str, NDArray[Any]], timeout_s: float
+    ) -> dict[str, NDArray[Any]]:
         deadline = time.monotonic() + timeout_s
         # A repeated run computes the same and leaves nothing behind, so it is safe to repeat.
         response = self._call(
             "POST",
-            f"/kernels/{kernel}/run",
-            content=buffer.getvalue(),
+            path,
+            content=npz_of(inputs),
             headers={"Content-Type": "application/x-npz"},
         )
         while response.status_code == 202:
             if time.monotonic() > deadline:
                 where = response.headers["location"]
                 raise ServiceUnreachable(
-                    f"kernel {kernel} has not run within {timeout_s:g} s; its result will be "
-                    f"at {where}"
+                    f"{path} has not answered within {timeout_s:g} s; its result will be at {where}"
                 )
             self._sleep(min(1.0, max(0.0, deadline - time.monotonic())))
             response = self._call("GET", response.headers["location"].removeprefix("/v1"))
@@ -305,6 +305,20 @@ class Client:
         return self._model(
             JobAnswer, "POST", "/models", content=model, headers=headers, params=options
         )
+
+    def model(self, job: str) -> ModelAnswer:
+        """What the model of a job takes and gives, and its kernels."""
+        return self._model(ModelAnswer, "GET", f"/models/{job}")
+
+    def run_model(
+        self, job: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0
+    ) -> dict[str, NDArray[Any]]:
+        """Runs the model of a finished job on `inputs`, by the names of its file.
+
+        Returns its outputs by name. bfloat16 travels as uint16. Raises
+        ServiceUnreachable after `timeout_s`.
+        """
+        return self._run(f"/models/{job}/run", inputs, timeout_s)
 
     # the service
 
@@ -384,6 +398,16 @@ class Client:
                 elif not line and data:
                     yield EventAnswer.model_validate_json("\n".join(data))
                     data = []
+
+
+def npz_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """The arrays as `.npz`, under any names: `numpy.savez` takes none called `file`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def refused(response: httpx.Response) -> ServiceError:

@@ -12,17 +12,21 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from tuner.api import answers
 from tuner.api.artifacts import DownloadHeaders, deliver_artifact
 from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
-from tuner.api.schemas import JobAnswer, TargetName
+from tuner.api.schemas import JobAnswer, ModelAnswer, TargetName
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import artifacts, targets
-from tuner.db.jobs import NewJob
-from tuner.db.tasks import LIBRARY, MODEL, SHAPES
+from tuner.db.engine import Session
+from tuner.db.jobs import MODEL as MODEL_JOB
+from tuner.db.jobs import Job, NewJob
+from tuner.db.tasks import DESCRIPTION, LIBRARY, MODEL, SHAPES
+from tuner.models.description import Description, from_json
 from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 
@@ -85,11 +89,19 @@ async def submit_model(
         seed=seed,
         priority=priority,
         owner=caller.key_id,
-        kind="model",
+        kind=MODEL_JOB,
         settings={SHAPES: parse_shapes(shapes)},
     )
     job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
     return accepted(response, job, created=created)
+
+
+@router.get("/{job_id}", responses=documented(401, 403, 404, 422, 429, 500, 503))
+def get_model(job_id: JobId, caller: Reader, service: ServiceDep) -> ModelAnswer:
+    """What a model takes and gives, its kernels in the order of their calls, its memory."""
+    with service.database.read() as session:
+        job = of_model(session, job_id, caller)
+    return answers.model(job, description_of(service, job))
 
 
 @router.get(
@@ -111,18 +123,47 @@ def get_library(
     """The whole model as an exported library of the one function `model_run`, made when
     the model's job succeeds. Its ETag is the SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
-        job = seen(session, job_id, caller)
-        digest = job.settings.get(LIBRARY)
-        if job.kind != "model" or not isinstance(digest, str):
-            detail = (
-                f"job {job_id} is {job.state} and has no model's library; it is made at "
-                f"the end of a job of POST /v1/models"
-            )
-            raise Problem(404, "not_found", detail)
-        artifact = artifacts.get(session, digest)
+        artifact = artifacts.get(session, with_library(session, job_id, caller)[1])
     return deliver_artifact(
         service, artifact, download, filename=f"{job_id}.tar.gz", media_type="application/gzip"
     )
+
+
+def of_model(session: Session, job_id: str, caller: Caller) -> Job:
+    """The model's job, if the caller may see it. Raises Problem 404 otherwise."""
+    job = seen(session, job_id, caller)
+    if job.kind != MODEL_JOB:
+        raise Problem(404, "not_found", f"job {job_id} is not of a model but of workloads")
+    return job
+
+
+def with_library(session: Session, job_id: str, caller: Caller) -> tuple[Job, str]:
+    """The model's job and the digest of its library's archive.
+
+    Raises Problem 404 for a job that has none, or that the caller may not see.
+    """
+    job = seen(session, job_id, caller)
+    digest = job.settings.get(LIBRARY)
+    if job.kind != MODEL_JOB or not isinstance(digest, str):
+        detail = (
+            f"job {job_id} is {job.state} and has no model's library; it is made at "
+            f"the end of a job of POST /v1/models"
+        )
+        raise Problem(404, "not_found", detail)
+    return job, digest
+
+
+def description_of(service: Service, job: Job) -> Description:
+    """What a worker wrote down when it read the model. Raises Problem 404 before that."""
+    digest = job.settings.get(DESCRIPTION)
+    if not isinstance(digest, str):
+        why = job.error or (
+            "it was read by an older version; submit the file again, its kernels are kept"
+            if job.tasks
+            else "no worker has read it yet"
+        )
+        raise Problem(404, "not_found", f"job {job.id} has no description of its model: {why}")
+    return from_json(service.artifacts.get(digest))
 
 
 def store(

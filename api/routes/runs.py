@@ -1,4 +1,4 @@
-"""Routes that run a kernel on a caller's arrays, in a worker.
+"""Routes that run a kernel on a caller's arrays, in a worker; what runs of models share.
 
 The request waits up to 30 s for the result, which can be fetched later otherwise. Arrays
 are sent as `.npz` and passed on in the artifact store; nothing in them is unpickled.
@@ -7,11 +7,13 @@ are sent as `.npz` and passed on in the artifact store; nothing in them is unpic
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from tuner.api.auth import Caller, Reader, Requester
@@ -19,45 +21,65 @@ from tuner.api.content_type import require_type
 from tuner.api.npz import ArraySpec, check_npz
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.kernels import KernelId
-from tuner.api.schemas import IDENTIFIER, RunAnswer
+from tuner.api.schemas import IDENTIFIER, ModelRunAnswer, RunAnswer
 from tuner.api.service import Service, ServiceDep
-from tuner.db import artifacts, kernels, runs, targets, totals, workloads
-from tuner.db.runs import FAILED, SUCCEEDED, Run
+from tuner.db import artifacts, kernels, runners, runs, targets, totals, workloads
+from tuner.db.engine import Session
+from tuner.db.runs import FAILED, SUCCEEDED, Run, Runnable
+from tuner.target.target import Target
+from tuner.workload.expression import Tensor
 from tuner.workload.spec import from_document
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 log = structlog.get_logger("api.runs")
 
 NPZ = "application/x-npz"
+NPZ_TYPES = (NPZ, "application/octet-stream", "application/zip")
 FIRST_POLL_S, LONGEST_POLL_S = 0.01, 0.25
 BINARY = {NPZ: {"schema": {"type": "string", "format": "binary"}}}
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The outputs by name, as .npz", "content": BINARY},
-    202: {"description": "Not finished yet; ask again at `Location`", "model": RunAnswer},
+INPUTS = {
+    "requestBody": {
+        "required": True,
+        "description": "the inputs by name; bfloat16 as uint16",
+        "content": BINARY,
+    }
 }
+RunId = Annotated[str, Path(pattern=IDENTIFIER)]
 
 
-def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
-    """The kernel's inputs, in the order of its expression."""
+def answers_of(pending: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a run in OpenAPI; `pending` is the answer while it goes on."""
+    return {
+        200: {"description": "The outputs by name, as .npz", "content": BINARY},
+        202: {"description": "Not finished yet; ask again at `Location`", "model": pending},
+    }
+
+
+ANSWERS = answers_of(RunAnswer)
+
+
+def inputs_of(service: Service, kernel_id: str) -> tuple[Target, Sequence[Tensor]]:
+    """The kernel's target, and its inputs in the order of its expression."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
         target = targets.get(session, kernel.target)
         document = workloads.get(session, kernel.workload).document
-    if target.on_device:
-        detail = (
-            f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: "
-            f"download the artifact, call it there"
-        )
-        raise Problem(422, "run_failed", detail)
-    tensors = from_document(document).expression.inputs
-    return [
-        ArraySpec(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape) for tensor in tensors
-    ]
+    return target, from_document(document).expression.inputs
 
 
-def submit(service: Service, caller: Caller, kernel_id: str, body: bytes) -> Run:
-    check_npz(body, inputs_of(service, kernel_id))
+def submit(
+    service: Service,
+    caller: Caller,
+    of: Runnable,
+    target: Target,
+    inputs: Sequence[Tensor],
+    body: bytes,
+) -> Run:
+    """Queues a run on the `.npz` in `body`. Raises ArrayError, and Problem for another refusal."""
+    specs = [ArraySpec(name=each.name, dtype=each.dtype, shape=each.shape) for each in inputs]
+    check_npz(body, specs)
     with service.database.read() as session:
+        check_target(session, service, of, target)
         waiting = totals.waiting_runs(session, caller.key_id)
     if waiting >= service.options.max_waiting_runs:
         detail = f"this key has {waiting} runs waiting, its limit; wait for them"
@@ -65,9 +87,25 @@ def submit(service: Service, caller: Caller, kernel_id: str, body: bytes) -> Run
     digest = service.artifacts.put(body)
     with service.database.write("run-submit") as session:
         artifacts.remember(session, sha256=digest, size_bytes=len(body), kind="input")
-        run = runs.submit(session, kernel=kernel_id, input_artifact=digest, owner=caller.key_id)
-    log.info("run_accepted", run=run.id, kernel=kernel_id)
+        run = runs.submit(session, of=of, input_artifact=digest, owner=caller.key_id)
+    log.info("run_accepted", run=run.id, of=of.id)
     return run
+
+
+def check_target(session: Session, service: Service, of: Runnable, target: Target) -> None:
+    """Raises Problem where no machine of the service has the target."""
+    if target.on_device:
+        detail = (
+            f"{of.kind} {of.id} is for {target.name}; a service runs those of CPUs: "
+            f"download the artifact, call it there"
+        )
+        raise Problem(422, "run_failed", detail)
+    if target.key != service.default_target and not runners.has_runner(session, target.key):
+        detail = (
+            f"{of.kind} {of.id} is for {target.name}, and no machine with this CPU is here: "
+            f"download the artifact and call it there, or tune it again"
+        )
+        raise Problem(422, "run_failed", detail)
 
 
 async def settled(service: Service, run: Run) -> Run:
@@ -90,34 +128,48 @@ async def settled(service: Service, run: Run) -> Run:
 
 async def result(service: Service, run: Run) -> Response:
     if run.state == FAILED:
-        raise Problem(422, "run_failed", run.error or "the kernel did not run")
+        raise Problem(422, "run_failed", run.error or f"the {run.of.kind} did not run")
     if run.state == SUCCEEDED and run.output is not None:
         return Response(await run_in_threadpool(service.artifacts.get, run.output), media_type=NPZ)
-    answer = RunAnswer(id=run.id, kernel=run.kernel, state=run.state, created_at=run.created_at)
-    headers = {"Location": f"/v1/kernels/{run.kernel}/runs/{run.id}", "Retry-After": "1"}
+    same: dict[str, Any] = {"id": run.id, "state": run.state, "created_at": run.created_at}
+    answer = (
+        RunAnswer(kernel=run.of.id, **same)
+        if run.of.kind == "kernel"
+        else ModelRunAnswer(job=run.of.id, **same)
+    )
+    where = f"/v1/{run.of.kind}s/{run.of.id}/runs/{run.id}"
+    headers = {"Location": where, "Retry-After": "1"}
     return JSONResponse(answer.model_dump(mode="json"), 202, headers)
+
+
+def own_run(service: Service, caller: Caller, of: Runnable, run_id: str) -> Run:
+    """The caller's run, or anybody's for an administrator; a 404 for others."""
+    with service.database.read() as session:
+        run = runs.get(session, run_id)
+    if run.of != of or not (caller.sees_all or run.owner == caller.key_id):
+        raise Problem(404, "not_found", f"no run {run_id!r} is known")
+    return run
 
 
 @router.post(
     "/{kernel_id}/run",
     response_class=Response,
     responses={**ANSWERS, **documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)},
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "description": "the inputs by name; bfloat16 as uint16",
-            "content": BINARY,
-        }
-    },
+    openapi_extra=INPUTS,
 )
 async def run_kernel(
     kernel_id: KernelId, caller: Requester, service: ServiceDep, request: Request
 ) -> Response:
     """Runs the kernel on the arrays sent, in a worker: the outputs as `.npz`, or 202
     and a location past 30 s."""
-    require_type(request, NPZ, "application/octet-stream", "application/zip")
-    run = await run_in_threadpool(submit, service, caller, kernel_id, await request.body())
-    return await result(service, await settled(service, run))
+    require_type(request, *NPZ_TYPES)
+    body = await request.body()
+
+    def queued() -> Run:
+        of = Runnable(kind="kernel", id=kernel_id)
+        return submit(service, caller, of, *inputs_of(service, kernel_id), body)
+
+    return await result(service, await settled(service, await run_in_threadpool(queued)))
 
 
 @router.get(
@@ -127,17 +179,10 @@ async def run_kernel(
 )
 async def get_run(
     kernel_id: KernelId,
-    run_id: Annotated[str, Path(pattern=IDENTIFIER)],
+    run_id: RunId,
     caller: Reader,
     service: ServiceDep,
 ) -> Response:
     """The result of a run that took longer, or 202 while it still does."""
-
-    def read() -> Run:
-        with service.database.read() as session:
-            run = runs.get(session, run_id)
-        if run.kernel != kernel_id or not (caller.sees_all or run.owner == caller.key_id):
-            raise Problem(404, "not_found", f"no run {run_id!r} is known")
-        return run
-
-    return await result(service, await run_in_threadpool(read))
+    of = Runnable(kind="kernel", id=kernel_id)
+    return await result(service, await run_in_threadpool(own_run, service, caller, of, run_id))

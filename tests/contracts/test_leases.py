@@ -13,13 +13,15 @@ from tests.support.database_samples import (
     ManualClock,
     add_claimed,
     add_job,
+    kernel_run,
     sample_kernel,
     sample_target,
     timed,
 )
-from tuner.db import artifacts, jobs, kernels, leases, runs, trials
+from tuner.db import artifacts, jobs, kernels, leases, runs, targets, trials
 from tuner.db.engine import Database
 from tuner.db.errors import LeaseHeld, NotFound, StaleLease
+from tuner.db.runs import Runnable
 
 LEASE = timedelta(seconds=10)
 
@@ -131,11 +133,25 @@ def test_cancelling_job_of_a_dead_owner_is_settled(database: Database, clock: Ma
         assert jobs.get(session, expired.job_id).state == jobs.CANCELLED
 
 
+def test_a_models_run_is_claimed_on_its_jobs_target(database: Database) -> None:
+    with database.write() as session:
+        target = targets.remember(session, sample_target())
+        new = jobs.NewJob(workloads=(), target=target, threads=1, trials=1, kind=jobs.MODEL)
+        of = Runnable(kind="model", id=jobs.create(session, new)[0].id)
+        given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
+        run = runs.submit(session, of=of, input_artifact=given)
+        assert (run.of, runs.get(session, run.id).of) == (of, of)
+        elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])
+        assert elsewhere is None
+        here = runs.claim_next(session, owner="a", lifetime=LEASE, targets=[target])
+        assert here is not None and here.of == of
+
+
 def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock) -> None:
     with database.write() as session:
         kernel = kernels.promote(session, sample_kernel(session))
         given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
-        run = runs.submit(session, kernel=kernel.id, input_artifact=given)
+        run = runs.submit(session, of=kernel_run(kernel), input_artifact=given)
         elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])
         assert elsewhere is None and not runs.waiting(
             session, lifetime=LEASE, targets=["another machine"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from tests.support.database_samples import LIBRARY, sample_kernel, sample_target
+from tests.support.database_samples import LIBRARY, kernel_run, sample_kernel, sample_target
 from tuner.app.jobs.retention import BATCH, RUNS, Keep, prune
 from tuner.db import (
     artifacts,
@@ -209,7 +209,7 @@ def submitted(session: Session, digest: str) -> str:
     artifacts.remember(session, sha256=digest, size_bytes=1, kind="input")
     page = kernels.list_page(session).items
     kernel = page[0] if page else kernels.promote(session, sample_kernel(session))
-    return runs.submit(session, kernel=kernel.id, input_artifact=digest).id
+    return runs.submit(session, of=kernel_run(kernel), input_artifact=digest).id
 
 
 def run(database: Database, store: Store, given: bytes, output: bytes | None = None) -> str:
@@ -314,7 +314,7 @@ def test_an_input_that_is_about_to_be_referred_to_is_waited_for(
             (kernel,) = kernels.list_page(session).items
             pruning = beside.submit(prune, database, Keep(days=1), store)
             threading.Event().wait(0.5)
-            new = runs.submit(session, kernel=kernel.id, input_artifact=digest).id
+            new = runs.submit(session, of=kernel_run(kernel), input_artifact=digest).id
         assert pruning.result(timeout=30).runs == 2
     assert arrays(database, store) == ({b"again"}, {b"again"})
     assert [is_known(database, digest) for digest in (*old, new)] == [False, False, True]

@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy import func, select, update
 
 from tests.integration.fleet_job import QUICK, queue_job
-from tests.support.database_samples import LIBRARY, ManualClock, sample_kernel
+from tests.support.database_samples import LIBRARY, ManualClock, kernel_run, sample_kernel
 from tests.support.search_history import search_past
 from tests.support.targets import host_target
 from tuner.app.jobs.abandoned import take_back
@@ -257,7 +257,8 @@ def act_model(database: Database, folder: Path) -> None:
     with database.read() as session:
         there = jobs.get(session, lease.job_id).tasks
     if not there:
-        models._added(database, lease, [ModelWorkload(workload=parse_spec(SPEC), calls=2)])
+        parts = [ModelWorkload(workload=parse_spec(SPEC), calls=2)]
+        models._added(database, lease, parts, ArtifactStore(folder / "artifacts"), b"{}")
 
 
 def act_library(database: Database, folder: Path) -> None:
@@ -278,7 +279,7 @@ def run_waiting(database: Database, folder: Path) -> None:
         kernel = kernels.promote(
             session, replace(sample_kernel(session), workload=key, target=target, artifact=LIBRARY)
         )
-        runs.submit(session, kernel=kernel.id, input_artifact=given)
+        runs.submit(session, of=kernel_run(kernel), input_artifact=given)
 
 
 def act_run(database: Database, folder: Path) -> None:

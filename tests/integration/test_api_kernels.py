@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.integration.live_service import LiveService, options_for, serving, wait_for
+from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.answered_runs import work
 from tests.support.promotions import ARCHIVE, DIGEST, promote
 from tuner.client import ServiceError
 from tuner.db import artifacts, jobs, kernels, runs
@@ -29,40 +30,6 @@ def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         )
     ) as live:
         yield live
-
-
-def work(
-    service: LiveService, answer: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]] | str]
-) -> threading.Thread:
-    """Serves the next run from the database, as a worker does."""
-
-    def serve() -> None:
-        claimed: list[runs.Run] = []
-
-        def claim() -> bool:
-            with service.database.write() as session:
-                run = runs.claim_next(session, owner="worker", lifetime=timedelta(seconds=30))
-            claimed.extend([run] if run is not None else [])
-            return run is not None
-
-        wait_for(claim)
-        with np.load(io.BytesIO(service.store.get(claimed[0].input)), allow_pickle=False) as arrays:
-            result = answer({name: arrays[name] for name in arrays.files})
-        with service.database.write() as session:
-            if isinstance(result, str):
-                runs.finish(session, claimed[0].id, claimed[0].fence, error=result)
-                return
-            buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **result)
-            digest = service.store.put(buffer.getvalue())
-            artifacts.remember(
-                session, sha256=digest, size_bytes=len(buffer.getvalue()), kind="output"
-            )
-            runs.finish(session, claimed[0].id, claimed[0].fence, output=digest)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return thread
 
 
 def inputs(m: int = 16) -> dict[str, NDArray[Any]]:

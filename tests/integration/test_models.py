@@ -4,7 +4,9 @@ nothing but the file."""
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from tuner.models.importer import import_model
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
+from tuner.workers.jobs.runs import RunOptions, RunServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 
@@ -92,13 +95,31 @@ def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(
         )
 
 
+@contextmanager
+def running(database: Database, folder: Path) -> Iterator[None]:
+    """Serves runs meanwhile."""
+    options = RunOptions(
+        artifacts=folder / "artifacts", target=host_target().key, cores=(0,), owner="runs"
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=RunServer(database, options).serve, args=[stop])
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+
+
 def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
     net = nets.perceptron(rows=2, sizes=(16, 32, 8))
     content = nets.serialized(net)
     options = options_for(
         f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=host_target()
     )
-    with serving(options) as service, service.http(service.key("submit", "read")) as http:
+    with serving(options) as service:
+        token = service.key("submit", "read")
+        http = service.opened.enter_context(service.http(token))
         headers = {"Content-Type": "application/octet-stream"}
         sent = http.post("/models", content=content, headers=headers, params={"trials": 2})
         assert sent.status_code == 202, sent.text
@@ -110,8 +131,13 @@ def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
         assert fetched.status_code == 200, fetched.text
         etag = {"If-None-Match": fetched.headers["ETag"]}
         assert http.get(library, headers=etag).status_code == 304
+        with running(service.database, tmp_path):
+            ran = service.client(token).run_model(sent.json()["id"], nets.feeds(net))
     unpack(fetched.content, tmp_path / "fetched")
     given = nets.feeds(net)
     (expected,) = ReferenceEvaluator(net).run(None, given)
     got = Library(tmp_path / "fetched/model/lib/libmodel.so").function("model_run")(*given.values())
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert {name: array.tobytes() for name, array in ran.items()} == {
+        net.graph.output[0].name: got.tobytes()
+    }

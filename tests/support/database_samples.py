@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from tuner.db import artifacts, jobs, kernels, leases, targets, workloads
 from tuner.db.engine import Database, Session
+from tuner.db.kernels import Kernel
+from tuner.db.runs import Runnable
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.expression import Axis, Expression, Read, Stage, Tensor, Var
@@ -126,6 +128,10 @@ def add_claimed(database: Database, *extents: int) -> leases.Lease:
     job = add_job(database, *extents)
     with database.write() as session:
         return leases.claim(session, job, owner="first")[1]
+
+
+def kernel_run(kernel: Kernel) -> Runnable:
+    return Runnable(kind="kernel", id=kernel.id)
 
 
 def sample_kernel(

@@ -9,6 +9,7 @@ import gzip
 import io
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def export_archive(
             return packed(directory, name)
     except OSError as error:
         raise ExportError(f"cannot pack the export {name}: {error}") from error
+
+
+def library_in(archive: bytes, name: str) -> bytes:
+    """The shared library of an archive that `export_archive` made. Raises ExportError."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+            member = tar.extractfile(f"{name}/lib/lib{name}.so")
+            if member is not None:
+                return member.read()
+    except (tarfile.TarError, OSError, EOFError, KeyError, zlib.error) as error:
+        raise ExportError(f"the archive of {name} cannot be read: {error}") from error
+    raise ExportError(f"the archive of {name} has no library")
 
 
 def packed(directory: Path, name: str) -> bytes:

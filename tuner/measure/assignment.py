@@ -36,17 +36,23 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """The workload of all following requests, and where and how it is measured."""
+class Placement:
+    """Where generated code runs, and what it may use there."""
 
-    workload: Workload
     lane: Lane
     threads: int = 1  # of the kernel, at most the lane's cores
-    seed: int = 0  # of the inputs
     # "required", a level, or a level without some mechanisms: see
     # tuner.measure.sandbox.isolation.
     isolation: str = DEFAULT_LEVEL
-    memory_bytes: int = 8 << 30  # address space a candidate may map
+    memory_bytes: int = 8 << 30  # address space that the code may map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment(Placement):
+    """The workload of all following requests, and where and how it is measured."""
+
+    workload: Workload
+    seed: int = 0  # of the inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +71,35 @@ class Request:
     promising_s: float | None = None
 
 
+def placement_to_document(placement: Placement) -> Document:
+    """The placement as JSON."""
+    return {
+        "lane": asdict(placement.lane),
+        "threads": placement.threads,
+        "isolation": placement.isolation,
+        "memory_bytes": placement.memory_bytes,
+    }
+
+
+def placement_from_document(document: Document) -> Placement:
+    """The inverse of `placement_to_document`. Raises KeyError or TypeError."""
+    return Placement(**_placement_fields(document))
+
+
+def _placement_fields(document: Document) -> Document:
+    lane = document["lane"]
+    return {
+        "lane": Lane(name=lane["name"], cores=tuple(lane["cores"]), gpu=lane["gpu"]),
+        **{name: document[name] for name in ("threads", "isolation", "memory_bytes")},
+    }
+
+
 def assignment_to_document(assignment: Assignment) -> Document:
     """The assignment as JSON."""
     return {
+        **placement_to_document(assignment),
         "workload": to_document(assignment.workload),
-        "lane": asdict(assignment.lane),
-        "threads": assignment.threads,
         "seed": assignment.seed,
-        "isolation": assignment.isolation,
-        "memory_bytes": assignment.memory_bytes,
     }
 
 
@@ -85,15 +111,8 @@ def assignment_from_document(document: Document) -> Assignment:
     """
     return Assignment(
         workload=from_document(document["workload"]),
-        lane=Lane(
-            name=document["lane"]["name"],
-            cores=tuple(document["lane"]["cores"]),
-            gpu=document["lane"]["gpu"],
-        ),
-        threads=document["threads"],
         seed=document["seed"],
-        isolation=document["isolation"],
-        memory_bytes=document["memory_bytes"],
+        **_placement_fields(document),
     )
 
 

@@ -1,4 +1,4 @@
-"""One run of a kernel on a caller's arrays.
+"""One run of a kernel or a model on a caller's arrays.
 
 The runner's parent reads the inputs, a fenced child computes, and the outputs come back
 in shared memory. The child gets copies of the inputs between guard pages. What it hands
@@ -21,41 +21,55 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.measure.buffers import guarded, guarded_copy
 from tuner.measure.child import Report
+from tuner.measure.wire import Document
 from tuner.runtime.loader import NUMPY, Library
-from tuner.workload.expression import Expression, Tensor
+from tuner.workload.expression import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One run: the kernel, its inputs, and where the outputs go."""
+    """One run: the function, its inputs, and where the outputs go."""
 
     library: str  # path of the shared library
-    symbol: str  # of the kernel in it
-    inputs: str  # path of an .npz with the kernel's inputs by name; bfloat16 as uint16
+    symbol: str  # of the function in it
+    takes: tuple[Tensor, ...]  # its inputs in order, under their names in the .npz
+    gives: tuple[Tensor, ...]  # its outputs likewise
+    inputs: str  # path of an .npz with the inputs by name; bfloat16 as uint16
     outputs: str  # path of the .npz to write
     timeout_s: float = 20.0  # of the child, from its start to its end
+
+
+def execution_from_document(document: Document) -> Execution:
+    """The inverse of `dataclasses.asdict`. Raises KeyError or TypeError."""
+    tensors = {
+        name: tuple(
+            Tensor(name=each["name"], shape=tuple(each["shape"]), dtype=each["dtype"])
+            for each in document[name]
+        )
+        for name in ("takes", "gives")
+    }
+    return Execution(**{**document, **tensors})
 
 
 class SharedOutputs:
     """Memory for the outputs that a forked child writes and its parent reads."""
 
-    def __init__(self, expression: Expression) -> None:
-        tensors = [expression.tensor(name) for name in expression.outputs]
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
         # Shared and anonymous.
         self._mappings = [mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors]
         self.arrays: Mapping[str, Array] = {
-            tensor.name: np.frombuffer(mapping, _dtype(tensor), prod(tensor.shape)).reshape(
-                tensor.shape
-            )
+            tensor.name: np.ndarray(tensor.shape, _dtype(tensor), buffer=mapping)
             for tensor, mapping in zip(tensors, self._mappings, strict=True)
         }
 
     def write(self, path: str) -> None:
         """Write the outputs as .npz."""
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **self.arrays)
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in self.arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
     def __enter__(self) -> SharedOutputs:
         return self
@@ -69,8 +83,8 @@ class SharedOutputs:
         self.arrays = {}  # the mappings go with the last view of them
 
 
-def read_inputs(path: str, expression: Expression) -> list[Array]:
-    """The inputs of an expression, in its order.
+def read_inputs(path: str, tensors: Sequence[Tensor]) -> list[Array]:
+    """The arrays of these names, dtypes and shapes, in their order.
 
     Raises UsageError where the file does not hold them, OSError where it cannot be
     read.
@@ -78,7 +92,7 @@ def read_inputs(path: str, expression: Expression) -> list[Array]:
     inputs = []
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            for tensor in expression.inputs:
+            for tensor in tensors:
                 array = arrays[tensor.name]
                 if array.dtype != _dtype(tensor) or array.shape != tensor.shape:
                     raise UsageError(
@@ -88,7 +102,7 @@ def read_inputs(path: str, expression: Expression) -> list[Array]:
                 inputs.append(array)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(
-            f"the inputs are no .npz with the arrays of this kernel: {error}"
+            f"the inputs are no .npz with the arrays that are taken: {error}"
         ) from error
     return inputs
 
@@ -100,7 +114,7 @@ def compute(
     outputs: Mapping[str, Array],
     report: Report,
 ) -> None:
-    """The child's part: call the kernel once on guarded buffers, copy its outputs."""
+    """The child's part: call the function once on guarded buffers, copy its outputs."""
     report.stage("loading")
     library = Library(execution.library)
     library.set_num_threads(threads)

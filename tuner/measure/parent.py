@@ -25,14 +25,22 @@ from tuner.errors import TunerError, UsageError
 from tuner.measure import child
 from tuner.measure.assignment import (
     Assignment,
+    Placement,
     Request,
     assignment_from_document,
     outcome_to_document,
+    placement_from_document,
     request_from_document,
 )
 from tuner.measure.calibration import PACE_SIDE, CalibrationKernel
 from tuner.measure.child import Work
-from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
+from tuner.measure.execution import (
+    Execution,
+    SharedOutputs,
+    compute,
+    execution_from_document,
+    read_inputs,
+)
 from tuner.measure.fault import warm_up
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Pace, PaceUpdate
@@ -93,7 +101,8 @@ class Parent:
                 return {"seconds": self._kernel.time_cores(message["cores"])}
             case "execute":
                 failure = self._execute(
-                    assignment_from_document(message), Execution(**message["execution"])
+                    placement_from_document(message),
+                    execution_from_document(message["execution"]),
                 )
                 return {"executed": True} if failure is None else outcome_to_document(failure)
             case other:
@@ -120,18 +129,18 @@ class Parent:
         gc.freeze()
         return {"prepared": True}
 
-    def _enter(self, assignment: Assignment) -> ChildSettings:
-        """Enter the assignment's lane, and leave the one before it."""
-        lane = assignment.lane
-        check_level(assignment.isolation)
-        if assignment.threads > len(lane.cores):
+    def _enter(self, placement: Placement) -> ChildSettings:
+        """Enter the placement's lane, and leave the one before it."""
+        lane = placement.lane
+        check_level(placement.isolation)
+        if placement.threads > len(lane.cores):
             raise UsageError(
-                f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of "
+                f"a kernel of {placement.threads} threads does not fit lane {lane.name} of "
                 f"{len(lane.cores)} cores"
             )
-        isolation = self._isolation(assignment.isolation)
+        isolation = self._isolation(placement.isolation)
         self._settings = _child_settings(
-            assignment, isolation, self._confinement.apply(isolation, assignment.threads)
+            placement, isolation, self._confinement.apply(isolation, placement.threads)
         )
         os.sched_setaffinity(0, lane.cores)
         if self._problem is not None:
@@ -146,18 +155,17 @@ class Parent:
             self._support = probe()
         return resolve(level, self._support)
 
-    def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Run a kernel once on a caller's arrays.
+    def _execute(self, placement: Placement, execution: Execution) -> Failed | None:
+        """Run a function once on a caller's arrays.
 
         The outputs come over shared memory: nothing that a child sends is parsed.
         """
-        settings = self._enter(assignment)
-        expression = assignment.workload.expression
-        inputs = read_inputs(execution.inputs, expression)
-        with SharedOutputs(expression) as outputs, scratch_folder(self._scratch) as scratch:
-            work = partial(compute, execution, assignment.threads, inputs, outputs.arrays)
+        settings = self._enter(placement)
+        inputs = read_inputs(execution.inputs, execution.takes)
+        with SharedOutputs(execution.gives) as outputs, scratch_folder(self._scratch) as scratch:
+            work = partial(compute, execution, placement.threads, inputs, outputs.arrays)
             end = self._fork(
-                assignment, settings, work, execution.library, execution.timeout_s, scratch
+                placement, settings, work, execution.library, execution.timeout_s, scratch
             )
             failure = classify(end, scratch / "output", execution.timeout_s, expected="done")
             if failure is None:
@@ -213,7 +221,7 @@ class Parent:
 
     def _fork(
         self,
-        assignment: Assignment,
+        placement: Placement,
         settings: ChildSettings,
         work: Work,
         library: str | None,
@@ -227,7 +235,7 @@ class Parent:
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
-        fence = _fence(assignment, settings, library, timeout_s, str(scratch))
+        fence = _fence(placement, settings, library, timeout_s, str(scratch))
         parent, (result, pipe) = os.getpid(), os.pipe()
         listening = fence.calls is not None and fence.calls.listening
         near, far = socket.socketpair() if listening else (None, None)
@@ -259,7 +267,7 @@ class Parent:
 
 
 def _fence(
-    assignment: Assignment,
+    placement: Placement,
     settings: ChildSettings,
     library: str | None,
     timeout_s: float,
@@ -269,17 +277,17 @@ def _fence(
     generated = library is not None
     return Fence(
         isolation=settings.isolation,
-        cores=assignment.lane.cores,
+        cores=placement.lane.cores,
         scratch=scratch,
         readable=(
             readable_for_kernels(library, os.environ)
             if library
             else readable_for_libraries(os.environ)
         ),
-        memory_bytes=assignment.memory_bytes if generated else None,
-        cpu_s=ceil(timeout_s * assignment.threads) + 1,
+        memory_bytes=placement.memory_bytes if generated else None,
+        cpu_s=ceil(timeout_s * placement.threads) + 1,
         tasks=settings.tasks,
-        environment=child_environment(scratch, assignment.threads),
+        environment=child_environment(scratch, placement.threads),
         calls=settings.kernel_calls if generated else settings.library_calls,
     )
 
@@ -304,9 +312,9 @@ class ChildSettings:
     library_calls: Filter | None
 
 
-def _child_settings(assignment: Assignment, isolation: Isolation, tasks: int) -> ChildSettings:
+def _child_settings(placement: Placement, isolation: Isolation, tasks: int) -> ChildSettings:
     way = isolation.way(Mechanism.SECCOMP)
-    reported = assignment.memory_bytes // REPORTED_FRACTION if way is Way.LISTENER else None
+    reported = placement.memory_bytes // REPORTED_FRACTION if way is Way.LISTENER else None
     return ChildSettings(
         isolation=isolation,
         tasks=tasks,

@@ -21,9 +21,11 @@ from typing import Any
 from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import (
     Assignment,
+    Placement,
     Request,
     assignment_to_document,
     outcome_from_document,
+    placement_to_document,
     request_to_document,
 )
 from tuner.measure.execution import Execution
@@ -198,19 +200,19 @@ class RunnerProcess:
             )
         self._promotion_is_prepared()
 
-    def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Run a kernel once on a caller's arrays.
+    def execute(self, placement: Placement, execution: Execution) -> Failed | None:
+        """Run a kernel or a model once on a caller's arrays.
 
         It may take the execution's timeout and what moving its arrays takes. Returns
         the failure, or None when the outputs are written. The assignment of
         measurements ends: prepare comes before the next. Raises UsageError for arrays
-        that are not the kernel's, RunnerError when the runner process does not start.
+        that it does not take, RunnerError when the runner process does not start.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
         message = {
             "do": "execute",
-            **assignment_to_document(assignment),
+            **placement_to_document(placement),
             "execution": asdict(execution),
         }
         try:
@@ -221,7 +223,7 @@ class RunnerProcess:
             self._discard()
             return Failed(
                 kind=FailureKind.INFRASTRUCTURE,
-                message=f"the runner was lost while it ran the kernel: {error}",
+                message=f"the runner was lost while it ran the function: {error}",
             )
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))

@@ -15,6 +15,7 @@ from tuner.export.archive import export_archive
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
+from tuner.models.description import described, to_json
 from tuner.models.importer import import_model
 from tuner.models.task_scheduler import (
     FIRST_ROUND,
@@ -58,8 +59,10 @@ def with_workloads(
     digest = job.settings.get(tasks.MODEL)
     if not isinstance(digest, str):
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
-    extracted = workloads_of(import_model(store.get(digest), job.settings.get(tasks.SHAPES) or {}))
-    return _added(database, lease, extracted), {part.workload.key: part.calls for part in extracted}
+    graph = import_model(store.get(digest), job.settings.get(tasks.SHAPES) or {})
+    extracted = workloads_of(graph)
+    described_job = _added(database, lease, extracted, store, to_json(described(graph)))
+    return described_job, {part.workload.key: part.calls for part in extracted}
 
 
 def with_library(
@@ -119,13 +122,21 @@ def _kept(
         tasks.note_library(session, lease, digest)
 
 
-def _added(database: Database, lease: Lease, extracted: Sequence[ModelWorkload]) -> Job:
+def _added(
+    database: Database,
+    lease: Lease,
+    extracted: Sequence[ModelWorkload],
+    store: ArtifactStore,
+    description: bytes,
+) -> Job:
+    digest = store.put(description)
     with database.write("model") as session:
+        artifacts.remember(session, sha256=digest, size_bytes=len(description), kind="description")
         keys = [
             workloads.remember(session, part.workload, to_document(part.workload))
             for part in extracted
         ]
-        return tasks.add(session, lease, keys)
+        return tasks.add(session, lease, keys, description=digest)
 
 
 def tune_in_rounds(

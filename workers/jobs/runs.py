@@ -1,7 +1,7 @@
-"""Runs kernels on callers' arrays, in a sandboxed child process.
+"""Runs kernels and models on callers' arrays, in a sandboxed child process.
 
 Runs are claimed from the database one after the other. They stay on the builders' cores,
-so that they disturb no timing; a kernel tuned for more threads runs with fewer.
+so that they disturb no timing; what was tuned for more threads runs with fewer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,22 +18,23 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.db import artifacts, kernels, runs, workloads
+from tuner.db import artifacts, jobs, kernels, runs, tasks, workloads
 from tuner.db.engine import Database
 from tuner.db.errors import StaleLease
-from tuner.db.kernels import Kernel
 from tuner.db.runs import Run
 from tuner.errors import DatabaseError, TunerError, UsageError
+from tuner.export.archive import library_in
 from tuner.export.artifacts import ArtifactError, ArtifactStore
-from tuner.measure.assignment import Assignment, Lane
+from tuner.measure.assignment import Lane, Placement
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import FailureKind
 from tuner.measure.runner import RunnerOptions, RunnerProcess
+from tuner.models.description import from_json
 from tuner.runtime.loader import NUMPY
 from tuner.workers.jobs.delivery import check_signature
-from tuner.workload.expression import Expression
+from tuner.workers.jobs.model_jobs import NAME
+from tuner.workload.expression import Tensor
 from tuner.workload.spec import from_document
-from tuner.workload.workload import Workload
 
 log = logging.getLogger("tuner.runs")
 
@@ -43,7 +44,7 @@ MARGIN_S = 60.0  # of a run's lease beyond its timeout: reading and writing arra
 
 
 class OutputTooLarge(UsageError):
-    """The kernel's outputs are larger than a run may answer with."""
+    """The outputs are larger than a run may answer with."""
 
     code = "output_too_large"
 
@@ -51,13 +52,24 @@ class OutputTooLarge(UsageError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     artifacts: Path  # folder of the artifact store
-    target: str  # key: kernels of other machines are left to those
+    target: str  # key: what was made for other machines is left to those
     cores: tuple[int, ...]  # that runs may use
     owner: str  # who holds the leases
     timeout_s: float = 20.0  # of one call, loading included
     memory_bytes: int = 8 * 2**30
     # artifacts must be signed by its holder; None: signatures are not checked
     public_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loadable:
+    """A function that a run calls, in a library whose hash and signature were checked."""
+
+    library: Path
+    symbol: str
+    takes: tuple[Tensor, ...]
+    gives: tuple[Tensor, ...]
+    threads: int  # that it was tuned for
 
 
 class RunServer:
@@ -125,51 +137,82 @@ class RunServer:
 
     def _answer(self, run: Run) -> tuple[str | None, str | None]:
         """The digest of the outputs, or None and the reason."""
-        kernel, workload, symbol = self._loaded(run)
-        check_size(workload.expression)
         cores, options = self._options.cores, self._options
-        assignment = Assignment(
-            workload=workload,
-            lane=Lane(name="runs", cores=cores),
-            threads=min(kernel.threads, len(cores)),
-            memory_bytes=options.memory_bytes,
-        )
         with tempfile.TemporaryDirectory(prefix="tuner-run-") as scratch:
+            match run.of.kind:
+                case "kernel":
+                    loadable = self._kernel(run.of.id)
+                case "model":
+                    loadable = self._model(run.of.id, Path(scratch))
+            check_size(loadable.gives)
+            placement = Placement(
+                lane=Lane(name="runs", cores=cores),
+                threads=min(loadable.threads, len(cores)),
+                memory_bytes=options.memory_bytes,
+            )
             outputs = Path(scratch) / "outputs.npz"
             execution = Execution(
-                library=str(self._store.verify(kernel.artifact)),
-                symbol=symbol,
+                library=str(loadable.library),
+                symbol=loadable.symbol,
+                takes=loadable.takes,
+                gives=loadable.gives,
                 inputs=str(self._store.verify(run.input)),
                 outputs=str(outputs),
                 timeout_s=options.timeout_s,
             )
-            failed = self._process.execute(assignment, execution)
+            failed = self._process.execute(placement, execution)
             if failed is not None and failed.kind is FailureKind.INFRASTRUCTURE:
                 # Again in a fresh process, since the last one was lost.
-                failed = self._process.execute(assignment, execution)
+                failed = self._process.execute(placement, execution)
             if failed is not None:
                 return None, f"{failed.kind}: {failed.message}"
             return self._store.put_file(outputs), None
 
-    def _loaded(self, run: Run) -> tuple[Kernel, Workload, str]:
-        """The kernel, its workload and its symbol, after a check of the signature."""
+    def _kernel(self, kernel_id: str) -> Loadable:
         with self._database.read() as session:
-            kernel = kernels.get(session, run.kernel)
+            kernel = kernels.get(session, kernel_id)
             workload = from_document(workloads.get(session, kernel.workload).document)
             symbol = kernels.schedule(session, kernel.id).get("symbol")
             signed = artifacts.get(session, kernel.artifact).signature
-        if self._options.public_key is not None:
-            check_signature(kernel.artifact, signed, self._options.public_key)
+        self._check_signature(kernel.artifact, signed)
         if not isinstance(symbol, str):
             raise UsageError(
                 f"kernel {kernel.id} names no function of its library; tune its workload again"
             )
-        return kernel, workload, symbol
+        expression = workload.expression
+        return Loadable(
+            library=self._store.verify(kernel.artifact),
+            symbol=symbol,
+            takes=expression.inputs,
+            gives=tuple(expression.tensor(name) for name in expression.outputs),
+            threads=kernel.threads,
+        )
+
+    def _model(self, job_id: str, folder: Path) -> Loadable:
+        """The function of a model's job; its library is unpacked into the folder."""
+        with self._database.read() as session:
+            job = jobs.get(session, job_id)
+            archive = str(job.settings[tasks.LIBRARY])
+            signed = artifacts.get(session, archive).signature
+        self._check_signature(archive, signed)
+        library = folder / "model.so"
+        library.write_bytes(library_in(self._store.get(archive), NAME))
+        description = from_json(self._store.get(str(job.settings[tasks.DESCRIPTION])))
+        return Loadable(
+            library=library,
+            symbol=f"{NAME}_run",
+            takes=description.inputs,
+            gives=description.outputs,
+            threads=job.threads,
+        )
+
+    def _check_signature(self, digest: str, signed: str | None) -> None:
+        if self._options.public_key is not None:
+            check_signature(digest, signed, self._options.public_key)
 
 
-def check_size(expression: Expression) -> None:
-    """Raises OutputTooLarge for a kernel whose outputs are too large for a run."""
-    tensors = [expression.tensor(name) for name in expression.outputs]
+def check_size(tensors: Sequence[Tensor]) -> None:
+    """Raises OutputTooLarge for outputs that are too large for a run."""
     size_bytes = sum(
         prod(tensor.shape) * np.dtype(NUMPY[tensor.dtype]).itemsize for tensor in tensors
     )

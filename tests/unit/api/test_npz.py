@@ -44,7 +44,7 @@ def test_the_inputs_pass_packed_or_not() -> None:
         ({"A": np.zeros((4, 3), np.float64)}, "float64"),
         ({"A": np.zeros((3, 4), np.float32)}, r"\[3, 4\]"),
         ({"A": np.asfortranarray(np.zeros((4, 3), np.float32))}, "Fortran"),
-        ({"C": np.zeros(1)}, "takes"),
+        ({"C": np.zeros(1)}, "taken are"),
         ({"A": np.array([object()] * 12, dtype=object).reshape(4, 3)}, "objects|unpacks"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import pytest
 
 from tests.unit.measure.hostile import COUNT, addition
 from tuner.errors import UsageError
-from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.assignment import Assignment, Lane, Placement, Request
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import FailureKind, Timed
 from tuner.measure.runner import RunnerProcess
+from tuner.workload.expression import Tensor
 
 Library = Callable[[str], str]
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+VECTORS = tuple(Tensor(name=name, shape=(COUNT,), dtype="float32") for name in "ABC")
 
 
 @pytest.fixture
@@ -33,10 +36,28 @@ def execution(library: str, folder: Path, given: dict[str, Array]) -> Execution:
     return Execution(
         library=library,
         symbol="kernel",
+        takes=VECTORS[:2],
+        gives=VECTORS[2:],
         inputs=str(folder / "inputs.npz"),
         outputs=str(folder / "outputs.npz"),
         timeout_s=1.5,
     )
+
+
+def test_arrays_may_have_any_names(
+    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array]
+) -> None:
+    """As the tensors of a model's file have; `numpy.savez` would take none called `file`."""
+    names = ("input:0", "encoder/x.1", "file")
+    renamed = replace(
+        execution(library("good"), tmp_path, {names[0]: arrays["A"], names[1]: arrays["B"]}),
+        takes=tuple(replace(VECTORS[place], name=names[place]) for place in (0, 1)),
+        gives=(replace(VECTORS[2], name=names[2]),),
+    )
+    assert runner.execute(Placement(lane=lane), renamed) is None
+    with np.load(tmp_path / "outputs.npz", allow_pickle=False) as outputs:
+        assert outputs.files == ["file"]
+        np.testing.assert_array_equal(outputs["file"], arrays["A"] + arrays["B"])
 
 
 @pytest.mark.parametrize("fill", [None, 1e30])
@@ -107,6 +128,8 @@ def test_other_arrays_are_refused(
             Execution(
                 library=library("good"),
                 symbol="kernel",
+                takes=VECTORS[:2],
+                gives=VECTORS[2:],
                 inputs=str(tmp_path / "inputs.npz"),
                 outputs="/nowhere",
             ),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.database_samples import sample_kernel
+from tests.support.database_samples import kernel_run, sample_kernel
 from tuner.db import artifacts, kernels, runs, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.runs import Run
@@ -19,6 +19,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.runs import OutputTooLarge, RunOptions, RunServer, check_size
+from tuner.workload.expression import Tensor
 from tuner.workload.spec import parse_spec, to_document
 
 CODE = b"\x7fELF but not really"
@@ -50,7 +51,7 @@ def submitted(
             sample_kernel(session), workload=key, artifact=DIGEST, schedule={"symbol": "kernel"}
         )
         kernel = kernels.promote(session, new)
-        run = runs.submit(session, kernel=kernel.id, input_artifact=given)
+        run = runs.submit(session, of=kernel_run(kernel), input_artifact=given)
     return RunOptions(
         artifacts=folder / "artifacts", target=kernel.target, cores=(0,), owner="test"
     ), run.id
@@ -94,6 +95,6 @@ def test_runs_for_other_machines_are_left_to_them(database: Database, tmp_path: 
 
 
 def test_outputs_beyond_the_limit_are_refused_before_they_are_computed() -> None:
-    check_size(parse_spec("matmul:M=4096,N=4096,K=8").expression)
+    check_size([Tensor(name="C", shape=(4096, 4096), dtype="float32")])
     with pytest.raises(OutputTooLarge, match="have 1073741824 bytes"):
-        check_size(parse_spec("matmul:M=16384,N=16384,K=8").expression)
+        check_size([Tensor(name="C", shape=(16384, 16384), dtype="float32")])

@@ -1,0 +1,219 @@
+"""Models over HTTP: described, run on arrays through the queue that workers serve."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.answered_runs import work
+from tests.support.database_samples import sample_target
+from tuner.client import ServiceError
+from tuner.db import artifacts, jobs, runs, targets
+from tuner.db.tasks import DESCRIPTION, LIBRARY
+from tuner.models.description import Description, Step, to_json
+from tuner.target.target import Target
+from tuner.workload.expression import Tensor
+
+TAKEN = (
+    Tensor(name="input:0", shape=(2, 3), dtype="float32"),
+    Tensor(name="file", shape=(), dtype="bool"),
+)
+GIVEN = (Tensor(name="y", shape=(2,), dtype="float32"),)
+HIDDEN = Tensor(name="t0", shape=(2, 3), dtype="float32")
+DESCRIBED = Description(
+    inputs=TAKEN,
+    outputs=GIVEN,
+    steps=(
+        Step(
+            kernel="ab" * 32,
+            name="scaled",
+            calls=1,
+            reads=(TAKEN[0], replace(HIDDEN, name="c0")),
+            constants=("c0",),
+            writes=(HIDDEN,),
+            after=(),
+        ),
+        Step(
+            kernel="cd" * 32,
+            name="summed",
+            calls=2,
+            reads=(HIDDEN,),
+            constants=(),
+            writes=GIVEN,
+            after=(0,),
+        ),
+    ),
+    constants_bytes=24,
+    activations_bytes=64,
+)
+
+
+@pytest.fixture(scope="module")
+def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    folder = tmp_path_factory.mktemp("service")
+    with serving(
+        options_for(service_url, folder, run_wait_s=1.0, max_run_bytes=100_000, models=True)
+    ) as live:
+        yield live
+
+
+def model_job(
+    service: LiveService,
+    *,
+    settings: tuple[str, ...] = (DESCRIPTION, LIBRARY),
+    target: Target | None = None,
+    owner: str | None = None,
+) -> str:
+    """The id of a job of a model with what a worker writes down when it reads and ends one."""
+    contents = {DESCRIPTION: to_json(DESCRIBED), LIBRARY: b"archive"}
+    digests = {name: service.store.put(contents[name]) for name in settings}
+    with service.database.write() as session:
+        for name, digest in digests.items():
+            artifacts.remember(session, sha256=digest, size_bytes=1, kind=name)
+        new = jobs.NewJob(
+            workloads=(),
+            target=targets.remember(session, target or sample_target()),
+            threads=1,
+            trials=1,
+            kind=jobs.MODEL,
+            settings=digests,
+            owner=owner,
+        )
+        return jobs.create(session, new)[0].id
+
+
+def key_id(token: str) -> str:
+    return token.split("_")[1]
+
+
+def inputs() -> dict[str, NDArray[Any]]:
+    return {"input:0": np.ones((2, 3), np.float32), "file": np.array(True)}
+
+
+def summed(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    assert arrays["file"].shape == () and arrays["file"]
+    return {"y": arrays["input:0"].sum(axis=1)}
+
+
+def test_a_model_is_described(service: LiveService) -> None:
+    shown = service.client(service.key("admin")).model(model_job(service))
+    assert [(each.name, each.dtype, each.shape) for each in shown.inputs] == [
+        ("input:0", "float32", [2, 3]),
+        ("file", "bool", []),
+    ]
+    assert [(step.name, step.calls, step.after) for step in shown.steps] == [
+        ("scaled", 1, []),
+        ("summed", 2, [0]),
+    ]
+    assert shown.steps[0].constants == ["c0"]
+    assert (shown.constants_bytes, shown.activations_bytes) == (24, 64)
+
+
+def test_a_model_runs_on_arrays_of_any_names(service: LiveService) -> None:
+    job = model_job(service)
+    worker = work(service, summed)
+    outputs = service.client(service.key("admin")).run_model(job, inputs())
+    worker.join(timeout=20)
+    np.testing.assert_array_equal(outputs["y"], np.full(2, 3.0, np.float32))
+
+
+def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: LiveService) -> None:
+    token = service.key("submit")
+    job = model_job(service, owner=key_id(token))
+    with service.http(token) as http:
+        late = http.post(f"/models/{job}/run", content=packed(inputs()), headers=NPZ)
+        assert (late.status_code, late.json()["job"], late.json()["state"]) == (202, job, "queued")
+        where = late.headers["location"].removeprefix("/v1")
+        assert where == f"/models/{job}/runs/{late.json()['id']}"
+        assert http.get(where).status_code == 202
+        assert http.get(where.replace(job, model_job(service))).status_code == 404
+        assert http.get(where.replace("models", "kernels")).status_code == 404
+        with service.http(service.key("submit")) as other:
+            assert other.get(where).status_code == 404
+            refused = other.post(f"/models/{job}/run", content=packed(inputs()), headers=NPZ)
+            assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+        with service.http(service.key("read")) as reader:
+            refused = reader.post(f"/models/{job}/run", content=packed(inputs()), headers=NPZ)
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        work(service, summed).join(timeout=20)
+        done = http.get(where)
+        assert (done.status_code, done.headers["content-type"]) == (200, "application/x-npz")
+
+
+def test_a_failing_run_tells_why(service: LiveService) -> None:
+    worker = work(service, lambda arrays: "run_timeout: the run took longer than 20 s")
+    with pytest.raises(ServiceError, match="longer than 20 s") as caught:
+        service.client(service.key("admin")).run_model(model_job(service), inputs())
+    worker.join(timeout=20)
+    assert (caught.value.status, caught.value.code) == (422, "run_failed")
+
+
+NPZ = {"Content-Type": "application/x-npz"}
+
+
+def packed(arrays: dict[str, NDArray[Any]], *, cut: int | None = None) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    return stream.getvalue()[:cut]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (packed({"input:0": inputs()["input:0"]}), 422, "invalid_arrays"),
+        (packed(inputs() | {"other": np.zeros(1)}), 422, "invalid_arrays"),
+        (packed(inputs() | {"file": np.array(1)}), 422, "invalid_arrays"),
+        (packed(inputs() | {"file": np.array([True])}), 422, "invalid_arrays"),
+        (packed(inputs() | {"input:0": np.ones((3, 2), np.float32)}), 422, "invalid_arrays"),
+        (packed(inputs(), cut=-30), 422, "invalid_arrays"),
+        (b"\x80\x04.", 422, "invalid_arrays"),
+        (b"", 422, "invalid_arrays"),
+        (bytes(100_001), 413, "body_too_large"),
+    ],
+)
+def test_wrong_arrays_are_refused_before_anything_is_queued(
+    service: LiveService, body: bytes, status: int, code: str
+) -> None:
+    with service.http(service.key("admin")) as http:
+        refused = http.post(f"/models/{model_job(service)}/run", content=body, headers=NPZ)
+        assert (refused.status_code, refused.json()["code"]) == (status, code)
+    nothing_queued(service)
+
+
+def nothing_queued(service: LiveService) -> None:
+    with service.database.write() as session:
+        assert runs.claim_next(session, owner="worker", lifetime=timedelta(seconds=1)) is None
+
+
+def test_only_the_library_of_a_model_is_run(service: LiveService) -> None:
+    client = service.client(service.key("admin"))
+    for job, says in (
+        (model_job(service, settings=(DESCRIPTION,)), "is queued and has no model's library"),
+        (service.queue(), "is queued and has no model's library"),
+        (model_job(service, settings=(LIBRARY,)), "no worker has read it yet"),
+        ("j_nothing", "no job 'j_nothing'"),
+    ):
+        with pytest.raises(ServiceError, match=says) as caught:
+            client.run_model(job, inputs())
+        assert (caught.value.status, caught.value.code) == (404, "not_found")
+    nothing_queued(service)
+
+
+def test_a_library_for_another_cpu_is_refused_with_the_way_out(service: LiveService) -> None:
+    job = model_job(service, target=sample_target("a machine that is not here"))
+    with pytest.raises(ServiceError, match=r"a machine that is not here.*download") as caught:
+        service.client(service.key("admin")).run_model(job, inputs())
+    assert (caught.value.status, caught.value.code) == (422, "run_failed")
+    nothing_queued(service)
