@@ -19,6 +19,7 @@ from tuner.workload.expression import (
     Expression,
     Read,
     Scalar,
+    Select,
     Tensor,
     Unary,
     Var,
@@ -28,7 +29,7 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.intervals import ANY, INTERVALS
-from tuner.workload.scalar_operators import identity
+from tuner.workload.scalar_operators import BINARY_OPERATORS, identity
 
 # Padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap.
 _INDEX_LIMIT = 2**31
@@ -137,6 +138,8 @@ def _sizes(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]
             value = abs(int(number))
         case Read(tensor=tensor):  # its own indices are checked by themselves
             value, parts = INTERVALS.get(dtypes[tensor], ANY).high, []
+        case Cast(dtype=dtype, arg=arg) if _is_real(arg, dtypes):  # real numbers do not wrap
+            value, parts = INTERVALS.get(dtype, ANY).high, []
         case Binary(op="mul"):
             value = max(1, parts[0].value) * max(1, parts[1].value)
         case Binary(op="add" | "sub"):
@@ -145,6 +148,23 @@ def _sizes(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]
             bound = max((part.value for part in parts), default=0)
             value = min(bound, value_range(node, extents, dtypes).magnitude)
     return _Sizes(value, max([value, *(part.largest for part in parts)]))
+
+
+def _is_real(node: Scalar, dtypes: Mapping[str, DType]) -> bool:
+    """Whether a scalar is of a float dtype."""
+    match node:
+        case Var():
+            return False
+        case Const(dtype=dtype) | Cast(dtype=dtype):
+            return dtype not in INTERVALS
+        case Read(tensor=tensor):
+            return dtypes.get(tensor) not in INTERVALS
+        case Select(then=then):
+            return _is_real(then, dtypes)
+        case Binary(op=op) if BINARY_OPERATORS[op].is_comparison:
+            return False
+        case _:
+            return any(_is_real(child, dtypes) for child in children(node))
 
 
 def read_error(

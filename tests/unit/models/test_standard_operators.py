@@ -8,8 +8,26 @@ from benchmarks.models.onnx_cases import KNOWN, RIGHT, cases_of, verdict
 
 # Operators by the module of `onnx.backend.test.case.node` that has their cases.
 OPERATORS = {
+    "blackmanwindow": "BlackmanWindow",
     "causal_conv_with_state": "CausalConvWithState",
+    "col2im": "Col2Im",
+    "compress": "Compress",
+    "deformconv": "DeformConv",
+    "dft": "DFT",
+    "eyelike": "EyeLike",
     "flexattention": "FlexAttention",
+    "gridsample": "GridSample",
+    "hammingwindow": "HammingWindow",
+    "hannwindow": "HannWindow",
+    "maxunpool": "MaxUnpool",
+    "melweightmatrix": "MelWeightMatrix",
+    "nonmaxsuppression": "NonMaxSuppression",
+    "nonzero": "NonZero",
+    "roialign": "RoiAlign",
+    "stft": "STFT",
+    "tensorscatter": "TensorScatter",
+    "tfidfvectorizer": "TfIdfVectorizer",
+    "unique": "Unique",
 }
 
 

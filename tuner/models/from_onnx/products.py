@@ -43,7 +43,7 @@ def einsum(node: Node) -> Value:
 # --- windows
 
 
-def _geometry(
+def geometry(
     node: Node, extents: Sequence[int], kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int]]:
     """Strides, padding (in front, then behind) and dilations, automatic padding resolved."""
@@ -65,7 +65,7 @@ def _geometry(
     return strides, pads, dilations
 
 
-def _biased(result: Value, bias: Value | None) -> Value:
+def biased(result: Value, bias: Value | None) -> Value:
     if bias is None:
         return result
     return elementwise("bias", lambda e, b: e + b, result, channel(bias, result.rank))
@@ -74,7 +74,7 @@ def _biased(result: Value, bias: Value | None) -> Value:
 def conv(node: Node) -> Value:
     x, weight = node[0], node[1]
     kernel = weight.shape[2:]
-    strides, pads, dilations = _geometry(node, x.shape[2:], kernel)
+    strides, pads, dilations = geometry(node, x.shape[2:], kernel)
     result = contraction.convolution(
         x,
         weight,
@@ -83,7 +83,7 @@ def conv(node: Node) -> Value:
         dilations=dilations,
         groups=node.attribute("group", 1),
     )
-    return _biased(result, node.optional(2))
+    return biased(result, node.optional(2))
 
 
 def conv_transpose(node: Node) -> Value:
@@ -117,12 +117,12 @@ def conv_transpose(node: Node) -> Value:
         groups=node.attribute("group", 1),
         sizes=sizes,
     )
-    return _biased(result, node.optional(2))
+    return biased(result, node.optional(2))
 
 
 def _window(node: Node) -> pooling.Window:
     x, kernel = node[0], list(node.attribute("kernel_shape", []))
-    strides, pads, dilations = _geometry(node, x.shape[2:], kernel)
+    strides, pads, dilations = geometry(node, x.shape[2:], kernel)
     ceil = bool(node.attribute("ceil_mode", 0))
     return pooling.window(x.shape[2:], kernel, strides, pads, dilations, ceil=ceil)
 
@@ -271,7 +271,7 @@ def matmul_integer(node: Node) -> Value:
 
 def conv_integer(node: Node) -> Value:
     x, weight = node[0], node[1]
-    strides, pads, dilations = _geometry(node, x.shape[2:], weight.shape[2:])
+    strides, pads, dilations = geometry(node, x.shape[2:], weight.shape[2:])
     return contraction.convolution(
         x,
         weight,
@@ -287,7 +287,7 @@ def conv_integer(node: Node) -> Value:
 
 def qlinear_conv(node: Node) -> Value:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (node[i] for i in range(8))
-    strides, pads, dilations = _geometry(node, x.shape[2:], weight.shape[2:])
+    strides, pads, dilations = geometry(node, x.shape[2:], weight.shape[2:])
     summed = contraction.convolution(
         x,
         weight,
@@ -299,7 +299,7 @@ def qlinear_conv(node: Node) -> Value:
         weight_zero_point=w_zero,
         dtype="int32",
     )
-    summed = _biased(summed, node.optional(8))
+    summed = biased(summed, node.optional(8))
     return _requantized(summed, [x_scale, w_scale], y_scale, y_zero, 1)
 
 

@@ -13,7 +13,14 @@ from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_onnx import arithmetic, products, recurrent, reductions, shapes
+from tuner.models.from_onnx import (
+    arithmetic,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    signals,
+)
 from tuner.models.from_onnx.functions import standard_function
 from tuner.models.from_onnx.node import ComputedAtRunTime, Convert, Node, Results, dtype_of
 from tuner.models.given_inputs import typed
@@ -31,6 +38,7 @@ OPERATORS: Mapping[str, Convert] = {
     **recurrent.TABLE,
     **reductions.TABLE,
     **shapes.TABLE,
+    **signals.TABLE,
 }
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tuner.models.from_onnx.node import Convert, Node
+from tuner.models.from_onnx.node import Convert, Node, dtype_of
 from tuner.models.operators import indexing, movement
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import cast
@@ -196,16 +196,59 @@ def reverse_sequence(node: Node) -> Value:
     return node.builder.compute("reverse_sequence", x.shape, body, dtype=x.dtype)
 
 
+def eye_like(node: Node) -> Value:
+    x = node[0]
+    dtype = x.dtype
+    if node.attribute("dtype", 0):
+        dtype = dtype_of(node.attribute("dtype", 0), "an identity matrix")
+    rows, columns = x.shape
+    return node.builder.constant(np.eye(rows, columns, node.attribute("k", 0)), dtype)
+
+
+def compress(node: Node) -> Value:
+    """Slices along an axis, or elements, where a condition is true."""
+    x, condition = node[0], node.known(1)
+    axis = node.attribute("axis", None)
+    if axis is None:
+        x, axis = movement.reshape(x, [x.elements]), 0
+    places = np.flatnonzero(np.asarray(condition))
+    return indexing.gather(x, node.builder.constant(places), axis)
+
+
+def tensor_scatter(node: Node) -> Value:
+    x = node[0]
+    circular = node.attribute("mode", "linear") == "circular"
+    axis = node.attribute("axis", -2) % x.rank
+    return indexing.write_slices(x, node[1], node.optional(2), axis, circular=circular)
+
+
+def of_known_inputs(node: Node) -> Value:
+    """An operator whose result has a shape that depends on its inputs' values. Where they
+    are known ONNX's evaluator has computed it before."""
+    for place in range(len(node.inputs)):
+        node.known(place)
+    raise node.refusal("is not computed by ONNX's evaluator")
+
+
 TABLE: Mapping[str, Convert] = {
+    "BlackmanWindow": of_known_inputs,
+    "Compress": compress,
     "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Expand": expand,
+    "EyeLike": eye_like,
     "Flatten": flatten,
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
+    "HammingWindow": of_known_inputs,
+    "HannWindow": of_known_inputs,
+    "MelWeightMatrix": of_known_inputs,
+    "NonMaxSuppression": of_known_inputs,
+    "NonZero": of_known_inputs,
     "OneHot": one_hot,
     "Pad": pad,
+    "Range": of_known_inputs,
     "Reshape": reshape,
     "ReverseSequence": reverse_sequence,
     "Scatter": scatter_elements,
@@ -217,8 +260,10 @@ TABLE: Mapping[str, Convert] = {
     "SpaceToDepth": space_to_depth,
     "Split": split,
     "Squeeze": squeeze,
+    "TensorScatter": tensor_scatter,
     "Tile": tile,
     "Transpose": transpose,
     "Trilu": triangle,
+    "Unique": of_known_inputs,
     "Unsqueeze": unsqueeze,
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import broadcast_shape, expand, flip, reshape, transpose
-from tuner.models.operators.scalars import Elem, cast_to, constant, where
+from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
 from tuner.workload.expression import DType
 
 _CHANNELS_LAST_FROM = 8  # input channels from which a copy in that order pays
@@ -245,6 +246,40 @@ def convolution_transpose(
         dtype=x.dtype,
         order=last,
     )
+
+
+def columns_to_image(
+    x: Value,
+    *,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Value:
+    """Sums blocks [N, C * kernel, blocks] into an image [N, C, *sizes] that they overlap
+    in; what lies in the padding is dropped."""
+    rank, count = len(kernel), prod(kernel)
+    blocks = [
+        (sizes[d] + pads[d] + pads[rank + d] - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1
+        for d in range(rank)
+    ]
+    parts = reshape(x, [x.shape[0], x.shape[1] // count, *kernel, *blocks])
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        outer, window = rest[:rank], rest[rank:]
+        inside = []
+        hit = constant(True, "bool")
+        for d in range(rank):
+            distance = outer[d] + pads[d] - window[d] * dilations[d]
+            block = distance // strides[d]
+            hit = hit & (distance % strides[d]).equals(0) & (block >= 0) & (block < blocks[d])
+            inside.append(clamp(block, 0, blocks[d] - 1))
+        return where(hit, parts[(n, c, *window, *inside)], 0)
+
+    shape = [*parts.shape[:2], *sizes]
+    return x.builder.reduce("columns_to_image", "sum", shape, kernel, body, dtype=x.dtype)
 
 
 def _turned(weight: Value) -> Value:

@@ -136,6 +136,27 @@ def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none"
     return _combined(x, count, hit, lambda i, k: slices[(k, *i[depth:])], reduction)
 
 
+def write_slices(
+    x: Value, updates: Value, starts: Value | None, axis: int, *, circular: bool
+) -> Value:
+    """x with the updates along one axis, from a start for each of the first dimension
+    (default: 0) on; those beyond the end begin again at 0 if `circular`, else are dropped."""
+    extent, count = x.shape[axis], updates.shape[axis]
+
+    def body(*i: Elem) -> Elem:
+        place = i[axis]
+        if starts is not None:
+            place = place - clamp(cast_to("int64", starts[i[0]]), -extent, extent)
+        if circular:
+            place = (place + extent) % extent
+        source = [*i]
+        source[axis] = clamp(place, 0, count - 1)
+        is_new = (place >= 0) & (place < count)
+        return where(is_new, updates[tuple(source)], x[i])
+
+    return x.builder.compute("write_slices", x.shape, body, dtype=x.dtype)
+
+
 def _combined(
     x: Value,
     count: int,

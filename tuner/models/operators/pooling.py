@@ -10,7 +10,7 @@ from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.reduction import reduce
-from tuner.models.operators.scalars import Elem, constant, unary, where
+from tuner.models.operators.scalars import Elem, clamp, constant, maximum, unary, where
 from tuner.workload.terms import FLOATS
 
 
@@ -181,3 +181,59 @@ def global_pool(x: Value, *, greatest: bool) -> Value:
     with x.builder.kernel("global_average_pool"):
         total = reduce("sum", "sum", x, axes, keep=True)
         return elementwise("global_average_pool", lambda e: e * (1 / count), total)
+
+
+def max_unpool(
+    x: Value,
+    positions: Value,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    sizes: Sequence[int],
+) -> Value:
+    """The elements of x at the positions where max pooling found them, zeros elsewhere.
+
+    Positions count over all dimensions of the result [N, C, *sizes], and lie in the window
+    that an element comes from. The last of those that share a position stays.
+    """
+    rank = len(kernel)
+    extents = x.shape[2:]
+    reach = [-(-kernel[d] // strides[d]) for d in range(rank)]
+
+    def source(outer: Sequence[Elem], steps: Sequence[Elem]) -> tuple[list[Elem], Elem]:
+        """Of an element of the result, one of the windows over it, and whether it exists."""
+        places, is_inside = [], constant(True, "bool")
+        for d in range(rank):
+            place = (outer[d] + pads[d]) // strides[d] - steps[d]
+            is_inside = is_inside & (place >= 0) & (place < extents[d])
+            places.append(clamp(place, 0, extents[d] - 1))
+        return places, is_inside
+
+    def flat(places: Sequence[Elem], shape: Sequence[int]) -> Elem:
+        number = constant(0, "int64")
+        for place, extent in zip(places, shape, strict=True):
+            number = number * extent + place
+        return number
+
+    def last(*i: Elem) -> Elem:
+        n, c, *rest = i
+        outer = rest[:rank]
+        places, is_inside = source(outer, rest[rank:])
+        here = flat((n, c, *outer), (*x.shape[:2], *sizes))
+        is_hit = is_inside & positions[(n, c, *places)].equals(here)
+        return where(is_hit, flat(places, extents), -1)
+
+    shape = [*x.shape[:2], *sizes]
+    chosen = x.builder.reduce("unpool_source", "max", shape, reach, last, dtype="int64")
+
+    def body(*i: Elem) -> Elem:
+        number = chosen[i]
+        rest = maximum(number, 0)
+        places: list[Elem] = []
+        for extent in reversed(extents):
+            places.insert(0, clamp(rest % extent, 0, extent - 1))
+            rest = rest // extent
+        return where(number >= 0, x[(*i[:2], *places)], 0)
+
+    return x.builder.compute("max_unpool", shape, body, dtype=x.dtype)
