@@ -315,7 +315,7 @@ def _tensor(document: Any) -> Tensor:
     name, dtype, shape = document
     if (
         dtype not in DTYPE_BYTES
-        or not all(isinstance(extent, int) and extent > 0 for extent in shape)
+        or not all(isinstance(extent, int) and extent >= 0 for extent in shape)
         or prod(shape) > 1 << 40
     ):
         raise ValueError(f"{name!r} has dtype {dtype!r} and shape {shape!r}")

@@ -228,7 +228,7 @@ def _fix_shapes(graph: Any, shapes: InputShapes, limits: ModelLimits) -> None:
             if isinstance(given, int):
                 used.add(dimension.dim_param)
                 dimension.dim_value = given
-            if not dimension.HasField("dim_value") or dimension.dim_value < 1:
+            if not dimension.HasField("dim_value") or dimension.dim_value < 0:
                 raise ModelRefused(_open_extent(value))
         count = prod(dimension.dim_value for dimension in dimensions)
         if len(dimensions) > limits.dimensions or count * _ELEMENT_BYTES > limits.tensor_bytes:
@@ -258,7 +258,7 @@ def _set_shape(value: Any, given: int | tuple[int, ...]) -> None:
     fits = len(shape) == len(declared) and all(
         extent < 1 or extent == asked for extent, asked in zip(declared, shape, strict=True)
     )
-    if not fits or min(shape, default=1) < 1:
+    if not fits or min(shape, default=0) < 0:
         spelt = "x".join(map(str, shape))
         raise ModelRefused(
             f"--shapes {value.name}={spelt} does not fit the input, which the file gives the "
@@ -296,8 +296,12 @@ def _valid(model: Any) -> Any:
     Raises ModelRefused where it contradicts itself or has cycles.
     """
     try:
-        onnx.checker.check_model(model)
-        return onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
+        for value in inferred.graph.output:  # the checker wants shapes, which files may leave out
+            if value.type.HasField("tensor_type") or not value.HasField("type"):
+                value.type.tensor_type.shape.SetInParent()
+        onnx.checker.check_model(inferred)
+        return inferred
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,

@@ -297,12 +297,30 @@ def recurrent_layers() -> tuple[Any, Feed]:
     return model(nodes, feed, ["ys", "yh", "yc", "gs", "gh", "es", "eh"], constants), feed
 
 
+def empty_past() -> tuple[Any, Feed]:
+    """No key before the first: tensors without elements come in, go out, and are reduced."""
+    feed = {"past": floats(1, 0, 4), "x": floats(1, 3, 4)}
+    nodes = [
+        n("Concat", ["past", "x"], ["keys"], axis=1),
+        n("Relu", ["keys"], ["y"]),
+        n("Slice", ["x", "from", "from"], ["none"]),
+        n("ReduceSum", ["past", "from"], ["sums"], keepdims=0),
+        n("Add", ["sums", "x"], ["z"]),
+        n("MatMul", ["past", "w"], ["products"]),
+    ]
+    constants = {"from": np.array([1]), "w": floats(4, 5)}
+    made = model(nodes, feed, ["y", "none", "z", "products"], constants)
+    for value in made.graph.output:  # which need not say its shape
+        value.type.tensor_type.ClearField("shape")
+    return made, feed
+
+
 CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {
     made.__name__: made
     for made in (
         class_token, focus_slices, rotate_half, window_partition, computed_shape, branches,
         upsampling, pyramid, quantised, integer_products, positions, rows_of_nothing, ordering,
-        writes, norms, recurrent_layers,
+        writes, norms, recurrent_layers, empty_past,
     )
 }  # fmt: skip
 

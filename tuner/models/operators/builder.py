@@ -42,6 +42,7 @@ from tuner.workload.expression import (
 )
 from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
+from tuner.workload.scalar_operators import identity
 from tuner.workload.terms import COMPUTED_IN
 
 MOST_ELEMENTS = 1 << 28  # of a tensor of the model
@@ -105,7 +106,7 @@ class Value:
         places = indices if isinstance(indices, tuple) else (indices,)
         if len(places) != self.rank:
             raise IndexError(f"{len(places)} indices for a tensor of rank {self.rank}")
-        number = self._everywhere()
+        number = 0 if not self.elements else self._everywhere()
         if number is not None:
             return constant(number, self.dtype)
         value = self.builder.stored(self)
@@ -157,6 +158,8 @@ class Value:
     def view(self, shape: Sequence[int], access: Callable[..., Sequence[Operand]]) -> Value:
         """The value whose element at indices i is this one's at `access(*i)`, which lies
         inside for all of them."""
+        if 0 in shape:
+            return self.builder.constant(np.empty(tuple(shape)), self.dtype)
         if self.array is not None:
             raise TypeError("a constant's view is another array")
         places = access(*(iterator(str(number)) for number in range(len(shape))))
@@ -223,6 +226,8 @@ class GraphBuilder:
         if fixed is not None:
             self._fixed[tensor.name] = np.ascontiguousarray(fixed).reshape(tensor.shape)
             return self.constant(fixed.reshape(tuple(shape)), dtype)
+        if 0 in shape:  # nothing can be read of it
+            return self.constant(np.empty(tuple(shape)), dtype)
         return self._value(tensor, tuple(shape), range(len(shape)))
 
     def sources(self, value: Value) -> list[int]:
@@ -490,8 +495,6 @@ class GraphBuilder:
         dtype: DType | None,
         order: Sequence[int] | None,
     ) -> Value:
-        if 0 in shape or 0 in over:
-            raise ModelRefused(f"operator {label} makes or reads a tensor without elements")
         if prod(shape) > MOST_ELEMENTS:
             raise ModelRefused(
                 f"operator {label} makes a tensor of {prod(shape)} elements, the limit is "
@@ -507,6 +510,9 @@ class GraphBuilder:
             ),
         )
         stored = dtype or elem.dtype
+        if 0 in shape or 0 in over:
+            nothing = identity(reducer, stored).value if reducer else 0
+            return self.constant(np.broadcast_to(nothing, shape), stored)
         axes = tuple(Axis(name=f"i{number}", extent=shape[number]) for number in order)
         if not axes:
             axes = (Axis(name="u", extent=1),)

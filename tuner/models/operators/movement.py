@@ -164,7 +164,7 @@ def flip(x: Value, axis: int) -> Value:
 
 
 def concatenate(values: Sequence[Value], axis: int) -> Value:
-    values = [value for value in values if value.elements]
+    values = [value for value in values if value.shape[axis]] or values[:1]
     if len(values) == 1:
         return values[0]
     if len(values) > _JOINED:  # one expression reads only so many tensors
