@@ -14,8 +14,10 @@ from tuner.db.leases import Lease, held
 from tuner.db.tables import TaskRow
 
 # Settings of a model's job: the digest of its file, the shapes that the file leaves open,
-# the digests of its description and of its library's archive.
+# the digests of its description and of its library's archive, the numerics and the error
+# that are allowed.
 MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
+NUMERICS, MAX_ERROR = "numerics", "max_error"
 
 
 def add(

@@ -27,6 +27,7 @@ from pydantic_settings import (
 from tuner.errors import UsageError
 from tuner.measure.sandbox.isolation import check_level
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
+from tuner.workload.workload import Numerics
 
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
@@ -80,6 +81,17 @@ class Settings(BaseSettings):
     )
     seconds: float = Field(
         default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most"
+    )
+    numerics: Numerics | None = Field(
+        default=None,
+        description="of a model: whether its kernels may have fast numerics; without a value, "
+        "where max_error is set",
+    )
+    max_error: float | None = Field(
+        default=None,
+        gt=0.0,
+        lt=1.0,
+        description="of a model: greatest error of an output, relative to its greatest value",
     )
     strategy: StrategyName = Field(default=DEFAULT_STRATEGY, description="how configs are proposed")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")

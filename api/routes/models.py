@@ -25,10 +25,11 @@ from tuner.db import artifacts, targets
 from tuner.db.engine import Session
 from tuner.db.jobs import MODEL as MODEL_JOB
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import DESCRIPTION, LIBRARY, MODEL, SHAPES
+from tuner.db.tasks import DESCRIPTION, LIBRARY, MAX_ERROR, MODEL, NUMERICS, SHAPES
 from tuner.models.description import Description, from_json
 from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
+from tuner.workload.workload import Numerics
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 
@@ -65,6 +66,19 @@ async def submit_model(
             "batch=1,x=1x3x48x192",
         ),
     ] = "",
+    numerics: Annotated[
+        Numerics | None, Query(description="whether kernels may have fast numerics")
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        Query(
+            gt=0,
+            lt=1,
+            allow_inf_nan=False,
+            description="greatest error of an output, relative to its greatest value; it lets "
+            "kernels have fast numerics unless these are strict",
+        ),
+    ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
     """Queues the tuning of a model's kernels. Which they are stands in the job once a
@@ -90,7 +104,7 @@ async def submit_model(
         priority=priority,
         owner=caller.key_id,
         kind=MODEL_JOB,
-        settings={SHAPES: parse_shapes(shapes)},
+        settings={SHAPES: parse_shapes(shapes), NUMERICS: numerics, MAX_ERROR: max_error},
     )
     job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
     return accepted(response, job, created=created)

@@ -27,6 +27,7 @@ from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
 from tuner.workers.jobs.progress import Observer, unobserved
+from tuner.workload.workload import Numerics
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,6 +50,8 @@ def tune_model(
     threads: int | None = None,
     strategy: StrategyName | None = None,
     seed: int | None = None,
+    numerics: Numerics | None = None,
+    max_error: float | None = None,
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> TunedModel:
@@ -63,6 +66,10 @@ def tune_model(
     is None comes from the settings; `trials` are for each kernel on average, `seconds`
     for all together.
 
+    `max_error`, between 0 and 1, bounds the error of an output, relative to its greatest
+    value. It lets kernels have fast numerics where the outputs stay within, unless
+    `numerics` is "strict". `numerics="fast"` alone keeps the usual bound.
+
     Raises UsageError, ModelRefused and NotImported before anything is written;
     ModelNotTuned, ModelWrong, DatabaseError.
     """
@@ -72,6 +79,8 @@ def tune_model(
         "threads": threads,
         "strategy": strategy,
         "seed": seed,
+        "numerics": numerics,
+        "max_error": max_error,
         "db": db,
     }
     settings = load_settings(given, given_as="argument {}").values

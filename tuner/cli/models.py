@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner import units
+from tuner.cli.model_numerics import COLUMNS as NUMERICS_COLUMNS
+from tuner.cli.model_numerics import rows as numerics_rows
 from tuner.cli.results import conclude
 from tuner.errors import UsageError
 
@@ -187,6 +189,7 @@ def _report(
                     "max_rel_error": tuned.max_rel_error,
                     "fixed": _fixed(model.graph),
                     "shares": [_share(share) for share in tuned.shares],
+                    "numerics": tuned.numerics and tuned.numerics.document,
                 },
             }
         )
@@ -194,6 +197,9 @@ def _report(
     whole_s = sum(share.total_s for share in tuned.shares)
     rows = [_row(share, whole_s) for share in tuned.shares]
     output.table(_COLUMNS, rows, right=_COLUMNS[1:])
+    if tuned.numerics is not None:
+        output.table(NUMERICS_COLUMNS, numerics_rows(tuned.numerics), right=NUMERICS_COLUMNS[1:])
+        output.line(tuned.numerics.summary)
     output.line(
         f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error "
         f"{tuned.max_rel_error:.1e}"
@@ -209,6 +215,7 @@ def _share(share: KernelShare) -> dict[str, Any]:
         "calls": share.calls,
         "inside_s": share.inside_s,
         "alone_s": share.alone_s,
+        "numerics": share.workload.numerics,
         "gflops": share.gflops,
         "peak_fraction": share.peak_fraction,
     }
@@ -219,8 +226,9 @@ def _row(share: KernelShare, whole_s: float) -> tuple[str, ...]:
     shapes = " ".join(
         "×".join(map(str, tensor.shape)) for tensor in share.workload.expression.inputs[:2]
     )
+    numerics = " fast" if share.workload.numerics == "fast" else ""
     return (
-        f"{share.workload.expression.name} {shapes}",
+        f"{share.workload.expression.name} {shapes}{numerics}",
         str(share.calls),
         units.percent(share.total_s / whole_s),
         units.seconds(share.inside_s),

@@ -52,6 +52,18 @@ Inputs = Annotated[
     Path | None,
     typer.Option("--inputs", metavar="FILE.npz", help="of a model: values of inputs, by name"),
 ]
+NumericsText = Annotated[
+    str | None,
+    typer.Option(
+        "--numerics", metavar="strict|fast", help="of a model: whether kernels may be fast"
+    ),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error", metavar="E", help="of a model: greatest error of an output, such as 1e-3"
+    ),
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -69,6 +81,8 @@ def tune(
     directory: Directory = None,
     name: ModelName = None,
     inputs: Inputs = None,
+    numerics: NumericsText = None,
+    max_error: MaxError = None,
     traffic: Traffic = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each.
@@ -84,6 +98,7 @@ def tune(
     }
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
+        flags |= {"numerics": numerics, "max_error": max_error}
         tune_model(
             invocation,
             model,
@@ -94,6 +109,11 @@ def tune(
             flags=flags,
         )
         return
+    if numerics is not None or max_error is not None:
+        raise UsageError(
+            "--numerics and --max-error are for models; of another workload the numerics stand "
+            "in its spec, such as matmul:M=512,N=512,K=512,numerics=fast"
+        )
     if directory is not None or name is not None or inputs is not None:
         raise UsageError(
             "--output, --name and --inputs are for models; tuner export writes the library of "

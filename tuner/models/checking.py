@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to
+from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to, plain_values
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
 from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError
@@ -66,7 +66,11 @@ def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     arrays = [aligned_copy(array) for array in (*inputs, *outputs)]
     once = min(library.time(symbol, arrays, 1, 3))
     samples = library.time(symbol, arrays, max(1, round(SAMPLE_S / max(once, 1e-9))), SAMPLES)
-    return arrays_to([*outputs, np.array(samples)])
+    values = [
+        plain_values(array, out.dtype)
+        for array, out in zip(outputs, library.signature(symbol).outputs, strict=True)
+    ]
+    return arrays_to([*values, np.array(samples)])
 
 
 if __name__ == "__main__":

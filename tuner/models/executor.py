@@ -8,7 +8,7 @@ timed and exported as a kernel is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.models.memory import Place
 from tuner.runtime.wrapper import Entry, kernel_tables
@@ -27,6 +27,15 @@ class Step:
 
     kernel: int  # position among the kernels
     buffers: tuple[Place, ...]  # its arguments in order
+    other: Alternative | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """The call that takes a step's place where byte `switch` of the last input is not 0."""
+
+    switch: int
+    step: Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +182,11 @@ def _moved(move: Move, inputs: int, constants: str) -> str:
 
 
 def _call(step: Step, inputs: int, constants: str) -> str:
+    if step.other is not None:
+        plain = _call(replace(step, other=None), inputs, constants)
+        other = _call(step.other.step, inputs, constants)
+        switch = f"at[{inputs - 1}][{step.other.switch}]"
+        return f"    if ({switch}) {{\n{other}    }} else {{\n{plain}    }}\n"
     buffers = ", ".join(_address(place, inputs, constants) for place in step.buffers)
     return (
         f"    if ((status = tuner_call(&function_{step.kernel}, (void "

@@ -46,6 +46,8 @@ class Graph:
     labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
     # Inputs with the only value they may have; no node reads them.
     fixed: Mapping[str, Array] = field(default_factory=dict)
+    # Nodes under fast numerics, by the name of their first output; the others are strict.
+    fast: frozenset[str] = frozenset()
 
     def tensor(self, name: str) -> Tensor:
         """Shape and dtype of a tensor of the graph, constants included.
@@ -97,6 +99,8 @@ def packed(graph: Graph) -> bytes:
         "shapes": {name: _tensor_document(tensor) for name, tensor in graph.shapes.items()},
         "labels": list(graph.labels),
     }
+    if graph.fast:
+        header["fast"] = sorted(graph.fast)
     stream = io.BytesIO()
     arrays: dict[str, Any] = {
         f"{_CONSTANT}:{name}": array for name, array in graph.constants.items()
@@ -125,6 +129,7 @@ def unpacked(content: bytes) -> Graph:
             aliases={str(name): str(other) for name, other in header["aliases"].items()},
             shapes={str(name): _tensor(document) for name, document in header["shapes"].items()},
             labels=tuple(str(name) for name in header["labels"]),
+            fast=frozenset(str(name) for name in header.get("fast", ())),
         )
     except (
         ValueError,

@@ -17,7 +17,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
-from tuner.models.executor import Copy, Fixed, Move, Repeat, Step, constants_source, executor
+from tuner.models.executor import (
+    Alternative,
+    Copy,
+    Fixed,
+    Move,
+    Repeat,
+    Step,
+    constants_source,
+    executor,
+)
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.memory import ALIGNMENT, Place, plan_memory, staged
 from tuner.models.scan import Scan, slice_bytes
@@ -53,16 +62,23 @@ def model_kernel(
     numbers: ModelNumbers,
     *,
     profiled: bool = False,
+    switched: bool = False,
 ) -> ExportKernel:
     """The model as one kernel on its inputs and outputs.
 
     `kernels` has the kernel of each of its workloads, by the workload's key. With
     `profiled` there is one more output, int64: the nanoseconds that each node took in
-    the call. Raises LinkError where the compiler fails, KeyError for a workload without
-    a kernel.
+    the call. With `switched` there is one more input, uint8: for each node that the graph
+    has under fast numerics, in `switched_nodes`' order, whether it is computed so or
+    strictly. Raises LinkError where the compiler fails, KeyError for a workload without a
+    kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = _arguments(graph)
+    if switched:
+        switches = Argument(name="fast", dtype="uint8", shape=(len(graph.fast),), role="in")
+        place = len(graph.inputs)
+        arguments = (*arguments[:place], switches, *arguments[place:])
     if profiled:
         count = len(graph.expressions)
         arguments += (Argument(name="spent_ns", dtype="int64", shape=(count,), role="out"),)
@@ -72,7 +88,7 @@ def model_kernel(
         target=TargetName(key=target.key, kind=target.kind, name=target.name),
         isa=tuple(sorted({feature for kernel in kernels.values() for feature in kernel.isa})),
         threads=threads,
-        object_code=_Object(graph, kernels).code(entry, profiled=profiled),
+        object_code=_Object(graph, kernels, switched=switched).code(entry, profiled=profiled),
         tvm_symbol=entry,
         median_s=numbers.median_s,
         ci95_s=numbers.ci95_s,
@@ -81,6 +97,11 @@ def model_kernel(
         symbol=symbol,
         provenance=dict(numbers.provenance),
     )
+
+
+def switched_nodes(graph: Graph) -> tuple[str, ...]:
+    """The nodes under fast numerics, by the name of their first output, in their order."""
+    return tuple(node.outputs[0] for node in graph.expressions if node.outputs[0] in graph.fast)
 
 
 def _arguments(graph: Graph) -> tuple[Argument, ...]:
@@ -107,8 +128,12 @@ def _arguments(graph: Graph) -> tuple[Argument, ...]:
 class _Object:
     """Builds the relocatable object: each kernel once, each constant once, the executor."""
 
-    def __init__(self, graph: Graph, kernels: Mapping[str, ExportKernel]) -> None:
+    def __init__(
+        self, graph: Graph, kernels: Mapping[str, ExportKernel], *, switched: bool = False
+    ) -> None:
         self.graph, self.kernels = graph, kernels
+        self.strict = replace(graph, fast=frozenset())
+        self.switches = switched_nodes(graph) if switched else ()
         self.tools: Toolchain = system_toolchain()
         self.plan = plan_memory(graph)
         self.used: dict[str, int] = {}  # workload key -> position among the kernels
@@ -156,7 +181,7 @@ class _Object:
                 if tensor.name in self.graph.fixed
             ],
             arena_bytes=self.plan.arena_bytes,
-            inputs=len(self.graph.inputs),
+            inputs=len(self.graph.inputs) + bool(self.switches),
             outputs=len(self.graph.outputs) + profiled,
             machine=self.tools.machine,
             profiled=profiled,
@@ -197,7 +222,15 @@ class _Object:
         return replace(whole, offset=window.start * nbytes, stride=window.step * nbytes)
 
     def _step(self, node: Expression) -> Step:
-        key = workload_of(node, self.graph).key
+        step = self._call(node, workload_of(node, self.graph).key)
+        if node.outputs[0] not in self.switches:
+            return step
+        strict = self._call(node, workload_of(node, self.strict).key)
+        switch = self.switches.index(node.outputs[0])
+        return replace(strict, other=Alternative(switch=switch, step=step))
+
+    def _call(self, node: Expression, key: str) -> Step:
+        """The call of the kernel of the workload `key` for a node."""
         kernel, names = self.kernels[key], [self.graph.root(tensor.name) for tensor in node.inputs]
         position = self.used.setdefault(key, len(self.used))
         outputs = tuple(self._place(self.graph.root(name)) for name in node.outputs)

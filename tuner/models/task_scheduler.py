@@ -5,6 +5,10 @@ promise to save most of the model's time. The promise is the gradient of Ansor's
 scheduler (Zheng et al., "Ansor", OSDI 2020, section 6.2). It combines what a kernel
 gained lately with what it could gain at best. The latter is bounded by the rate that
 similar kernels reach.
+
+A kernel may have a variant under fast numerics. Strict variants have their first rounds
+before all fast ones, so that a model can always be assembled. The slower of two variants
+saves nothing until it is faster than the other.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ class KernelProgress:
     calls: int  # in one call of the model
     flops: int
     kind: str  # kernels of one kind are compared
+    variant_of: str = ""  # the key that strict and fast variant share; empty without another
+    fast: bool = False  # whether the numerics are fast
     trials: int = 0
     best_s: tuple[float, ...] = ()  # seconds of the best trial, after each round
     trials_at: tuple[int, ...] = ()  # trials in all, after each round
@@ -78,14 +84,19 @@ def round_trials(kernel: KernelProgress) -> int:
 def next_kernel(kernels: Sequence[KernelProgress]) -> int | None:
     """The position of the kernel to tune next; None when all are finished.
 
-    Kernels without a round come first, the one with the most work before the others.
+    Kernels without a round come first, strict ones before fast ones, the one with the
+    most work before the others.
     """
     left = [position for position, kernel in enumerate(kernels) if not kernel.finished]
     fresh = [position for position in left if not kernels[position].best_s]
     if fresh:
         return max(
             fresh,
-            key=lambda position: (kernels[position].calls * kernels[position].flops, -position),
+            key=lambda position: (
+                not kernels[position].fast,
+                kernels[position].calls * kernels[position].flops,
+                -position,
+            ),
         )
     return max(
         left,
@@ -96,8 +107,14 @@ def next_kernel(kernels: Sequence[KernelProgress]) -> int | None:
 
 def gain_per_trial(kernel: KernelProgress, kernels: Sequence[KernelProgress]) -> float:
     """Seconds of the model's time that one more trial is expected to save, at least 0."""
-    best_s, trials = kernel.best_s[-1], max(kernel.trials, 1)
-    back = min(_WINDOW, len(kernel.best_s) - 1)
+    trials = max(kernel.trials, 1)
+    variants = [
+        other.best_s[-1]
+        for other in kernels
+        if other.best_s and kernel.variant_of and other.variant_of == kernel.variant_of
+    ]
+    best_s = min((kernel.best_s[-1], *variants))  # what the model takes now
+    back = 0 if best_s < kernel.best_s[-1] else min(_WINDOW, len(kernel.best_s) - 1)
     recent_s = 0.0
     if back:
         spent = max(kernel.trials_at[-1] - kernel.trials_at[-1 - back], 1)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from tuner.models.fusion import inlined_within_bounds
 from tuner.models.graph import Graph
 from tuner.models.scan import calls
+from tuner.spaces.rewrite.algorithm import fast_rewritings
+from tuner.target.target import Target
 from tuner.workload.expression import Expression, rename_reads
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
@@ -21,13 +23,14 @@ class ModelWorkload:
     calls: int  # in one call of the model
 
 
-def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -> Workload:
+def workload_of(node: Expression, graph: Graph) -> Workload:
     """The node's workload. Inputs that are constants of the model are declared constant.
 
     So their packing can be done before the first call. Tensors are named by position:
     similar kernels then have knobs of the same names and can start from each other's
-    configs.
+    configs. The numerics are those that the graph has for the node.
     """
+    numerics: Numerics = "fast" if node.outputs[0] in graph.fast else "strict"
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(node.inputs)}
     constants = [
         names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants
@@ -58,3 +61,22 @@ def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:
     return [
         ModelWorkload(workload=workload, calls=counts[key]) for key, workload in distinct.items()
     ]
+
+
+def all_fast(graph: Graph, target: Target) -> Graph:
+    """The graph with each node under fast numerics for which these add an algorithm."""
+    strict = replace(graph, fast=frozenset())
+    fast = frozenset(
+        node.outputs[0]
+        for node in graph.expressions
+        if fast_rewritings(workload_of(node, strict).expression, target.isa)
+    )
+    return replace(graph, fast=fast)
+
+
+def with_fast_variants(graph: Graph, target: Target) -> Sequence[ModelWorkload]:
+    """The workloads of the graph under strict numerics, then those that fast numerics adds."""
+    strict = workloads_of(replace(graph, fast=frozenset()))
+    keys = {part.workload.key for part in strict}
+    fast = workloads_of(all_fast(graph, target))
+    return [*strict, *(part for part in fast if part.workload.key not in keys)]

@@ -17,6 +17,7 @@ from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.description import described, to_json
 from tuner.models.importer import import_model
+from tuner.models.numerics import NumericsPolicy
 from tuner.models.task_scheduler import (
     FIRST_ROUND,
     KernelProgress,
@@ -24,11 +25,12 @@ from tuner.models.task_scheduler import (
     next_kernel,
     round_trials,
 )
-from tuner.models.workloads import ModelWorkload, workloads_of
+from tuner.models.workloads import ModelWorkload
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
+from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
 
 CALLS = "calls"  # in such a job's settings: how often the model calls each workload
@@ -60,7 +62,9 @@ def with_workloads(
     if not isinstance(digest, str):
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
     graph = import_model(store.get(digest), job.settings.get(tasks.SHAPES) or {})
-    extracted = workloads_of(graph)
+    with database.read() as session:
+        target = targets.get(session, job.target)
+    extracted = policy_of(job).workloads(graph, target)
     described_job = _added(database, lease, extracted, store, to_json(described(graph)))
     return described_job, {part.workload.key: part.calls for part in extracted}
 
@@ -96,14 +100,22 @@ def with_library(
         job.settings.get(tasks.SHAPES) or {},
     )
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
-    kernels = kernels_of(database, model.graph, target, job.threads, store)
-    built = checked_kernel(model, kernels, target, job.threads, NAME, cores)
+    policy = policy_of(job)
+    kernels = kernels_of(database, model.graph, target, job.threads, store, policy)
+    checked = checked_kernel(model, kernels, target, job.threads, NAME, cores, policy)
+    if checked.numerics is not None:
+        _noted(database, job.id, checked.numerics.summary)
     signer = None if signing_key is None else signer_at(signing_key)
-    archive = export_archive([built], NAME, signer=signer)
+    archive = export_archive([checked.kernel], NAME, signer=signer)
     digest = store.put(archive)
     _kept(
         database, lease, digest, len(archive), None if signer is None else signature(signer, digest)
     )
+
+
+def policy_of(job: Job) -> NumericsPolicy:
+    """The numerics that a model's job allows."""
+    return NumericsPolicy.of(job.settings.get(tasks.NUMERICS), job.settings.get(tasks.MAX_ERROR))
 
 
 def _noted(database: Database, job_id: str, text: str) -> None:
@@ -162,7 +174,7 @@ def tune_in_rounds(
         if position is None or spent >= total:
             return True
         subject = subjects[position]
-        first = subject.trials < FIRST_ROUND
+        first = subject.trials < FIRST_ROUND and not subject.fast
         if not first and seconds is not None and seconds <= 0:
             return True
         trials = subject.trials + min(
@@ -181,12 +193,15 @@ def tune_in_rounds(
 
 def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> KernelProgress:
     with database.read() as session:
-        expression = from_document(workloads.get(session, task.workload).document).expression
+        workload = from_document(workloads.get(session, task.workload).document)
+    expression = workload.expression
     medians = () if task.best_median_s is None else (task.best_median_s,)
     return KernelProgress(
         calls=calls.get(task.workload, 1),
         flops=expression.flops,
-        kind=kind_of(expression),
+        kind=f"{kind_of(expression)}:{workload.numerics}",
+        variant_of=workload_key(expression, workload.constants, "strict"),
+        fast=workload.numerics == "fast",
         trials=task.trials_done,
         best_s=medians,
         trials_at=(task.trials_done,) if medians else (),

@@ -18,6 +18,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
+from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
@@ -25,16 +26,16 @@ from tuner.models.importer import reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.workloads import workloads_of
+from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.runtime.link import link
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe
+from tuner.workers.jobs.model_numerics import (
+    float64_outputs,
+    with_numerics,
+)
 from tuner.workers.jobs.timeline import versions
 
-# Largest error of an output relative to its greatest value, against ONNX's evaluator.
-TOLERANCE = 1e-4
-# Below it an error within the tolerance may be one of subnormal numbers.
-_LEAST_PEAK = float(np.finfo(np.float32).tiny) / TOLERANCE
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -63,14 +64,33 @@ class Model:
     evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckedModel:
+    """A model's function, checked and timed."""
+
+    kernel: ExportKernel
+    graph: Graph  # with the numerics of its nodes
+    numerics: NumericsChoice | None = None  # None where all nodes had to be strict
+
+
 def kernels_of(
-    database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore
+    database: Database,
+    graph: Graph,
+    target: Target,
+    threads: int,
+    store: ArtifactStore,
+    policy: NumericsPolicy,
 ) -> dict[str, ExportKernel]:
-    """The promoted kernel of each workload, by key. Raises ModelUnfinished if one is missing."""
+    """The promoted kernel of each workload, by key; those of fast variants that have one.
+
+    Raises ModelUnfinished if a strict one is missing.
+    """
     described = {}
     with database.read() as session:
-        for part in workloads_of(graph):
+        for part in policy.workloads(graph, target):
             kernel = kernels.find_promoted(session, part.workload.key, target.key, threads)
+            if kernel is None and part.workload.numerics == "fast":
+                continue
             if kernel is None:
                 raise ModelUnfinished(
                     f"{part.workload.spec} of the model has no kernel yet; tune the model again "
@@ -87,34 +107,48 @@ def checked_kernel(
     threads: int,
     name: str,
     cores: Sequence[int],
-) -> ExportKernel:
+    policy: NumericsPolicy,
+) -> CheckedModel:
     """The model as the function `<name>_run`, checked and timed on the given cores.
 
     Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
     """
-    numbers = ModelNumbers(
-        provenance={"model": sha256(model.content).hexdigest(), "versions": versions()}
-    )
-    built = model_kernel(model.graph, kernels, target, threads, f"{name}_run", numbers)
+    graph, choice = model.graph, None
+    if policy.fast:
+        graph, choice = with_numerics(graph, kernels, target, threads, policy, cores, model.values)
+    provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
+    if choice is not None:
+        provenance["numerics"] = choice.document
+    numbers = ModelNumbers(provenance=provenance)
+    built = model_kernel(graph, kernels, target, threads, f"{name}_run", numbers)
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
         path.write_bytes(link("model", [function_of(built)]))
-        return _verified(path, built, model, cores)
+        kernel = _verified(path, built, model, cores, policy)
+    return CheckedModel(kernel=kernel, graph=graph, numerics=choice)
 
 
-def _verified(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -> ExportKernel:
-    """The model with its timing, after checks on given inputs and on those of the examples."""
+def _verified(
+    path: Path, built: ExportKernel, model: Model, cores: Sequence[int], policy: NumericsPolicy
+) -> ExportKernel:
+    """The model with its timing, after checks on given inputs and on those of the examples.
+
+    A bound of the user's holds against the evaluation in float64.
+    """
     symbol, worst = str(built.symbol), 0.0
-    examples = list(example_inputs(built))
+    tolerance = policy.tolerance(model.graph)
     expected: tuple[Array, ...] = ()
-    for given in (check_inputs(model.graph, model.values), examples):
+    for given in (check_inputs(model.graph, model.values), [*example_inputs(built)]):
         right = (
             reference_outputs(model.content, given, model.shapes, model.values)
             if model.evaluate is None
             else model.evaluate(given)
         )
         checked = run_library(path, symbol, given, cores)
-        worst = max(worst, largest_error(symbol, checked.outputs, right))
+        worst = max(worst, largest_error(symbol, checked.outputs, right, tolerance))
+        if policy.max_error is not None:
+            exact = float64_outputs(model.graph, given)
+            worst = max(worst, largest_error(symbol, checked.outputs, exact, policy.max_error))
         expected = tuple(output.astype(np.float64) for output in right)
     peak = max((float(np.abs(output).max(initial=0.0)) for output in expected), default=0.0)
     return replace(
@@ -124,29 +158,24 @@ def _verified(path: Path, built: ExportKernel, model: Model, cores: Sequence[int
         verified=True,
         max_rel_error=worst,
         expected=expected,
-        tolerance=TOLERANCE * max(1.0, peak),
+        tolerance=tolerance * max(1.0, peak),
     )
 
 
-def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:
-    """The largest error of all outputs, relative to the greatest finite value of each.
+def largest_error(
+    symbol: str, got: Sequence[Array], right: Sequence[Array], tolerance: float = TOLERANCE
+) -> float:
+    """The largest error of all outputs, as `accuracy.relative_error` has it.
 
-    Infinities and what is no number must be so on both sides. Outputs so small that
-    float32 has lost digits of them are held to an absolute bound. Raises ModelWrong if
-    the error is too large.
+    Raises ModelWrong if it is above the tolerance.
     """
     worst = 0.0
     for number, (output, reference) in enumerate(zip(got, right, strict=True)):
-        a, b = output.astype(np.float64), reference.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-        peak = max(float(np.abs(b[np.isfinite(b)]).max(initial=0.0)), _LEAST_PEAK)
-        error = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0)) / peak
-        if not error <= TOLERANCE:
+        error = relative_error(output, reference)
+        if not error <= tolerance:
             raise ModelWrong(
                 f"output {number} of {symbol} is off by {error:.3g} of its greatest value, "
-                f"{TOLERANCE:.0e} is allowed; "
-                "nothing was exported"
+                f"{tolerance:.2g} is allowed; nothing was exported"
             )
         worst = max(worst, error)
     return worst

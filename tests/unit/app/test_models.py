@@ -3,6 +3,7 @@ exported, verified; wrong ones are not."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
+from tests.support.model_kernels import fast_config
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
 from tuner.app.export.verify import verify_export
 from tuner.app.models.family import Batch, family_of
-from tuner.app.models.tuned_model import export_family, export_model, submit_model
+from tuner.app.models.tuned_model import export_family, export_model, policy_of, submit_model
 from tuner.db import artifacts, jobs, kernels, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
@@ -60,14 +62,15 @@ def measured(target: Target) -> Target:
 
 
 def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
-    """The default schedule of each of its workloads as the promoted kernel."""
+    """The default schedule of each of its workloads as the promoted kernel; of fast ones
+    some schedule of Winograd's algorithm."""
     target, store = host_target(), ArtifactStore(settings.artifacts)
-    for part in workloads_of(model.graph):
+    for part in policy_of(settings).workloads(model.graph, target):
         made = compile_kernel(
             workload=part.workload,
             target=target,
             threads=1,
-            config=None,
+            config=fast_config(part.workload) if part.workload.numerics == "fast" else None,
             symbol=f"k{part.workload.key[:8]}",
         )
         digest = store.put(made.object_code)
@@ -79,7 +82,11 @@ def promote_defaults(database: Database, model: Model, settings: Settings) -> No
                 workload=workloads.remember(session, part.workload, to_document(part.workload)),
                 target=targets.remember(session, target),
                 threads=1,
-                schedule={"object": digest, "symbol": made.symbol},
+                schedule={
+                    "object": digest,
+                    "symbol": made.symbol,
+                    "prepack": made.prepack and made.prepack.document(),
+                },
                 config={},
                 artifact=digest,
                 median_s=1e-6,
@@ -132,6 +139,55 @@ def test_another_models_kernels_are_found_out(
             "small",
             signing_key=None,
         )
+    assert not out.exists()
+
+
+def windows() -> Model:
+    """Two convolutions with Winograd's algorithm."""
+    make, value = nets.Maker(seed=4), "x"
+    for _ in range(2):
+        value = make.add("Relu", make.conv(value, (8, 8), 3))
+    net = make.model({"x": (1, 8, 6, 6)}, make.add("GlobalAveragePool", value), (1, 8, 1, 1))
+    content = nets.serialized(net)
+    return Model(content=content, shapes={}, graph=read_graph(content, {}))
+
+
+def test_a_bound_on_the_error_lets_kernels_be_fast(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    model, target, out = windows(), host_target(), tmp_path / "out"
+    allowed = settings.model_copy(update={"max_error": 1e-3})
+    job = submit_model(database, [model], target, allowed)
+    assert len(job.tasks) == len(workloads_of(model.graph)) + 1
+    assert job.settings["max_error"] == 1e-3
+    promote_defaults(database, model, allowed)
+    tuned = export_model(database, model, target, allowed, out, "small", signing_key=None)
+    choice = tuned.numerics
+    assert choice is not None and len(choice.nodes) == 2
+    strict, *others = choice.tried
+    assert strict.fast == frozenset() and all(other.fast for other in others)
+    assert 0 < choice.chosen.error <= 1e-3 and 0 < tuned.max_rel_error <= 1e-3
+    assert {share.workload.numerics for share in tuned.shares if share.calls == 2} <= {
+        "fast" if choice.chosen.fast else "strict"
+    }
+    manifest = json.loads((out / "manifest.json").read_text())
+    (function,) = manifest["functions"]
+    assert function["provenance"]["numerics"] == choice.document
+    unbounded = export_model(
+        database, model, target, settings, tmp_path / "strict", "small", signing_key=None
+    )
+    assert unbounded.numerics is None
+    assert {share.workload.numerics for share in unbounded.shares} == {"strict"}
+
+
+def test_a_bound_that_strict_kernels_miss_is_an_error(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    model, out = windows(), tmp_path / "out"
+    tight = settings.model_copy(update={"max_error": 1e-9})
+    promote_defaults(database, model, tight)
+    with pytest.raises(ModelWrong, match=r"1e-09 is allowed; nothing was exported"):
+        export_model(database, model, host_target(), tight, out, "small", signing_key=None)
     assert not out.exists()
 
 

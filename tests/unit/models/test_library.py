@@ -19,18 +19,16 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
+from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.app.models.shares import profile
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
-from tuner.lowering.compiler import compile_kernel
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.reading import read_graph
 from tuner.models.scan import Scan
 from tuner.models.workloads import workloads_of
-from tuner.spaces.by_target import space_of
-from tuner.workload.workload import Workload
 
 MODELS = {
     "perceptron": nets.perceptron(),
@@ -39,42 +37,6 @@ MODELS = {
     "bert": nets.bert(),
     "tagger": nets.tagger(),  # slices of 10 numbers, which are not aligned, and of 16
 }
-
-
-def compiled(workload: Workload, seed: int | None) -> ExportKernel:
-    """The default schedule, or that of a random config."""
-    target = host_target()
-    space = space_of(workload, target, 1).space
-    config = None if seed is None else space.config(space.sample(np.random.default_rng(seed), 1)[0])
-    symbol = f"kernel_{workload.key[:16]}"
-    made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol=symbol)
-    expression = workload.expression
-    outputs = (expression.tensor(name) for name in expression.outputs)
-    roles = [("in", tensor) for tensor in expression.inputs] + [
-        ("out", tensor) for tensor in outputs
-    ]
-    return ExportKernel(
-        workload_key=workload.key,
-        arguments=tuple(
-            Argument(
-                name=tensor.name,
-                dtype=tensor.dtype,
-                shape=tensor.shape,
-                role="in" if role == "in" else "out",
-            )
-            for role, tensor in roles
-        ),
-        target=TargetName(key=target.key, kind="cpu", name=target.name),
-        isa=target.isa,
-        threads=1,
-        object_code=made.object_code,
-        tvm_symbol=f"__tvm_ffi_{symbol}",
-        prepack=made.prepack,
-        median_s=1.0,
-        ci95_s=(1.0, 1.0),
-        verified=True,
-        max_rel_error=0.0,
-    )
 
 
 def exported(

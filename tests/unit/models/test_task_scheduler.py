@@ -77,3 +77,24 @@ def test_turns_grow() -> None:
         lengths.append(round_trials(progress))
         progress = progress.after(progress.trials + lengths[-1], 1e-3, finished=False)
     assert lengths == [FIRST_ROUND, 2 * FIRST_ROUND, ROUND, ROUND]
+
+
+def test_strict_variants_come_before_fast_ones() -> None:
+    """Whatever ends the tuning early, the model can be assembled."""
+    heavy = KernelProgress(calls=9, flops=10**10, kind="4:3", variant_of="a", fast=True)
+    light = KernelProgress(calls=1, flops=10**6, kind="2:1")
+    assert next_kernel([heavy, light]) == 1
+    assert next_kernel([heavy, light.after(FIRST_ROUND, 1e-6, finished=False)]) == 0
+
+
+def test_the_slower_variant_gains_only_what_it_is_faster_by() -> None:
+    like = subject(kind="4:3").after(FIRST_ROUND, 1e-3, finished=False)
+    strict = KernelProgress(calls=1, flops=10**9, kind="4:3", variant_of="a")
+    fast = KernelProgress(calls=1, flops=10**9, kind="4:3:fast", variant_of="a", fast=True)
+    strict = strict.after(3, 4e-3, finished=False).after(6, 2e-3, finished=False)
+    much_faster = fast.after(6, 4e-4, finished=False)
+    a_little_faster = fast.after(6, 1.9e-3, finished=False)
+    alone = gain_per_trial(strict, [like, strict])
+    assert gain_per_trial(strict, [like, strict, much_faster]) == 0
+    assert 0 < gain_per_trial(strict, [like, strict, a_little_faster]) < alone
+    assert gain_per_trial(much_faster, [like, strict, much_faster]) > 0

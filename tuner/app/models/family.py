@@ -24,6 +24,7 @@ from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
+from tuner.models.numerics import NumericsPolicy
 from tuner.runtime.link import link
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
@@ -99,7 +100,11 @@ def family_of(
 
 
 def family_kernel(
-    family: Family, members: Mapping[int, ExportKernel], symbol: str, cores: Sequence[int]
+    family: Family,
+    members: Mapping[int, ExportKernel],
+    symbol: str,
+    cores: Sequence[int],
+    policy: NumericsPolicy,
 ) -> ExportKernel:
     """One function for all batches of the range, from the members' checked kernels.
 
@@ -137,7 +142,10 @@ def family_kernel(
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "family.so")
         path.write_bytes(link("family", [function_of(made)]))
-        worst = [_error(family, made, path, batch, cores) for batch in _judged(extents, rows)]
+        tolerance = policy.tolerance(family.members[rows.high].graph)
+        worst = [
+            _error(family, made, path, batch, cores, tolerance) for batch in _judged(extents, rows)
+        ]
     return replace(
         made, max_rel_error=max(*worst, *(kernel.max_rel_error for kernel in members.values()))
     )
@@ -150,7 +158,12 @@ def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
 
 
 def _error(
-    family: Family, made: ExportKernel, path: Path, batch: int, cores: Sequence[int]
+    family: Family,
+    made: ExportKernel,
+    path: Path,
+    batch: int,
+    cores: Sequence[int],
+    tolerance: float,
 ) -> float:
     """The largest error of the function for one batch, on random inputs."""
     model = next(iter(family.members.values()))
@@ -167,7 +180,8 @@ def _error(
     shapes = {**model.shapes, family.batch.name: batch}
     right = reference_outputs(model.content, inputs, shapes, model.values)
     checked = run_library(path, str(made.symbol), inputs, cores)
-    return largest_error(f"{made.symbol} with {family.batch.name}={batch}", checked.outputs, right)
+    symbol = f"{made.symbol} with {family.batch.name}={batch}"
+    return largest_error(symbol, checked.outputs, right, tolerance)
 
 
 def _tensors(graph: Graph) -> tuple[Tensor, ...]:

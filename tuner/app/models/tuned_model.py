@@ -12,14 +12,14 @@ from tuner.app.models.shares import KernelShare, profile
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import MODEL, SHAPES
+from tuner.db.tasks import MAX_ERROR, MODEL, NUMERICS, SHAPES
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.check_inputs import check_inputs
-from tuner.models.workloads import workloads_of
+from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_jobs import CALLS
@@ -36,6 +36,8 @@ class TunedModel:
     ci95_s: tuple[float, float]
     max_rel_error: float
     shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
+    # of the greatest batch where there are several; None where all nodes had to be strict
+    numerics: NumericsChoice | None = None
 
 
 def submit_model(
@@ -47,7 +49,8 @@ def submit_model(
     seconds for all together. `models` come from one file. There are several for several
     batch sizes, the greatest last.
     """
-    parts = [part for model in models for part in workloads_of(model.graph)]
+    policy = policy_of(settings)
+    parts = [part for model in models for part in policy.workloads(model.graph, target)]
     model = models[-1]
     digest = ArtifactStore(settings.artifacts).put(model.content)
     with database.write("submit") as session:
@@ -68,7 +71,13 @@ def submit_model(
             strategy=settings.strategy,
             seed=settings.seed,
             kind=jobs.MODEL,
-            settings={MODEL: digest, CALLS: calls, SHAPES: dict(model.shapes)},
+            settings={
+                MODEL: digest,
+                CALLS: calls,
+                SHAPES: dict(model.shapes),
+                NUMERICS: settings.numerics,
+                MAX_ERROR: settings.max_error,
+            },
         )
         job, _ = jobs.create(session, new)
     return job
@@ -89,14 +98,14 @@ def export_model(
     Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library`
     raises.
     """
-    kernels = kernels_of(
-        database, model.graph, target, settings.threads, ArtifactStore(settings.artifacts)
-    )
-    cores = first_lane(settings, settings.threads).cores
-    checked = checked_kernel(model, kernels, target, settings.threads, name, cores)
+    threads, policy = settings.threads, policy_of(settings)
+    store = ArtifactStore(settings.artifacts)
+    kernels = kernels_of(database, model.graph, target, threads, store, policy)
+    cores = first_lane(settings, threads).cores
+    checked = checked_kernel(model, kernels, target, threads, name, cores, policy)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(model.graph, kernels, target, settings.threads, inputs, cores)
-    return _exported(checked, shares, directory, name, signing_key)
+    shares = profile(checked.graph, kernels, target, threads, inputs, cores)
+    return _exported(checked.kernel, shares, checked.numerics, directory, name, signing_key)
 
 
 def export_family(
@@ -114,22 +123,28 @@ def export_family(
     Times and shares are those of the greatest batch. Raises as `export_model` does.
     """
     store, members = ArtifactStore(settings.artifacts), {}
-    cores = first_lane(settings, settings.threads).cores
+    threads, policy = settings.threads, policy_of(settings)
+    cores = first_lane(settings, threads).cores
     for extent, model in family.members.items():
-        kernels = kernels_of(database, model.graph, target, settings.threads, store)
-        members[extent] = checked_kernel(
-            model, kernels, target, settings.threads, f"{name}_{extent}", cores
-        )
-    combined = family_kernel(family, members, f"{name}_run", cores)
+        kernels = kernels_of(database, model.graph, target, threads, store, policy)
+        checked = checked_kernel(model, kernels, target, threads, f"{name}_{extent}", cores, policy)
+        members[extent] = checked.kernel
+    combined = family_kernel(family, members, f"{name}_run", cores, policy)
     # After the loop these are the model and the kernels of the greatest batch.
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(model.graph, kernels, target, settings.threads, inputs, cores)
-    return _exported(combined, shares, directory, name, signing_key)
+    shares = profile(checked.graph, kernels, target, threads, inputs, cores)
+    return _exported(combined, shares, checked.numerics, directory, name, signing_key)
+
+
+def policy_of(settings: Settings) -> NumericsPolicy:
+    """The numerics that the settings allow."""
+    return NumericsPolicy.of(settings.numerics, settings.max_error)
 
 
 def _exported(
     kernel: ExportKernel,
     shares: tuple[KernelShare, ...],
+    numerics: NumericsChoice | None,
     directory: Path,
     name: str,
     signing_key: Path | None,
@@ -143,4 +158,5 @@ def _exported(
         ci95_s=kernel.ci95_s,
         max_rel_error=kernel.max_rel_error,
         shares=shares,
+        numerics=numerics,
     )

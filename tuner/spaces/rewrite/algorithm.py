@@ -117,21 +117,26 @@ def algorithms(
         stated.append((inlined(parts), units.count))
     if sum(map(cost, whole.stages)) <= units.max_serial_operations:
         stated.append((renamed(whole, SERIAL_SUFFIX), 1))
-    others: list[Expression | None] = []
-    if numerics == "fast":
-        others = [
-            winograd(plain, joins_tiles=joins_tiles),
-            None if BF16X3_FEATURES.isdisjoint(isa) else bf16x3(plain),
-        ]
+    others = fast_rewritings(plain, isa, joins_tiles=joins_tiles) if numerics == "fast" else ()
     rewritten = (
-        _algorithm(plain, prepared(other), units.count, rewritten=True)
-        for other in others
-        if other is not None
+        _algorithm(plain, prepared(other), units.count, rewritten=True) for other in others
     )
     return (
         *(_algorithm(plain, variant, count, rewritten=False) for variant, count in stated),
         *rewritten,
     )
+
+
+def fast_rewritings(
+    plain: Expression, isa: Collection[str], *, joins_tiles: bool = False
+) -> tuple[Expression, ...]:
+    """What fast numerics adds to the ways to compute an expression on a target with the
+    features `isa`."""
+    others = (
+        winograd(plain, joins_tiles=joins_tiles),
+        None if BF16X3_FEATURES.isdisjoint(isa) else bf16x3(plain),
+    )
+    return tuple(other for other in others if other is not None)
 
 
 def indices_by_expression(computed: Iterable[Algorithm]) -> list[list[int]]:

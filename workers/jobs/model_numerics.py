@@ -1,0 +1,99 @@
+"""Finds which nodes of a model are computed fast: both variants in one library, measured.
+
+Times are those of the nodes within the model, errors those of the library's outputs
+against the evaluation of the graph in float64.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tuner.export.examples import example_inputs
+from tuner.export.kernel import ExportKernel
+from tuner.export.library import function_of
+from tuner.models.arrays import Array
+from tuner.models.check_inputs import check_inputs
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.graph import Graph
+from tuner.models.input_values import InputValues
+from tuner.models.library import ModelNumbers, model_kernel, switched_nodes
+from tuner.models.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
+from tuner.models.profile import step_seconds
+from tuner.models.switching import switched_errors
+from tuner.models.workloads import all_fast, workload_of
+from tuner.runtime.link import link
+from tuner.target.target import Target
+from tuner.workload.expression import Expression
+
+_SYMBOL = "switched"
+
+
+def with_numerics(
+    graph: Graph,
+    kernels: Mapping[str, ExportKernel],
+    target: Target,
+    threads: int,
+    policy: NumericsPolicy,
+    cores: Sequence[int],
+    values: InputValues,
+) -> tuple[Graph, NumericsChoice | None]:
+    """The graph with the cheapest numerics within the policy's bound, and what was tried.
+
+    `kernels` holds strict kernels, and fast ones of the nodes that may be fast; without
+    any there is no choice. `values` are those of inputs that were given. Raises LinkError,
+    ModelRefused.
+    """
+    offered = all_fast(graph, target)
+    fast = frozenset(
+        node.outputs[0]
+        for node in offered.expressions
+        if node.outputs[0] in offered.fast and workload_of(node, offered).key in kernels
+    )
+    if not fast:
+        return graph, None
+    offered = replace(graph, fast=fast)
+    built = model_kernel(
+        offered, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True, switched=True
+    )
+    names = switched_nodes(offered)
+    inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
+    inputs.append(list(example_inputs(built))[:-1])
+    expected = [float64_outputs(graph, given) for given in inputs]
+    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        path = Path(folder, "switched.so")
+        path.write_bytes(link("switched", [function_of(built)]))
+
+        def seconds(switch: int) -> tuple[float, ...]:
+            switches = np.full(len(names), switch, np.uint8)
+            return step_seconds(path, _SYMBOL, [*inputs[0], switches], cores)
+
+        def measure(choices: Sequence[frozenset[str]]) -> Sequence[float]:
+            switches = [[name in choice for name in names] for choice in choices]
+            return switched_errors(path, _SYMBOL, switches, inputs, expected, cores)
+
+        labels = {node.outputs[0]: _label(node) for node in graph.expressions}
+        steps = [node.outputs[0] for node in graph.expressions]
+        strict_s, fast_s = (dict(zip(steps, seconds(switch), strict=True)) for switch in (0, 1))
+        nodes = {
+            name: NodeTimes(label=labels[name], strict_s=strict_s[name], fast_s=fast_s[name])
+            for name in names
+        }
+        others_s = sum(time_s for name, time_s in strict_s.items() if name not in fast)
+        choice = choose_numerics(nodes, others_s, policy.bound(graph), measure)
+    return replace(graph, fast=choice.chosen.fast), choice
+
+
+def _label(node: Expression) -> str:
+    shapes = ("×".join(map(str, tensor.shape)) for tensor in node.inputs[:2])
+    return " ".join((node.name, *shapes))
+
+
+def float64_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The graph's outputs for inputs in its order, evaluated in float64."""
+    tensors = evaluate_graph(graph, inputs)
+    return [tensors[name] for name in graph.outputs]
