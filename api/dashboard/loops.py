@@ -35,7 +35,18 @@ from tuner.spaces.program.program import (
     Tensorize,
 )
 from tuner.target.target import Target
-from tuner.workload.expression import Binary, Cast, Const, Read, Reducer, Scalar, Select, Unary, Var
+from tuner.workload.expression import (
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Read,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    Var,
+)
 from tuner.workload.workload import Workload
 
 SIGNS = {
@@ -81,6 +92,8 @@ def scalar(node: Scalar) -> str:
             return f"where({scalar(cond)}, {scalar(then)}, {scalar(other)})"
         case Cast(dtype=dtype, arg=arg):
             return f"{dtype}({scalar(arg)})"
+        case Bitcast(dtype=dtype, arg=arg):
+            return f"bitcast({dtype}, {scalar(arg)})"
 
 
 def _inner(node: Scalar) -> str:

@@ -13,8 +13,9 @@ from tuner.workload.workload import Workload
 
 C_TYPES = {
     "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t",
-    "int8": "int8_t", "uint8": "uint8_t",
-    "int32": "int32_t", "int64": "int64_t", "bool": "uint8_t",
+    "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
+    "bool": "uint8_t",
 }  # fmt: skip
 MOST_MANIFEST = 1_000_000  # bytes
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

@@ -21,6 +21,7 @@ from tuner.target.target import Target
 from tuner.workload.catalogue import operator
 from tuner.workload.expression import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expression,
@@ -68,6 +69,8 @@ def scalar(node: Scalar) -> str:
             return f"{op}({scalar(arg)})"
         case Cast(dtype=dtype, arg=arg):
             return f"{dtype}({scalar(arg)})"
+        case Bitcast(dtype=dtype, arg=arg):
+            return f"bitcast({dtype}, {scalar(arg)})"
         case Binary(op=op, lhs=lhs, rhs=rhs) if op in SIGNS:
             return f"{operand(lhs)} {SIGNS[op]} {operand(rhs)}"
         case Binary(op=op, lhs=lhs, rhs=rhs):

@@ -20,7 +20,8 @@ from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.arrays import numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload

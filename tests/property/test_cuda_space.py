@@ -19,8 +19,9 @@ from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cuda.mma import without_instructions
 from tuner.target.cuda import cuda_target
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import workload_from_expression

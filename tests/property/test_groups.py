@@ -30,8 +30,9 @@ from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.groups import Group, RowGroup, groups
 from tuner.spaces.rewrite.stages import inlined
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression, Stage, reads
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key
 from tuner.workload.notation import parse
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error

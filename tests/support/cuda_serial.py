@@ -14,7 +14,7 @@ from tests.unit.lowering.serial import serial
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.program.program import Program
-from tuner.workload.inputs import numpy_dtype
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.workload import Workload
 
 # Of each operator odd and prime extents, where nothing divides anything, and round

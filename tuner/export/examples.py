@@ -98,10 +98,10 @@ def _filled(argument: Argument, number: int) -> Array:
         hashed += np.uint32((40503 * number + 12345) & 0xFFFFFFFF)
         if kind.startswith("float"):
             part[...] = ((hashed >> 24).astype(np.float32) - 128) / 128
-        elif kind == "int8":
-            part[...] = (hashed >> 29).astype(np.int8) - 4
+        elif kind in ("int8", "int16"):
+            part[...] = (hashed >> 29).astype(kind) - 4
         else:
-            part[...] = hashed >> (29 if kind == "uint8" else 31)
+            part[...] = hashed >> (31 if kind in ("int32", "int64", "bool") else 29)
     return values.reshape(argument.shape)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import DType, Expression, Tensor
-from tuner.workload.inputs import numpy_dtype
 from tuner.workload.workload import Numerics
 
 Array = np.ndarray[Any, np.dtype[Any]]

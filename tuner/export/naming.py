@@ -23,8 +23,8 @@ SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z")
 KERNEL_NAME = re.compile(r"\bkernel\s+([A-Za-z_][A-Za-z0-9_]*)")
 SHORT_DTYPE = {
     "float64": "f64", "float32": "", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
-    "int32": "i32", "int8": "i8",
-    "uint8": "u8", "bool": "b8",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64", "uint32": "u32",
+    "uint16": "u16", "uint8": "u8", "bool": "b8",
 }  # fmt: skip
 # Folders of an export, beside which the Python package stands.
 FOLDERS = frozenset({"lib", "include", "cmake", "examples"})

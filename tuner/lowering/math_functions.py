@@ -19,6 +19,7 @@ import tvm
 from tvm import tirx
 
 from tuner.spaces.program.program import MathFunctions
+from tuner.workload.expression import UNSIGNED
 
 LOG2_E = 1 / math.log(2)
 # ln 2 in two parts (Cody & Waite): the first has 9 significant bits, so that its
@@ -85,6 +86,8 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: MathFunctions, name: Naming = named)
     `name` decides how a value that is used more than once is written.
     """
     match op:
+        case "neg" if str(x.ty) in UNSIGNED:
+            return tirx.reinterpret(str(x.ty), tirx.const(0, str(x.ty)) - x)
         case "neg":
             return -x
         case "not":

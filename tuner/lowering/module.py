@@ -52,7 +52,14 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
         )
         for buffer in program.buffers
     }
-    scope = Scope(buffers | inner, {}, index_dtype, frozenset(buffers), _vectors(program))
+    scope = Scope(
+        buffers | inner,
+        {},
+        index_dtype,
+        given=frozenset(buffers),
+        bits=frozenset(buffer.name for buffer in program.buffers if _is_bits(buffer)),
+        vectors=_vectors(program),
+    )
     sections = [
         list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)
     ]
@@ -93,7 +100,11 @@ def _stored(buffer: Buffer) -> str:
 
     Of a bfloat16 intermediate TVM makes one of float32, unless it is declared as bits.
     """
-    return BITS if buffer.raw_bits and buffer.dtype == "bfloat16" else buffer.dtype
+    return BITS if _is_bits(buffer) else buffer.dtype
+
+
+def _is_bits(buffer: Buffer) -> bool:
+    return buffer.raw_bits and buffer.dtype == "bfloat16"
 
 
 def _vectors(program: Program) -> frozenset[LoopId]:
@@ -240,10 +251,9 @@ def _block(
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
 
     def stored(value: Scalar) -> tirx.Stmt:
-        bits = str(target.dtype) == BITS
         lowered = (
             lower_bits(value, inside)
-            if bits
+            if block.buffer in inside.bits
             else lower(value, inside, block.math_functions).astype(str(target.dtype))
         )
         return tirx.BufferStore(target, lowered, indices)

@@ -18,8 +18,10 @@ from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
 from tuner.spaces.rewrite.access import in_bounds_condition
 from tuner.workload.expression import (
+    UNSIGNED,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     Read,
@@ -51,6 +53,7 @@ class Scope:
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
     given: frozenset[str] = frozenset()  # buffers that are parameters, whose dtype TVM keeps
+    bits: frozenset[str] = frozenset()  # buffers of bfloat16 that are kept as bits
     vectors: frozenset[LoopId] = frozenset()  # loops whose iterations are vector lanes
     extents: Mapping[str, int] = field(default_factory=dict)  # of the iterators
     lanes: frozenset[str] = frozenset()  # iterators that become vector lanes
@@ -110,13 +113,13 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             return tirx.const(value, scope.index_dtype if narrow else dtype)
         case Read():
             load = _load(node, scope)
-            return tirx.reinterpret("bfloat16", load) if str(load.ty) == BITS else load
+            return tirx.reinterpret("bfloat16", load) if node.tensor in scope.bits else load
         case Cast(dtype=dtype, arg=arg):
-            value = lower(arg, scope, how)
-            if dtype in ("int8", "uint8") and "float" in str(value.ty):
-                # LLVM leaves a float undefined that does not fit into a narrow integer.
-                value = value.astype("int32")
-            return value.astype(dtype)
+            return _converted(lower(arg, scope, how), dtype)
+        case Bitcast(dtype=dtype, source="bfloat16", arg=arg):
+            return tirx.reinterpret(dtype, lower_bits(arg, scope))
+        case Bitcast(dtype=dtype, source=source, arg=arg):
+            return tirx.reinterpret(dtype, lower(arg, scope, how).astype(source))
         case Unary(op="bfloat16", arg=arg):
             return tirx.reinterpret("float32", _nearest(lower(arg, scope, how)))
         case Unary(op=op, arg=arg):
@@ -129,7 +132,26 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             )
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
-            return BINARY_BUILDERS[op](a, b)
+            value = BINARY_BUILDERS[op](a, b)
+            # TVM takes a difference of unsigned integers for negative where it wraps around.
+            is_hidden = op == "sub" and str(a.ty) in UNSIGNED
+            return tirx.reinterpret(str(a.ty), value) if is_hidden else value
+
+
+def _converted(value: tvm.ir.PrimExpr, dtype: str) -> tvm.ir.PrimExpr:
+    """The value in another dtype, integers of another width wrapped."""
+    if "int" not in dtype or "float" not in str(value.ty):
+        return value.astype(dtype)
+    # LLVM leaves a float undefined that does not fit into the integer.
+    if dtype in ("int8", "uint8", "int16", "uint16"):
+        return value.astype("int32").astype(dtype)
+    if dtype not in UNSIGNED:
+        return value.astype(dtype)
+    signed = value.astype("int64").astype(dtype)
+    if dtype == "uint32":
+        return signed
+    large = value >= tirx.const(2.0**63, str(value.ty))
+    return tirx.Select(large, value.astype(dtype), signed)
 
 
 def _load(read: Read, scope: Scope) -> tirx.BufferLoad:
@@ -171,7 +193,7 @@ def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
             return tirx.const(int(np.float32(value).view(np.uint32) >> 16), BITS)
         case Unary(op="bfloat16", arg=arg):
             return lower_bits(arg, scope)
-        case Read(tensor=tensor) if str(scope.buffers[tensor].dtype) == BITS:
+        case Read(tensor=tensor) if tensor in scope.bits:
             return _load(node, scope)
         case Read(tensor=tensor) if (
             tensor in scope.given and str(scope.buffers[tensor].dtype) == "bfloat16"

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tuner.measure.buffers import guarded_copy
 from tuner.measure.check import SMALLEST, Array, Case, Expected
-from tuner.workload.inputs import Kind, make_inputs, numpy_dtype
+from tuner.workload.arrays import numpy_dtype
+from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.workload import Workload
 

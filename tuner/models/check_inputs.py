@@ -6,8 +6,9 @@ import numpy as np
 
 from tuner.models.graph import Array, Graph
 from tuner.models.input_values import InputValues
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Tensor
-from tuner.workload.inputs import index_ranges, numpy_dtype
+from tuner.workload.inputs import index_ranges
 
 
 def check_inputs(graph: Graph, values: InputValues, seed: int = 0) -> list[Array]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tuner.models.graph import Array, Graph
 from tuner.models.scan import Scan
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
-from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
 
 

@@ -10,7 +10,7 @@ import onnx
 from tuner.models.errors import ModelRefused
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import Array, InputValues
-from tuner.workload.inputs import numpy_dtype
+from tuner.workload.arrays import numpy_dtype
 
 
 def inputs_of(graph: Any) -> list[Any]:

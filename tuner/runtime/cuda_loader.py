@@ -18,7 +18,8 @@ ALIGNMENT = 16
 # DLPack's (code, bits) of each dtype; an int8 is no bool, although both have 8 bits.
 DTYPES = {
     "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16),
-    "int64": (0, 64), "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+    "int64": (0, 64), "int32": (0, 32), "int16": (0, 16), "int8": (0, 8),
+    "uint64": (1, 64), "uint32": (1, 32), "uint16": (1, 16), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
 

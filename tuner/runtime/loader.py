@@ -31,7 +31,10 @@ STATUS: Mapping[int, str] = MappingProxyType(
     }
 )
 # NumPy has no bfloat16: its values travel as their 16 bits.
-_SAME = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "bool")
+_SAME = (
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32",
+    "uint16", "uint8", "bool",
+)  # fmt: skip
 NUMPY: Mapping[str, str] = MappingProxyType(
     {**{name: name for name in _SAME}, "bfloat16": "uint16"}
 )

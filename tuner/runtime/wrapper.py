@@ -22,13 +22,16 @@ MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
 
 C_TYPES: Mapping[str, str] = {
     "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",
-    "int64": "int64_t", "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
+    "int64": "int64_t", "int32": "int32_t", "int16": "int16_t", "int8": "int8_t",
+    "uint64": "uint64_t", "uint32": "uint32_t", "uint16": "uint16_t", "uint8": "uint8_t",
+    "bool": "uint8_t",
 }  # fmt: skip
 
 # DLPack's (code, bits).
 DLPACK: Mapping[str, tuple[int, int]] = {
     "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16),
-    "int64": (0, 64), "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+    "int64": (0, 64), "int32": (0, 32), "int16": (0, 16), "int8": (0, 8),
+    "uint64": (1, 64), "uint32": (1, 32), "uint16": (1, 16), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
 

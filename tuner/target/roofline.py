@@ -21,7 +21,9 @@ STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a ma
 # Times the highest limit ever measured: above it a timing is a mistake, not a discovery.
 IMPLAUSIBLE_FACTOR = 1.2
 # Arithmetic rates relative to float32's, where they differ. 8-bit integers are widened to 16.
-RATES: Mapping[str, float] = {"float64": 0.5, "int64": 0.5, "int8": 2.0, "uint8": 2.0}
+RATES: Mapping[str, float] = {
+    "float64": 0.5, "int64": 0.5, "uint64": 0.5, "int8": 2.0, "uint8": 2.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tuner.workload.expression import (
+    UNSIGNED,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -140,6 +142,8 @@ class Domain:
 
     def range_of(self, node: Scalar) -> Interval:
         """The values of an integer scalar; `ANY` where nothing is known."""
+        if self._wraps(node):
+            return INTERVALS[self._dtype(node) or "uint64"]
         if not self.facts:
             return self._range_of_form(affine(node))
         form = affine(self._canonical(node))
@@ -251,9 +255,30 @@ class Domain:
                 isinstance(part, Binary)
                 and BINARY_OPERATORS[part.op].is_integral
                 and not BINARY_OPERATORS[part.op].is_comparison
+                and not self._wraps(part)
             )
             for part in walk(node)
         )
+
+    def _wraps(self, node: Scalar) -> bool:
+        """Whether it is arithmetic of uint32 or uint64, which may wrap around."""
+        match node:
+            case Binary(op="add" | "sub" | "mul" | "shl") | Unary(op="neg"):
+                return self._dtype(node) in UNSIGNED
+            case _:
+                return False
+
+    def _dtype(self, node: Scalar) -> DType | None:
+        """The dtype of an integer scalar; None where it is not known."""
+        match node:
+            case Const(dtype=dtype) | Cast(dtype=dtype) | Bitcast(dtype=dtype):
+                return dtype
+            case Read(tensor=tensor):
+                return self.dtypes.get(tensor)
+            case Unary(arg=arg) | Select(then=arg) | Binary(lhs=arg):
+                return self._dtype(arg)
+            case _:
+                return None
 
     def _range_of_atom(self, node: Scalar) -> Interval:
         match node:
@@ -276,6 +301,8 @@ class Domain:
                 return BINARY_OPERATORS[op].values(self.range_of(lhs), self.range_of(rhs))
             case Unary(op=op, arg=arg):
                 return UNARY_OPERATORS[op].values(self.range_of(arg))
+            case Bitcast(dtype=dtype):
+                return INTERVALS.get(dtype, ANY)
             case _:
                 return ANY
 

@@ -12,6 +12,7 @@ from functools import reduce
 from tuner.errors import WorkloadError
 from tuner.workload.affine import Affine, Domain, affine, value_range
 from tuner.workload.expression import (
+    UNSIGNED,
     Binary,
     Cast,
     Const,
@@ -137,7 +138,7 @@ def _sizes(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]
         case Const(value=number):
             value = abs(int(number))
         case Read(tensor=tensor):  # its own indices are checked by themselves
-            value, parts = INTERVALS.get(dtypes[tensor], ANY).high, []
+            value, parts = min(INTERVALS.get(dtypes[tensor], ANY).high, ANY.high), []
         case Cast(dtype=dtype, arg=arg) if _is_real(arg, dtypes):  # real numbers do not wrap
             value, parts = INTERVALS.get(dtype, ANY).high, []
         case Binary(op="mul"):
@@ -272,11 +273,18 @@ def overflow_error(body: Scalar, extents: Mapping[str, int]) -> str | None:
 
 
 def _is_iterator_arithmetic(node: Scalar) -> bool:
-    """Whether it is integer arithmetic on at least one iterator and constants."""
+    """Whether it is integer arithmetic on at least one iterator and constants.
+
+    Arithmetic of uint32 and uint64 may wrap around, and counts as something else.
+    """
     parts = list(walk(node))
     return any(isinstance(part, Var) for part in parts) and all(
         isinstance(part, Var | Binary | Unary)
-        or (isinstance(part, Const | Cast) and part.dtype in INTERVALS)
+        or (
+            isinstance(part, Const | Cast)
+            and part.dtype in INTERVALS
+            and part.dtype not in UNSIGNED
+        )
         for part in parts
     )
 

@@ -1,4 +1,4 @@
-"""Evaluation of one stage on float64 and int64 arrays.
+"""Evaluation of one stage on float64, integer and bool arrays.
 
 Optionally each element's magnitude is tracked beside its value.
 The magnitude m of a value v is a first-order condition number: rounding every operation
@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from tuner.workload.arrays import carrier, numpy_dtype
 from tuner.workload.expression import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Read,
@@ -65,8 +67,7 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
         )
     value = result.value.reshape(shape)
     if "int" in stage.dtype:
-        whole = np.trunc(value) if value.dtype.kind == "f" else value
-        value = (whole.astype(np.int64).astype(stage.dtype) if wrap else whole).astype(np.int64)
+        value = _whole(value, stage.dtype) if wrap else np.trunc(value)
     elif stage.dtype != "bool":
         value = value.astype(np.float64, copy=False)
     return Dual(value, None if result.magnitude is None else result.magnitude.reshape(shape))
@@ -161,6 +162,12 @@ def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
         for factor in factors
     ):
         return None
+    # A conversion of uint32 or uint64 may change the value.
+    if factors != [stage.body.lhs, stage.body.rhs] and any(
+        isinstance(factor, Read) and tensors[factor.tensor].value.dtype.kind == "u"
+        for factor in factors
+    ):
+        return None
 
     pair = [factor for factor in factors if isinstance(factor, Read)]
 
@@ -176,9 +183,10 @@ def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
         ).result()
 
     duals = [tensors[factor.tensor] for factor in pair]
-    value = _product(
-        pair, [dual.value for dual in duals], prod(extents[name] for name in reduced), contracted
-    )
+    values = [dual.value for dual in duals]
+    if all(value.dtype.kind != "f" for value in values):
+        values = [value.astype(carrier(stage.accumulator), copy=False) for value in values]
+    value = _product(pair, values, prod(extents[name] for name in reduced), contracted)
     if value is None or not track:
         return None if value is None else Dual(value)
     sizes, bare = (
@@ -321,12 +329,14 @@ class _Blocks:
                 shape = [-1 if name == other else 1 for other in self.order]
                 return Dual(np.arange(*self.ranges[name], dtype=np.int64).reshape(shape))
             case Const(value=number, dtype=dtype):
-                kind = np.bool_ if dtype == "bool" else np.float64 if "float" in dtype else np.int64
-                return Dual(np.full((1,) * len(self.order), number, kind))
+                return Dual(np.full((1,) * len(self.order), number, carrier(dtype)))
             case Read():
                 return self._read(node)
             case Cast(dtype=dtype, arg=arg):
                 return _cast(self._eval(arg), dtype)
+            case Bitcast(dtype=dtype, source=source, arg=arg):
+                bits = self._eval(arg).value.astype(numpy_dtype(source))
+                return Dual(bits.view(numpy_dtype(dtype)).astype(carrier(dtype)))
             case Select(cond=cond, then=then, other=other):
                 holds, first, second = self._eval(cond).value, self._eval(then), self._eval(other)
                 return Dual(
@@ -371,7 +381,7 @@ class _Blocks:
     def _view(self, read: Read, array: Array) -> View | None:
         fractional = (
             read.pad is not None
-            and array.dtype.kind == "i"
+            and array.dtype.kind in "iu"
             and not float(read.pad.value).is_integer()
         )
         return None if fractional else window(read, array, self.order, self.extents)
@@ -397,9 +407,22 @@ class _Blocks:
 def _cast(inner: Dual, dtype: str) -> Dual:
     value = inner.value
     if "int" in dtype:
-        whole = np.trunc(value) if value.dtype.kind == "f" else value
-        return Dual(whole.astype(np.int64).astype(dtype).astype(np.int64), inner.magnitude)
+        return Dual(_whole(value, dtype), inner.magnitude)
     return Dual(value if value.dtype == np.float64 else value.astype(np.float64), inner.magnitude)
+
+
+def _whole(value: Array, dtype: str) -> Array:
+    """The values as integers of a dtype, wrapped into it, in its carrier.
+
+    Floats are truncated towards zero. Those from 2^63 on are converted as uint64, since
+    int64 does not hold them.
+    """
+    if value.dtype.kind == "f":
+        whole = np.trunc(value)
+        value = whole.astype(np.int64)
+        if dtype == "uint64":
+            value = np.where(whole >= 2.0**63, whole.astype(np.uint64), value.astype(np.uint64))
+    return np.asarray(value.astype(numpy_dtype(dtype)).astype(carrier(dtype)))
 
 
 def _at_least_value(size: Array, value: Array) -> Array:

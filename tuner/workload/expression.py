@@ -13,8 +13,9 @@ from math import prod
 from typing import Literal
 
 DType = Literal[
-    "float64", "float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"
-]
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
+    "uint32", "uint16", "uint8", "bool",
+]  # fmt: skip
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal[
     "neg", "abs", "not", "isnan", "floor", "ceil", "trunc", "round", "exp", "log", "sqrt",
@@ -27,7 +28,7 @@ UnaryOp = Literal[
 BinaryOp = Literal[
     "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt",
     "ge", "eq", "ne", "and", "or",
-    # of the bits of integers; shifts by 0 to 63, to the right with the sign
+    # of the bits of integers; shifts by less than their number, to the right with the sign
     "bitand", "bitor", "xor", "shl", "shr",
 ]  # fmt: skip
 
@@ -35,17 +36,27 @@ BinaryOp = Literal[
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
     "int8": (-(2**7), 2**7 - 1),
     "uint8": (0, 2**8 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "uint16": (0, 2**16 - 1),
     "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
+    "uint64": (0, 2**64 - 1),
 }
+# Integers whose arithmetic wraps around at zero. Narrower ones are computed in int32.
+UNSIGNED: tuple[DType, ...] = ("uint32", "uint64")
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
     "float32": 4,
     "float16": 2,
     "bfloat16": 2,
-    "int32": 4,
     "int64": 8,
+    "int32": 4,
+    "int16": 2,
     "int8": 1,
+    "uint64": 8,
+    "uint32": 4,
+    "uint16": 2,
     "uint8": 1,
     "bool": 1,
 }
@@ -113,7 +124,16 @@ class Cast:
     arg: Scalar
 
 
-Scalar = Var | Const | Read | Unary | Binary | Select | Cast
+@dataclass(frozen=True, slots=True)
+class Bitcast:
+    """The number of one dtype that has the bits of a number of another, equally wide one."""
+
+    dtype: DType
+    source: DType  # to which the operand is converted first, if it is of another dtype
+    arg: Scalar
+
+
+Scalar = Var | Const | Read | Unary | Binary | Select | Cast | Bitcast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +249,7 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
     match node:
         case Read(indices=indices):
             return indices
-        case Unary(arg=arg) | Cast(arg=arg):
+        case Unary(arg=arg) | Cast(arg=arg) | Bitcast(arg=arg):
             return (arg,)
         case Binary(lhs=lhs, rhs=rhs):
             return (lhs, rhs)
@@ -277,6 +297,8 @@ def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
             return Unary(op, rewrite(arg, change))
         case Cast(dtype=dtype, arg=arg):
             return Cast(dtype, rewrite(arg, change))
+        case Bitcast(dtype=dtype, source=source, arg=arg):
+            return Bitcast(dtype, source, rewrite(arg, change))
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return Binary(op, rewrite(lhs, change), rewrite(rhs, change))
         case Select(cond=cond, then=then, other=other):

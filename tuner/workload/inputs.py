@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -30,11 +30,6 @@ from tuner.workload.reference import largest_value
 Kind = Literal["normal", "large", "zeros"]
 _LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest until no stage overflows
 _HEADROOM = 0.25  # share of the dtype's range that values of any stage may take
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype of that name; bfloat16 is that of ml_dtypes."""
-    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
 
 
 def make_inputs(

@@ -39,6 +39,7 @@ from tuner.workload.expression import (
 from tuner.workload.grammar import Node, fail, parse_tree
 from tuner.workload.scalar_operators import REDUCTIONS
 from tuner.workload.terms import (
+    COMPUTED_IN,
     DTYPE_NAMES,
     FLOATS,
     FUNCTIONS,
@@ -429,14 +430,7 @@ class _StageReader:
         if body == "bool" and str(self.assign) in _REDUCERS:
             raise fail("a condition cannot be reduced; write where(condition, 1, 0)", self.right)
         wide = cast(DType, common_type(body, stored, self.right))
-        accumulator: DType = (
-            "float32"
-            if wide in ("float16", "bfloat16")
-            else "int32"
-            if wide in ("int8", "uint8")
-            else wide
-        )
-        return stored, body, accumulator
+        return stored, body, COMPUTED_IN.get(wide, wide)
 
 
 def _along(read: Read, iterator: str, tensors: Mapping[str, Tensor]) -> int:

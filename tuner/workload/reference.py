@@ -1,7 +1,7 @@
 """The float64 reference that kernels are checked against, and the error they may have.
 
-Floats are evaluated in float64 without rounding in between, integers in int64 and
-wrapped into a stage's dtype when it is stored.
+Floats are evaluated in float64 without rounding in between. Integers are evaluated in
+int64 and wrapped into a stage's dtype when it is stored, uint32 and uint64 in themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
+from tuner.workload.arrays import carrier
 from tuner.workload.evaluator import Dual, evaluate_stage
 from tuner.workload.expression import (
     Binary,
@@ -55,7 +56,7 @@ FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 
 
 def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
-    """The outputs by name, as float64, int64 or bool.
+    """The outputs by name, in the dtypes of `carrier`.
 
     Inputs have the declared shapes and any numeric dtype. Takes 8 bytes for each
     element of the tensors alive at one stage; temporaries are cut into blocks of at
@@ -129,14 +130,7 @@ def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> 
                 f"input {tensor.name!r} has shape {list(array.shape)}, {expression.name} takes "
                 f"{list(tensor.shape)}"
             )
-        kind = (
-            np.bool_
-            if tensor.dtype == "bool"
-            else np.float64
-            if "float" in tensor.dtype
-            else np.int64
-        )
-        tensors[tensor.name] = Dual(array.astype(kind))
+        tensors[tensor.name] = Dual(array.astype(carrier(tensor.dtype)))
     last = {
         read.tensor: number
         for number, stage in enumerate(expression.stages)
@@ -244,8 +238,8 @@ def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: 
         worst = max(
             worst,
             _difference(
-                np.asarray(got[name]).astype(np.float64),
-                want[name].astype(np.float64),
+                np.asarray(got[name]),
+                want[name],
                 magnitude[name],
                 dtype,
                 slack,
@@ -255,14 +249,14 @@ def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: 
 
 
 def _difference(
-    got: NDArray[np.float64],
-    want: NDArray[np.float64],
-    size: NDArray[Any],
-    dtype: str,
-    slack: float,
+    got: NDArray[Any], want: NDArray[Any], size: NDArray[Any], dtype: str, slack: float
 ) -> float:
     if got.shape != want.shape:
         raise UsageError(f"an output has shape {list(got.shape)}, the reference {list(want.shape)}")
+    # float64 does not tell large integers apart, so they are compared before.
+    integers = got.dtype.kind in "iu" and want.dtype.kind in "iu"
+    unequal = (got != want) if integers else np.zeros(got.shape, np.bool_)
+    got, want = got.astype(np.float64), want.astype(np.float64)
     if dtype in UNIT_ROUNDOFF:
         with np.errstate(over="ignore"):
             want = np.where(
@@ -273,8 +267,9 @@ def _difference(
                 want,
             )
     with np.errstate(all="ignore"):
-        same = (got == want) | (np.isnan(got) & np.isnan(want))
-        error = np.maximum(np.abs(got - want) - slack, 0) / np.maximum(size, _floor(dtype))
+        same = ~unequal & ((got == want) | (np.isnan(got) & np.isnan(want)))
+        distance = np.maximum(np.abs(got - want), unequal)
+        error = np.maximum(distance - slack, 0) / np.maximum(size, _floor(dtype))
     error = np.where(same, 0.0, np.where(np.isfinite(got) & np.isfinite(want), error, np.inf))
     return float(np.nan_to_num(error, nan=0.0, posinf=np.inf).max(initial=0.0))
 

@@ -136,7 +136,7 @@ def _nearest_bfloat16(x: Array) -> Array:
 class UnaryOperator:
     """A scalar operator of one operand, in whose dtype its result is."""
 
-    # of float64, int64 or bool arrays
+    # of arrays of a carrier's dtype: float64, int64, uint32, uint64 or bool
     evaluate: Callable[[Array], Array]
     # the same of one float64 by libm, for constants; None: constants are not folded
     of_constant: Callable[[float], float] | None = None
@@ -254,7 +254,7 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
 class BinaryOperator:
     """A scalar operator of two operands of one dtype, in which its result is, or bool."""
 
-    # of float64, int64 or bool arrays
+    # of arrays of a carrier's dtype: float64, int64, uint32, uint64 or bool
     evaluate: Callable[[Array, Array], Array]
     symbol: str | None = None  # infix in the notation; None: a function or a word
     # values for operands in two intervals

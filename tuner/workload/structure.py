@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from tuner.errors import WorkloadError
-from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, walk
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Bitcast,
+    Expression,
+    Read,
+    Stage,
+    Tensor,
+    Var,
+    walk,
+)
 
 
 def check_structure(expression: Expression) -> None:
@@ -48,6 +57,11 @@ def _check_stage(stage: Stage, tensors: dict[str, Tensor]) -> None:
         if isinstance(node, Var) and node.name not in iterators:
             raise WorkloadError(
                 f"stage {stage.name!r} uses {node.name!r}, which is not an iterator of it"
+            )
+        if isinstance(node, Bitcast) and DTYPE_BYTES[node.dtype] != DTYPE_BYTES[node.source]:
+            raise WorkloadError(
+                f"stage {stage.name!r} takes the bits of {node.source} for {node.dtype}, which "
+                f"is not as wide"
             )
         if isinstance(node, Read) and node.tensor not in tensors:
             raise WorkloadError(f"stage {stage.name!r} reads {node.tensor!r} before it is defined")

@@ -1,7 +1,7 @@
 """Semantic analysis of right-hand sides: from a parse tree to a typed scalar tree.
 
-Reads of float16 and bfloat16 are converted to float32, those of int8 and uint8 to
-int32. Literals take the type of the other operand, and constant arithmetic is folded.
+Reads of float16 and bfloat16 are converted to float32, those of integers of 8 and 16
+bits to int32. Literals take the type of the other operand, and constant arithmetic is folded.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import cast
 
+import numpy as np
 from lark import Token, Tree
 
 from tuner.workload.expression import (
+    DTYPE_BYTES,
     INTEGER_RANGES,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -39,7 +42,11 @@ DTYPE_NAMES: Mapping[str, DType] = {
     "bf16": "bfloat16",
     "i64": "int64",
     "i32": "int32",
+    "i16": "int16",
     "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
     "u8": "uint8",
     "float64": "float64",
     "float32": "float32",
@@ -47,17 +54,23 @@ DTYPE_NAMES: Mapping[str, DType] = {
     "bfloat16": "bfloat16",
     "int64": "int64",
     "int32": "int32",
+    "int16": "int16",
     "int8": "int8",
+    "uint64": "uint64",
+    "uint32": "uint32",
+    "uint16": "uint16",
     "uint8": "uint8",
     "bool": "bool",
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
-INTEGERS = ("int8", "uint8", "int32", "int64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 COMPUTED_IN: Mapping[str, DType] = {
     "float16": "float32",
     "bfloat16": "float32",
     "int8": "int32",
     "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
 }
 # Functions of one floating-point value.
 UNARY_FUNCTIONS: Mapping[str, UnaryOp] = {
@@ -81,6 +94,7 @@ FUNCTIONS = (
     "pow",
     "where",
     "clamp",
+    "bitcast",
     *DTYPE_NAMES,
 )
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
@@ -107,7 +121,7 @@ class Term:
 
 
 def integer(value: int, node: Node) -> Term:
-    if not -(2**63) <= value < 2**63:
+    if not -(2**63) <= value < 2**64:
         raise fail("the integer does not fit 64 bits", node)
     return Term(Const(value, "int64"), LITERAL_INT)
 
@@ -154,9 +168,13 @@ def common_type(left: str, right: str, node: Node) -> str:
             return second
         if first == LITERAL_REAL and second in FLOATS:
             return second
-    for kind in (FLOATS, INTEGERS):
-        if left in kind and right in kind:
-            return max(left, right, key=kind.index)
+    if left in FLOATS and right in FLOATS:
+        return max(left, right, key=FLOATS.index)
+    if left in INTEGERS and right in INTEGERS:
+        # Of uint64 and a signed integer NumPy makes a float.
+        common = np.promote_types(left, right).name
+        if common in INTEGERS:
+            return common
     raise fail(f"{left} and {right} do not mix; convert one of them, e.g. f32(…) or i32(…)", node)
 
 
@@ -398,6 +416,8 @@ class TermBuilder:
                 f"{name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}",  # noqa: E501
                 node,
             )
+        if name == "bitcast":
+            return self._bitcast(arguments, node)
         counts = {"min": (2, 8), "max": (2, 8), "pow": (2, 2), "where": (3, 3), "clamp": (3, 3)}
         counts |= dict.fromkeys(BIT_FUNCTIONS, (2, 2))
         least, most = counts.get(name, (1, 1))
@@ -487,6 +507,38 @@ class TermBuilder:
         computed = COMPUTED_IN.get(dtype, dtype)
         return Term(converted if computed == dtype else Cast(computed, converted), computed)
 
+    def _bitcast(self, arguments: list[Node], node: Node) -> Term:
+        """`bitcast(u32, x)`. Of a narrow tensor's element, its own bits are taken."""
+        name = arguments[0] if len(arguments) == 2 else None
+        spelt = str(name.children[0]) if isinstance(name, Tree) and name.data == "name" else ""
+        if spelt not in DTYPE_NAMES or spelt == "bool":
+            raise fail("bitcast takes a dtype and a number, e.g. bitcast(u32, X[i])", node)
+        dtype, term = DTYPE_NAMES[spelt], self.build(arguments[1])
+        if term.literal or term.type == "bool":
+            raise fail(f"bitcast takes a number of a known dtype, not {term.type}", node)
+        source, bits = self._narrow(term)
+        if DTYPE_BYTES[source] != DTYPE_BYTES[dtype]:
+            raise fail(
+                f"bitcast to {dtype} of {DTYPE_BYTES[dtype]} bytes, but {source} has "
+                f"{DTYPE_BYTES[source]}; convert it first, e.g. u{8 * DTYPE_BYTES[dtype]}(…)",
+                node,
+            )
+        value = bits if source == dtype else Bitcast(dtype, source, bits)
+        computed = COMPUTED_IN.get(dtype, dtype)
+        return Term(value if computed == dtype else Cast(computed, value), computed)
+
+    def _narrow(self, term: Term) -> tuple[DType, Scalar]:
+        """The dtype and the scalar that a term was widened from, if it was, else its own."""
+        match term.node:
+            case Cast(arg=Read(tensor=tensor) as read) if tensor in self.tensors:
+                dtype = self.tensors[tensor].dtype
+                if COMPUTED_IN.get(dtype) == term.type:
+                    return dtype, read
+            case Cast(arg=(Cast(dtype=dtype) | Bitcast(dtype=dtype)) as narrow):
+                if COMPUTED_IN.get(dtype) == term.type:
+                    return dtype, narrow
+        return cast(DType, term.type), term.node
+
 
 def _identity_operand(op: BinaryOp, left: Term, right: Term) -> Term | None:
     """The other operand of an integer operation with an identity (x + 0, x * 1, x // 1).
@@ -512,7 +564,7 @@ def integer_zero() -> Term:
 def number(token: Token) -> Term:
     text = str(token)
     if text.isdigit():
-        if len(text) > 19:
+        if len(text) > 20:
             raise fail("the integer does not fit 64 bits", token)
         return integer(int(text), token)
     value = float(text)

@@ -14,6 +14,7 @@ from tuner.workload.expression import (
     Axis,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -56,6 +57,8 @@ def scalar_document(node: Scalar, names: Mapping[str, str]) -> list[Json]:
             return ["select", *(scalar_document(part, names) for part in (cond, then, other))]
         case Cast(dtype=dtype, arg=arg):
             return ["cast", dtype, scalar_document(arg, names)]
+        case Bitcast(dtype=dtype, source=source, arg=arg):
+            return ["bitcast", dtype, source, scalar_document(arg, names)]
 
 
 def _number(value: int | float | bool, dtype: str) -> Json:
@@ -171,6 +174,8 @@ def scalar_from(document: object, height: int = 0) -> Scalar:
             )
         case "cast", [dtype, arg]:
             return Cast(_dtype(dtype), scalar_from(arg, height + 1))
+        case "bitcast", [dtype, source, arg]:
+            return Bitcast(_dtype(dtype), _dtype(source), scalar_from(arg, height + 1))
         case _:
             raise ValueError(f"unknown node {str(kind)[:40]!r}")
 

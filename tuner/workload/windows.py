@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tuner.workload.affine import linear, value_range
 from tuner.workload.expression import Read
 
-Array: TypeAlias = NDArray[Any]  # float64, int64 or bool
+Array: TypeAlias = NDArray[Any]  # of a carrier's dtype
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]  # iterator -> first and last + 1
 BLOCK = 1 << 24  # elements of one temporary
 

@@ -24,7 +24,8 @@ from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.amx import TILES, MatrixArithmetic
 from tuner.spaces.cpu.tile_sketch import TileSketch
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.arrays import numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

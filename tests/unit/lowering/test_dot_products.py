@@ -20,7 +20,8 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.target import Target
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.arrays import numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

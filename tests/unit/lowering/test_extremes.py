@@ -16,7 +16,7 @@ from tuner.lowering.cuda.codegen import cuda_source
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.target.target import Target
-from tuner.workload.inputs import numpy_dtype
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

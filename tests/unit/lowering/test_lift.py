@@ -16,8 +16,9 @@ from tuner.lowering.importers.lift import LiftError, lift, lift_te
 from tuner.lowering.module import module
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.rewrite.stages import inlined
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression, Read, Select, reads, walk
-from tuner.workload.inputs import make_inputs, numpy_dtype
+from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import workload_from_expression, workload_from_notation
 

@@ -8,8 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import BinaryOp, DType, Reducer, UnaryOp
-from tuner.workload.inputs import numpy_dtype
 from tuner.workload.intervals import ANY, Interval
 from tuner.workload.scalar_operators import (
     BINARY_OPERATORS,

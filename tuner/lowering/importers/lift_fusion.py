@@ -15,6 +15,7 @@ from math import gcd, inf, prod
 
 from tuner.lowering.indices import tidy
 from tuner.workload.affine import affine, value_range
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import is_inside, without_redundant_padding
 from tuner.workload.expression import (
     INTEGER_RANGES,
@@ -35,9 +36,8 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
-from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import greatest
-from tuner.workload.terms import FLOATS, INTEGERS
+from tuner.workload.terms import COMPUTED_IN, FLOATS, INTEGERS
 
 _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 
@@ -142,7 +142,7 @@ def _retyped(value: Const, dtype: DType) -> Const | None:
             if float(numpy_dtype(dtype).type(value.value)) == value.value
             else None
         )
-    low, high = INTEGER_RANGES[dtype] if dtype in ("int8", "uint8") else (1, 0)
+    low, high = INTEGER_RANGES[dtype] if COMPUTED_IN.get(dtype) == "int32" else (1, 0)
     return (
         Const(int(value.value), dtype)
         if value.dtype in INTEGERS and low <= value.value <= high

@@ -1,8 +1,8 @@
 """TVM's scalar expressions as those of the tree.
 
 Dtypes are those of the notation, index arithmetic is in 64 bits, and calls are read by
-their meaning. float16 and bfloat16 are computed in float32; int8 and uint8 in int32
-with each result wrapped, as TVM's own arithmetic wraps it.
+their meaning. float16 and bfloat16 are computed in float32; integers of 8 and 16 bits in
+int32 with each result wrapped, as TVM's own arithmetic wraps it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tuner.workload.expression import (
     DTYPE_BYTES,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -206,6 +207,8 @@ class ScalarLifter:
             return _as_dtype(lhs, rhs.dtype), rhs
         if isinstance(rhs.node, Const):
             return lhs, _as_dtype(rhs, lhs.dtype)
+        if "uint64" in (lhs.dtype, rhs.dtype):
+            raise self.refuse(f"{lhs.dtype} meets {rhs.dtype} without a conversion")
         return _as_dtype(lhs, "int64"), _as_dtype(rhs, "int64")
 
     def _binary(self, kind: str, expr: tvm.ir.Expr) -> Typed:
@@ -224,12 +227,12 @@ class ScalarLifter:
         return self._wrapped(Binary(op, lhs.node, rhs.node), lhs.dtype, expr)
 
     def _wrapped(self, node: Scalar, dtype: DType, expr: tvm.ir.Expr) -> Typed:
-        """Arithmetic in 8 bits: computed in 32, wrapped to 8 where it may leave them."""
+        """Arithmetic in 8 or 16 bits: computed in 32, wrapped where it may leave them."""
         narrow = self.dtype(str(expr.ty))
         leaves = isinstance(node, Unary) or (
             isinstance(node, Binary) and node.op in ("add", "sub", "mul")
         )
-        if narrow in ("int8", "uint8") and leaves:
+        if narrow in INTEGERS and COMPUTED_IN.get(narrow, narrow) != narrow and leaves:
             node = Cast(dtype, Cast(narrow, node))
         return Typed(node, dtype)
 
@@ -277,6 +280,8 @@ class ScalarLifter:
         if name == "call_pure_extern":
             name, *arguments = (str(arguments[0].value), *arguments[1:])
         values = [self.scalar(argument) for argument in arguments]
+        if name == "reinterpret" and len(values) == 1:
+            return self._bitcast(str(arguments[0].ty), str(expr.ty), values[0])
         if not values or any(value.dtype not in FLOATS for value in values):
             raise self.refuse(f"the call {str(expr)[:80]!r} has no counterpart in an expression")
         (node, dtype), unit = (values[0].node, values[0].dtype), Const(1.0, values[0].dtype)
@@ -292,6 +297,12 @@ class ScalarLifter:
         raise self.refuse(
             f"the function {name!r} is none of {', '.join(sorted({*_CALLS, 'sigmoid', 'pow'}))}"
         )
+
+    def _bitcast(self, source: str, target: str, value: Typed) -> Typed:
+        source, narrow = self.dtype(source), self.dtype(target)
+        dtype = COMPUTED_IN.get(narrow, narrow)
+        node = Bitcast(narrow, source, value.node)
+        return Typed(node if dtype == narrow else Cast(dtype, node), dtype)
 
 
 def _is_greatest(expr: tvm.ir.Expr) -> bool:

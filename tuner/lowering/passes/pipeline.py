@@ -15,6 +15,7 @@ from tuner.lowering.passes.extremes import propagate_nans, propagate_nans_on_gpu
 from tuner.lowering.passes.no_unroll import prevent_unrolling
 from tuner.lowering.passes.non_temporal import use_non_temporal_stores
 from tuner.lowering.passes.strided_loads import shuffle_strided_loads
+from tuner.lowering.passes.wrapping import wrap_unsigned
 
 PIPELINE = "tuner"
 
@@ -42,11 +43,14 @@ def _pipeline() -> tuple[Any, Any, Any]:
         extremes = tvm.transform.module_pass(
             lambda mod, _: propagate_nans(mod), opt_level=0, name="tuner.PropagateNans"
         )
+        unsigned = tvm.transform.module_pass(
+            lambda mod, _: wrap_unsigned(mod), opt_level=0, name="tuner.WrapUnsigned"
+        )
         functions = tvm.transform.module_pass(
             lambda mod, _: import_llvm_functions(mod), opt_level=0, name="tuner.BringInFunctions"
         )
         return tvm.ir.transform.Sequential(
-            [loads, rolled, stores, extremes, functions, finish_host()]
+            [loads, rolled, stores, extremes, functions, finish_host(), unsigned]
         )
 
     def finish_kernels() -> Any:

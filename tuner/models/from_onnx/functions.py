@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from tuner.models.operators.builder import Value
-from tuner.workload.inputs import numpy_dtype
+from tuner.workload.arrays import numpy_dtype
 
 
 def standard_function(proto: Any, inputs: Sequence[Value | None], opset: int) -> Any | None:

@@ -20,6 +20,7 @@ from tuner.models.fusion import fuse
 from tuner.models.graph import Array, Graph
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
 from tuner.models.scan import Node, Scan, Window, reads_of
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import without_redundant_padding
 from tuner.workload.expression import (
     DTYPE_BYTES,
@@ -40,7 +41,6 @@ from tuner.workload.expression import (
     rename_reads,
     substitute,
 )
-from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.scalar_operators import identity
 from tuner.workload.terms import COMPUTED_IN
