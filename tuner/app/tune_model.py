@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, with_limits
+from tuner.app.models.checked_import import checked_import
 from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
@@ -26,7 +27,7 @@ from tuner.models.input_values import InputValues
 from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
-from tuner.workers.jobs.progress import Observer, unobserved
+from tuner.workers.jobs.progress import Observer, WorkerNotice, unobserved
 from tuner.workload.workload import Numerics
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -86,16 +87,32 @@ def tune_model(
     settings = load_settings(given, given_as="argument {}").values
     check_library_name(name)
     check_replaceable(Path(directory))
-    model = _read(source, shapes or {}, inputs or {})
+    model = _read(
+        source,
+        shapes or {},
+        inputs or {},
+        settings.seconds,
+        lambda text: observer(WorkerNotice(message=text)),
+    )
     return _tuned(model, Path(directory), name, settings, observer)
 
 
-def _read(source: Any, shapes: InputShapes, values: InputValues) -> Model:
-    """The model in a file or a program. Raises UsageError, ModelRefused, NotImported."""
+def _read(
+    source: Any,
+    shapes: InputShapes,
+    values: InputValues,
+    seconds: float | None,
+    note: Callable[[str], object],
+) -> Model:
+    """The model in a file or a program, which is checked where it is of a file.
+
+    Raises UsageError, ModelRefused, ModelWrong, NotImported.
+    """
     if isinstance(source, str | Path):
         content = read_file(Path(source))
         graph = import_file(Path(source), shapes, values)
-        return Model(content=content, shapes=shapes, graph=graph, values=values)
+        model = Model(content=content, shapes=shapes, graph=graph, values=values)
+        return checked_import(model, seconds, note)
     if not is_exported_program(source):
         kind = f"{type(source).__module__}.{type(source).__qualname__}"
         raise UsageError(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner.cli.invocation import Invocation
     from tuner.db.engine import Database
     from tuner.models.graph import Graph
+    from tuner.models.input_shapes import InputShapes
     from tuner.settings import Settings
     from tuner.target.target import Target
     from tuner.workers.jobs.model_library import Model
@@ -51,6 +52,7 @@ def tune_model(
     ModelRefused before anything is written.
     """
     from tuner.app.machine import checked_target, with_limits
+    from tuner.app.models.checked_import import checked_import
     from tuner.app.models.family import family_of
     from tuner.app.models.tuned_model import submit_model
     from tuner.cli.progress import TuningDisplay
@@ -74,22 +76,21 @@ def tune_model(
     machine = checked_target(settings)
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
-    graph = import_file(
-        Path(path), extents if batch is None else {**extents, batch.name: batch.low}, values
-    )
+    graph = import_file(Path(path), _with(extents, batch), values)
     for line in _fixed_lines(graph):
         invocation.output.note(line)
+    model = checked_import(
+        Model(content=content, shapes=_with(extents, batch), graph=graph, values=values),
+        settings.seconds,
+        invocation.output.note,
+    )
     with (
         invocation.backend(create=True, **flags) as backend,
         invocation.database(create=True) as database,
     ):
         target = with_limits(database, machine)
         family = None if batch is None else family_of(content, extents, batch, target, values)
-        models = (
-            [Model(content=content, shapes=extents, graph=graph, values=values)]
-            if family is None
-            else list(family.members.values())
-        )
+        models = [model] if family is None else list(family.members.values())
         job = submit_model(database, models, target, settings)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
             if family is not None:
@@ -106,6 +107,11 @@ def tune_model(
             return
         tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
         _report(invocation, models[-1], tuned, job.id, directory, library)
+
+
+def _with(extents: InputShapes, batch: Batch | None) -> InputShapes:
+    """The extents, with the least batch of a range."""
+    return extents if batch is None else {**extents, batch.name: batch.low}
 
 
 def _fixed(graph: Graph) -> dict[str, list[int | float | bool]]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import Graph, unpacked
+from tuner.models.graph import Graph, packed, unpacked
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
-from tuner.models.process import answer_of
+from tuner.models.process import TIMEOUT_S, ModelTooSlow, answer_of
+from tuner.models.verdict import Unjudged, Verdict, verdict_from
 
 LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
 
@@ -84,8 +85,35 @@ def reference_outputs(
     return arrays_from(_answer("outputs", content, shapes or {}, values or {}, arrays_to(inputs)))
 
 
+def judged(
+    content: bytes,
+    graph: Graph,
+    inputs: Sequence[Array],
+    shapes: InputShapes,
+    values: InputValues,
+    limit_s: float,
+) -> Verdict:
+    """Whether the graph that was read computes what ONNX's evaluator does, on these inputs.
+
+    It is not known where that takes more than `limit_s` seconds, or the process fails.
+    """
+    more = (packed(graph), arrays_to(inputs))
+    try:
+        return verdict_from(_answer("verdict", content, shapes, values, *more, limit_s=limit_s))
+    except ModelTooSlow:
+        reason = f"evaluating it takes more than {limit_s:g} s"
+        return Unjudged(reason=reason, evaluable=True)
+    except ModelRefused as error:
+        return Unjudged(reason=str(error), evaluable=True)
+
+
 def _answer(
-    task: str, content: bytes, shapes: InputShapes, values: InputValues, *more: bytes
+    task: str,
+    content: bytes,
+    shapes: InputShapes,
+    values: InputValues,
+    *more: bytes,
+    limit_s: float = TIMEOUT_S,
 ) -> bytes:
     """The answer of a confined reader, started for this one request."""
     if not available():
@@ -97,4 +125,4 @@ def _answer(
         "values": list(values),
         "parts": [len(part) for part in parts],
     }
-    return answer_of("tuner.models.reading", request, b"".join(parts))
+    return answer_of("tuner.models.reading", request, b"".join(parts), limit_s)

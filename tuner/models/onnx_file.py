@@ -12,17 +12,14 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx.reference import ReferenceEvaluator
 
 from tuner.models.errors import ModelRefused
 from tuner.models.given_inputs import with_shapes_of
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.old_opsets import is_old, modernised
-from tuner.models.older_operators import operators_of
 
 _DOMAINS = ("", "ai.onnx")
 _TAKEN = (*_DOMAINS, "ai.onnx.preview")  # of operators that need no definition in the file
@@ -91,7 +88,7 @@ def _in_a_recent_opset(model: Any) -> Any:
 
 
 def _state_defaults(model: Any) -> None:
-    version = _opset(model)
+    version = opset_of(model)
     for node in _nodes(model.graph):
         if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, version):
             continue
@@ -113,14 +110,14 @@ def _check_header(model: Any) -> None:
                 f"operator {node.op_type[:60]} of domain {node.domain[:60]!r} is not taken; export "
                 f"with plain ONNX"
             )
-    version = _opset(model)
+    version = opset_of(model)
     if not 1 <= version <= _GREATEST_OPSET:
         raise ModelRefused(
             f"the model is of opset {version}; opsets 1 to {_GREATEST_OPSET} are taken"
         )
 
 
-def _opset(model: Any) -> int:
+def opset_of(model: Any) -> int:
     """Of the standard's operators; 0 for a file that names none."""
     return max((e.version for e in model.opset_import if e.domain in _DOMAINS), default=0)
 
@@ -345,34 +342,3 @@ def _check_expansion(model: Any, limits: ModelLimits) -> None:
             f"the model has {total} operators with its functions inlined, the limit is "
             f"{limits.nodes}"
         )
-
-
-def evaluate(
-    model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]
-) -> list[np.ndarray[Any, np.dtype[Any]]]:
-    """The outputs of ONNX's reference evaluator for inputs in the model's order.
-
-    Raises ModelRefused where the evaluator fails.
-    """
-    feeds = {}
-    initial = {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in initial]
-    for value, array in zip(values, inputs, strict=True):
-        extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        feeds[value.name] = array.reshape(extents)  # libraries have no tensors without dimensions
-    try:
-        with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(model, new_ops=operators_of(_opset(model)))
-            outputs = evaluator.run(None, feeds)
-    except (
-        ValueError,
-        TypeError,
-        RuntimeError,
-        KeyError,
-        IndexError,
-        ArithmeticError,
-        NotImplementedError,
-    ) as error:
-        text = f"{type(error).__name__}: {error}"[:400]
-        raise ModelRefused(f"ONNX's reference evaluator does not run the model: {text}") from error
-    return [np.asarray(array) for array in outputs]

@@ -33,10 +33,17 @@ ConfinedRequest = Mapping[str, Any]  # a JSON object
 Answer = Callable[[ConfinedRequest, bytes], bytes]  # (request, payload): the answer's bytes
 
 
-def answer_of(module: str, request: ConfinedRequest, payload: bytes) -> bytes:
+class ModelTooSlow(ModelRefused):
+    """A confined process took more time than it had."""
+
+
+def answer_of(
+    module: str, request: ConfinedRequest, payload: bytes, timeout_s: float = TIMEOUT_S
+) -> bytes:
     """The answer of the module, run as a confined program.
 
-    Raises ModelRefused where it refuses, dies, or takes more than TIMEOUT_S.
+    Raises ModelTooSlow where it takes more than `timeout_s`, ModelRefused where it
+    refuses or dies.
     """
     own = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(
@@ -53,11 +60,11 @@ def answer_of(module: str, request: ConfinedRequest, payload: bytes) -> bytes:
                 check=False,
                 cwd=folder,
                 env=environment,
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
             )
         except subprocess.TimeoutExpired as error:
-            raise ModelRefused(
-                f"the model took more than {TIMEOUT_S:.0f} s; use a smaller one"
+            raise ModelTooSlow(
+                f"the model took more than {timeout_s:.0f} s; use a smaller one"
             ) from error
     if done.returncode != 0 or len(done.stdout) > LARGEST_ANSWER:
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[-_TAIL:]

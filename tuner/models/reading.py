@@ -1,7 +1,7 @@
 """Reads an ONNX file in a confined process: `python -m tuner.models.reading`.
 
-The payload is the file, and arrays that the task needs. The answer is the packed graph
-or the outputs of ONNX's reference evaluator.
+The payload is the file, and arrays that the task needs. The answer is the packed graph,
+the outputs of ONNX's reference evaluator, or the verdict on a graph.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 
 def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
-    """The request has `task`, `graph` or `outputs`; `shapes`, the named extents; `values`,
-    the names of inputs whose values are given; and `parts`, the bytes of the file, of
-    these values, and of what else the task takes."""
+    """The request has `task`, one of graph, outputs and verdict; `shapes`, the named
+    extents; `values`, the names of inputs whose values are given; and `parts`, the bytes
+    of the file, of these values, and of what else the task takes."""
     # Nothing large is loaded before the process is confined.
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
-    from tuner.models.graph import packed  # noqa: PLC0415
-    from tuner.models.onnx_file import evaluate, read_model  # noqa: PLC0415
+    from tuner.models.graph import packed, unpacked  # noqa: PLC0415
+    from tuner.models.node_check import verdict_on  # noqa: PLC0415
+    from tuner.models.onnx_evaluation import evaluate  # noqa: PLC0415
+    from tuner.models.onnx_file import read_model  # noqa: PLC0415
+    from tuner.models.verdict import verdict_to  # noqa: PLC0415
 
     shapes = shapes_from(request["shapes"])
     content, given, *more = _parts(payload, request["parts"])
@@ -31,9 +34,12 @@ def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
     match request["task"]:
         case "graph":
             return packed(read_graph(content, shapes, values))
-        case _:
+        case "outputs":
             model = read_model(content, shapes, values=values)
             return arrays_to(evaluate(model, arrays_from(more[0])))
+        case _:
+            model, graph = read_model(content, shapes, values=values), unpacked(more[0])
+            return verdict_to(verdict_on(model, graph, arrays_from(more[1]), values))
 
 
 def _parts(payload: bytes, sizes: list[int]) -> list[bytes]:

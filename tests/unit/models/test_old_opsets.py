@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.models import onnx_cases
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
-from tuner.models.onnx_file import evaluate, read_model
+from tuner.models.onnx_evaluation import evaluate
+from tuner.models.onnx_file import read_model
 from tuner.models.reading import read_graph
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -54,11 +54,25 @@ def graph_of(model: Any, values: InputValues | None = None) -> Graph:
     the inputs' only ones, `Graph.fixed`. Raises ModelRefused naming the operator at
     fault.
     """
-    given, fixed = typed(values or {}, model.graph), frozenset[str]()
+    outputs = [value.name for value in model.graph.output]
+    return _graph(model, values or {}, outputs, complete=True)
+
+
+def graph_of_all(model: Any, values: InputValues) -> Graph:
+    """The graph with the result of every operator as an output, inner graphs left out.
+
+    Raises as `graph_of` does.
+    """
+    results = [name for node in model.graph.node for name in node.output if name]
+    return _graph(model, values, results, complete=False)
+
+
+def _graph(model: Any, values: InputValues, outputs: Sequence[str], *, complete: bool) -> Graph:
+    given, fixed = typed(values, model.graph), frozenset[str]()
     while True:
         reader = _Reader(model, GraphBuilder(), {name: given[name] for name in fixed})
         try:
-            return reader.read()
+            return reader.read(outputs, complete=complete)
         except ComputedAtRunTime as error:
             fixed |= reader.to_be_fixed(error, given)
 
@@ -82,7 +96,8 @@ class _Reader:
         self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         self.opsets = {**versions, "": self.opset}
 
-    def read(self) -> Graph:
+    def read(self, outputs: Sequence[str], *, complete: bool) -> Graph:
+        """The graph with these values as outputs; without `complete`, those that there are."""
         graph, scope = self.model.graph, Scope()
         initial = {tensor.name for tensor in graph.initializer}
         labels = []
@@ -96,13 +111,11 @@ class _Reader:
             dtype = dtype_of(kind.elem_type, f"input {value.name!r}")
             scope[value.name] = self.builder.input(extents, dtype, self.fixed.get(value.name))
         self.body(graph, scope)
-        outputs = []
-        for value in graph.output:
-            labels.append(value.name)
-            if value.name not in scope:
-                raise ModelRefused(f"the model has no {value.name!r}, which is an output")
-            outputs.append(scope[value.name])
-        return self.builder.graph(outputs, labels)
+        for name in outputs:
+            if complete and name not in scope:
+                raise ModelRefused(f"the model has no {name!r}, which is an output")
+        made = [name for name in outputs if name in scope]
+        return self.builder.graph([scope[name] for name in made], [*labels, *made])
 
     def to_be_fixed(self, error: ComputedAtRunTime, given: InputValues) -> frozenset[str]:
         """The inputs to fix, so that the value is known at import.

@@ -1,0 +1,52 @@
+"""A model that is read and held against ONNX's evaluator, before any budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.models.check_inputs import check_inputs
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.graph import Array, Graph
+from tuner.models.importer import judged
+from tuner.models.verdict import Right, Unjudged, Wrong
+from tuner.workers.jobs.model_library import Model, ModelWrong
+
+CHECK_S = 60.0  # the check's time at most
+SHARE = 0.15  # of the command's time that the check may take
+
+
+def checked_import(model: Model, seconds: float | None, note: Callable[[str], object]) -> Model:
+    """The model, with the right outputs that the check has computed.
+
+    `seconds` is the time of the whole command. `note` is called with a text where the
+    model could not be checked. Raises ModelWrong, with the operator at fault.
+    """
+    limit_s = CHECK_S if seconds is None else min(CHECK_S, SHARE * seconds)
+    inputs = check_inputs(model.graph, model.values)
+    verdict = judged(model.content, model.graph, inputs, model.shapes, model.values, limit_s)
+    match verdict:
+        case Wrong(message=message):
+            raise ModelWrong(
+                f"{message}; nothing was tuned. This is a fault of the import: please report it"
+            )
+        case Right(error=error, outputs=outputs):
+            note(f"the imported graph is right, error {error:.1e}")
+            return replace(model, right=outputs)
+        case Unjudged(reason=reason, evaluable=True):
+            note(f"the imported graph is not checked before tuning: {reason}")
+            return model
+        case Unjudged(reason=reason):
+            note(
+                f"the library will be held against a float64 evaluation of the imported graph "
+                f"alone: {reason}"
+            )
+            return replace(model, evaluate=lambda inputs: _evaluated(model.graph, inputs))
+
+
+def _evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    with np.errstate(all="ignore"):
+        tensors = evaluate_graph(graph, inputs)
+    return [tensors[name] for name in graph.outputs]
