@@ -107,6 +107,8 @@ HOSTILE = {
     "long indices": "A[" + "+".join([f"({'+'.join(['i'] * 100)})"] * 9) + "]",
     "extremes": "A[min(" + ",".join([f"min({','.join([f'max(i,{chr(43).join(chr(105) * 12)})'] * 8)})"] * 7) + ")]",  # noqa: E501
     "ranges to find": "+".join(f"({'+'.join(f'A[r{b % 7}+r{(b + 1) % 7}+1]' for b in range(60))})" for _ in range(3)),  # noqa: E501
+    "conditional reads": "+".join(f"where(i >= {k}, A[i - {k}], 0)" for k in range(1, 41)) + "+A[i + 9]",  # noqa: E501
+    "choices in an index": "A[" + "where(i > 1 and i < 3, " * 12 + "+".join(["where(i > 0, i, 1)"] * 60) + ", i)" * 12 + "]",  # noqa: E501
     "spine": "A[" + "(" * 15 + "i" + ("+" + "+".join("i" * 40) + ")") * 15 + "]",
     "brackets": "(" * 8000, "signs": "-" * 16000 + "A[i]", "negations": "not " * 4000 + "true",
     "sum": "+".join(["A[i]"] * 3200),

@@ -29,11 +29,12 @@ from tuner.workload.expression import (
     rewrite,
     walk,
 )
-from tuner.workload.intervals import ANY, INTERVALS
+from tuner.workload.intervals import ANY, BOOL, INTERVALS, Interval
 from tuner.workload.scalar_operators import BINARY_OPERATORS, identity
 
 # Padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap.
 _INDEX_LIMIT = 2**31
+_ZERO = Interval(0, 0)
 
 
 def is_inside(
@@ -114,10 +115,10 @@ def _largest_extent(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Upper bounds of absolute values: of a scalar, and of every number in its computation."""
+    """What an index is computed from, in whichever order the terms of its sums are added."""
 
-    value: int
-    largest: int
+    values: Interval  # of the scalar, and of every part of a sum
+    largest: int  # absolute value of a number in its computation
 
 
 def _size_of_arithmetic(
@@ -125,30 +126,48 @@ def _size_of_arithmetic(
 ) -> int:
     """An upper bound of the size of every number in the computation of an index.
 
-    It holds in whichever order the terms of a sum are added.
+    It holds in whichever order the terms of a sum are added. A side of a conditional counts
+    where it is chosen.
     """
-    return _sizes(node, extents, dtypes).largest
+    return _sizes(node, Domain(extents=extents, dtypes=dtypes)).largest
 
 
-def _sizes(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> _Sizes:
-    parts = [_sizes(child, extents, dtypes) for child in children(node)]
+def _sizes(node: Scalar, domain: Domain) -> _Sizes:
+    if isinstance(node, Select):
+        condition = _sizes(node.cond, domain)
+        then = _sizes(node.then, domain.under(node.cond))
+        other = _sizes(node.other, domain.under(Unary("not", node.cond)))
+        largest = max(condition.largest, then.largest, other.largest)
+        return _Sizes(then.values.union(other.values), largest)
+    parts = [_sizes(child, domain) for child in children(node)]
     match node:
         case Var(name=name):
-            value = extents[name]
-        case Const(value=number):
-            value = abs(int(number))
+            values = Interval(0, domain.extents[name])
+        case Const(value=int(number)):
+            values = Interval(int(number), int(number))
         case Read(tensor=tensor):  # its own indices are checked by themselves
-            value, parts = min(INTERVALS.get(dtypes[tensor], ANY).high, ANY.high), []
-        case Cast(dtype=dtype, arg=arg) if _is_real(arg, dtypes):  # real numbers do not wrap
-            value, parts = INTERVALS.get(dtype, ANY).high, []
+            # The least number of a type counts as the next: clamped indices stay simple.
+            values, parts = domain.range_of(node).narrowed(*_symmetric(domain.dtypes[tensor])), []
+        case Cast(dtype=dtype, arg=arg) if _is_real(arg, domain.dtypes):
+            values, parts = ANY.narrowed(*_symmetric(dtype)), []  # real numbers do not wrap
+        case Binary(op=op, lhs=lhs) if _is_real(lhs, domain.dtypes):
+            values, parts = BOOL if BINARY_OPERATORS[op].is_comparison else ANY, []
         case Binary(op="mul"):
-            value = max(1, parts[0].value) * max(1, parts[1].value)
-        case Binary(op="add" | "sub"):
-            value = parts[0].value + parts[1].value
+            values = parts[0].values * parts[1].values
+        case Binary(op="add"):
+            values = parts[0].values.union(_ZERO) + parts[1].values.union(_ZERO)
+        case Binary(op="sub"):
+            values = parts[0].values.union(_ZERO) - parts[1].values.union(_ZERO)
         case _:
-            bound = max((part.value for part in parts), default=0)
-            value = min(bound, value_range(node, extents, dtypes).magnitude)
-    return _Sizes(value, max([value, *(part.largest for part in parts)]))
+            bound = max((part.values.magnitude for part in parts), default=0)
+            values = domain.range_of(node).narrowed(-bound, bound)
+    return _Sizes(values, max([values.magnitude, *(part.largest for part in parts)]))
+
+
+def _symmetric(dtype: DType) -> tuple[int, int]:
+    """The greatest number of a type with either sign, within 64 bits."""
+    greatest = min(INTERVALS.get(dtype, ANY).high, ANY.high)
+    return -greatest, greatest
 
 
 def _is_real(node: Scalar, dtypes: Mapping[str, DType]) -> bool:
@@ -253,40 +272,49 @@ def overflow_error(body: Scalar, extents: Mapping[str, int]) -> str | None:
 
     Kernels compute it in 32 bits, and narrower integers may not hold its values.
     """
-    if not _is_iterator_arithmetic(body):
-        errors = (overflow_error(child, extents) for child in children(body))
-        return next((error for error in errors if error), None)
-    if _size_of_arithmetic(body, extents, {}) >= _INDEX_LIMIT:
+    largest: list[Scalar] = []
+    if _note_iterator_arithmetic(body, largest) and _has_iterators(body):
+        largest.append(body)
+    errors = (_overflow_of_arithmetic(node, extents) for node in largest)
+    return next((error for error in errors if error), None)
+
+
+def _overflow_of_arithmetic(node: Scalar, extents: Mapping[str, int]) -> str | None:
+    if _size_of_arithmetic(node, extents, {}) >= _INDEX_LIMIT:
         return (
             f"numbers of {_INDEX_LIMIT} or more are computed from iterators; use smaller "
             f"factors, or convert to f32 first"
         )
-    for node in walk(body):
-        if isinstance(node, Cast):
-            values, limits = value_range(node.arg, extents), INTERVALS[node.dtype]
+    for part in walk(node):
+        if isinstance(part, Cast):
+            values, limits = value_range(part.arg, extents), INTERVALS[part.dtype]
             if not values.is_within(limits):
                 return (
-                    f"{node.dtype} holds {limits.low} to {limits.high}, but an iterator's value "
+                    f"{part.dtype} holds {limits.low} to {limits.high}, but an iterator's value "
                     f"is {values.low} to {values.high}; use a wider one"
                 )
     return None
 
 
-def _is_iterator_arithmetic(node: Scalar) -> bool:
-    """Whether it is integer arithmetic on at least one iterator and constants.
+def _note_iterator_arithmetic(node: Scalar, largest: list[Scalar]) -> bool:
+    """Whether the node is integer arithmetic on iterators and constants alone.
 
+    Where it is not, its parts that are, and have iterators, are added to `largest`.
     Arithmetic of uint32 and uint64 may wrap around, and counts as something else.
     """
-    parts = list(walk(node))
-    return any(isinstance(part, Var) for part in parts) and all(
-        isinstance(part, Var | Binary | Unary)
-        or (
-            isinstance(part, Const | Cast)
-            and part.dtype in INTERVALS
-            and part.dtype not in UNSIGNED
-        )
-        for part in parts
+    parts = children(node)
+    pure = [part for part in parts if _note_iterator_arithmetic(part, largest)]
+    is_arithmetic = isinstance(node, Var | Binary | Unary) or (
+        isinstance(node, Const | Cast) and node.dtype in INTERVALS and node.dtype not in UNSIGNED
     )
+    if is_arithmetic and len(pure) == len(parts):
+        return True
+    largest += [part for part in pure if _has_iterators(part)]
+    return False
+
+
+def _has_iterators(node: Scalar) -> bool:
+    return any(isinstance(part, Var) for part in walk(node))
 
 
 def check_bounds(expression: Expression) -> None:

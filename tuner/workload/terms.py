@@ -31,6 +31,7 @@ from tuner.workload.expression import (
     Unary,
     UnaryOp,
     Var,
+    reads,
 )
 from tuner.workload.grammar import Node, fail
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
@@ -283,6 +284,8 @@ class TermBuilder:
             )
         index = coerce(term, "int64", node)
         check_index(index, node)
+        if any(self.tensors[read.tensor].dtype in FLOATS for read in reads(index)):
+            raise fail("a condition within an index compares integers", node)
         return index
 
     def _pad(self, node: Tree[Token], dtype: DType) -> Const:
@@ -598,7 +601,7 @@ def check_index(index: Scalar, node: Node) -> None:
     """Refuse an index that is not quasi-affine.
 
     Indices are affine in iterators and integer tensors, with floor division and modulo
-    by constants, min and max. Raises `WorkloadError` for anything else.
+    by constants, min, max and choices. Raises `WorkloadError` for anything else.
     """
     match index:
         case Var() | Const():
@@ -618,9 +621,30 @@ def check_index(index: Scalar, node: Node) -> None:
         ):
             check_index(lhs, node)
             check_index(rhs, node)
+        case Select(cond=cond, then=then, other=other):
+            _check_condition(cond, node)
+            check_index(then, node)
+            check_index(other, node)
         case _:
             raise fail(
                 "an index is made of iterators, constants, integer tensors, + - * // % min "
-                "max clamp",
+                "max clamp where",
                 node,
             )
+
+
+def _check_condition(condition: Scalar, node: Node) -> None:
+    """Refuse a condition within an index that compares anything but indices."""
+    match condition:
+        case Const() | Read():
+            return
+        case Binary(op="and" | "or", lhs=lhs, rhs=rhs):
+            _check_condition(lhs, node)
+            _check_condition(rhs, node)
+        case Unary(op="not", arg=arg):
+            _check_condition(arg, node)
+        case Binary(op=op, lhs=lhs, rhs=rhs) if BINARY_OPERATORS[op].is_comparison:
+            check_index(lhs, node)
+            check_index(rhs, node)
+        case _:
+            raise fail("a condition within an index compares integers", node)

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.workload.affine import Affine, Domain, affine, linear, value_range
-from tuner.workload.expression import Binary, BinaryOp, Cast, Const, Read, Scalar, Unary, Var
+from tuner.workload.expression import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Read,
+    Scalar,
+    Select,
+    Unary,
+    Var,
+)
 from tuner.workload.intervals import ANY, INTERVALS, Interval
 
 EXTENTS = {"i": 4, "j": 3}
@@ -51,6 +61,7 @@ CONDITIONS = st.recursive(
     ),
     max_leaves=3,
 )
+CHOICES = st.one_of(SCALARS, st.builds(Select, CONDITIONS, SCALARS, SCALARS))
 
 
 def value(node: Scalar, point: Mapping[str, int], element: int) -> int:
@@ -67,6 +78,8 @@ def value(node: Scalar, point: Mapping[str, int], element: int) -> int:
         case Unary(op=op, arg=arg):
             operand = value(arg, point, element)
             return int(not operand) if op == "not" else -operand
+        case Select(cond=cond, then=then, other=other):
+            return value(then if value(cond, point, element) else other, point, element)
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return combined(op, value(lhs, point, element), value(rhs, point, element))
     raise AssertionError(node)
@@ -116,7 +129,7 @@ def points() -> list[dict[str, int]]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(SCALARS)
+@given(CHOICES)
 def test_a_range_holds_every_value(node: Scalar) -> None:
     values = [value(node, point, element) for point in points() for element in TABLE]
     span = value_range(node, EXTENTS, {"T": "int8"})
@@ -139,7 +152,7 @@ def test_a_form_has_the_value_of_its_scalar(node: Scalar) -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(SCALARS, CONDITIONS, CONDITIONS)
+@given(CHOICES, CONDITIONS, CONDITIONS)
 def test_a_range_under_conditions_holds_every_value_there(
     node: Scalar, first: Scalar, second: Scalar
 ) -> None:

@@ -67,3 +67,61 @@ def test_a_condition_that_does_not_keep_a_read_inside_is_refused(text: str) -> N
 def test_a_read_that_never_leaves_its_tensor_stays_as_it_is() -> None:
     expression = parse("kernel k(X: f32[8]) -> (Y: f32[8]) { Y[i] = where(i > 0, X[i], 0) }", {})
     assert all(read.pad is None for read in reads(expression.stages[0].body))
+
+
+def test_a_choice_within_an_index_wraps_negative_positions() -> None:
+    """The sum on one side would wrap around for what the condition keeps away from it."""
+    rng = np.random.default_rng(0)
+    table, indices = rng.standard_normal((1000, 64)), rng.integers(-1000, 1000, 128)
+    expression = parse(
+        "kernel w(I: i64[R], W: f32[K, 64]) -> (Y: f32[64*R]) { Y[x] = "
+        "W[clamp(where(I[x // 64] < 0, I[x // 64] + K, I[x // 64]), 0, K - 1), x % 64] }",
+        {"R": 128, "K": 1000},
+    )
+    got = evaluate(expression, {"I": indices, "W": table})["Y"]
+    assert np.array_equal(got, table[indices].reshape(-1))
+
+
+def test_a_permutation_may_be_written_by_division() -> None:
+    x = np.arange(519168.0) - 260000
+    expression = parse(
+        "kernel r(X: f32[519168]) -> (Y: f32[519168]) { "
+        "Y[i] = max(X[i // 169 % 192 + 192*(i % 169) + 32448*(i // 32448)], 0) }",
+        {},
+    )
+    want = np.maximum(x.reshape(16, 169, 192).transpose(0, 2, 1).reshape(-1), 0)
+    assert np.array_equal(evaluate(expression, {"X": x})["Y"], want)
+
+
+@pytest.mark.parametrize(
+    ("index", "want"),
+    [
+        ("where(i < 4, 7 - i, i - 4)", np.r_[X[7:3:-1], X[:4]]),
+        ("where(i > 0 and i < 7, where(i % 2 == 0, i + 1, i - 1), i)", X[[0, 0, 3, 2, 5, 4, 7, 7]]),
+        ("clamp(where(S[i] == 3, i + 100, i), 0, 7)", X[[0, 7, 2, 3, 7, 5, 6, 7]]),
+    ],
+)
+def test_an_index_may_choose(index: str, want: np.ndarray) -> None:
+    expression = parse(
+        f"kernel k(X: f32[8], S: i32[8]) -> (Y: f32[8]) {{ Y[i] = X[{index}] + 0 * f32(S[i]) }}", {}
+    )
+    given = {"X": X, "S": np.array([0, 3, 1, 2, 3, 0, 1, 2])}
+    assert np.array_equal(evaluate(expression, given)["Y"], want)
+    check_bounds(expression)
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        ("where(i < 4, i - 1, i)", "runs from -1 to 7"),
+        ("where(X[i] > 0, i, 0)", "compares integers"),
+        ("where(I[i] > 0, I[i] + 9223372036854775807, 0)", "computed from numbers of"),
+    ],
+)
+def test_a_choice_that_leaves_the_tensor_or_the_integers_is_refused(index: str, text: str) -> None:
+    with pytest.raises(WorkloadError, match=text):
+        parse(
+            "kernel k(X: f32[8], I: i64[8]) -> (Y: f32[8]) {"
+            f" Y[i] = X[clamp({index}, -1, 7)] + f32(I[i]) }}",
+            {},
+        )
