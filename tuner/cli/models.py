@@ -101,6 +101,8 @@ def tune_model(
                 f"job {job.id}: {len(job.tasks)} kernels for "
                 f"{sum(len(model.graph.nodes) for model in models)} calls"
             )
+            for refusal in graph.refusals:
+                display.note(f"left out, and an error where a call chooses it: {refusal}")
             ended = backend.work.run(job.id, display)
         if directory is None or ended.state != "succeeded":
             conclude(invocation, backend, ended)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.models.arrays import Array
 from tuner.models.graph import Graph
-from tuner.models.scan import Node, Scan, reads_of
+from tuner.models.nodes import Node, every_node, reads_of
 from tuner.workload.expression import (
     INTEGER_RANGES,
     Cast,
@@ -66,15 +66,15 @@ def tolerance_of(graph: Graph) -> float:
 
 
 def _reads(node: Node) -> Iterator[str]:
-    yield from reads_of(node)
-    if isinstance(node, Scan):  # what its body reads under another shape
-        yield from (tensor.name for inner in node.body for tensor in inner.inputs)
+    """Also what is read inside of it, perhaps under another shape."""
+    return (name for inner in every_node([node]) for name in reads_of(inner))
 
 
 def _variance(node: Node, graph: Graph) -> float:
     """The square of the relative error that the node's own roundings make."""
-    if isinstance(node, Scan):
-        return node.count * sum(_variance(inner, graph) for inner in node.body)
+    if not isinstance(node, Expression):
+        sums = (sum(_variance(inner, graph) for inner in body) for body in node.bodies)
+        return node.repeats * max(sums)
     return max(_step(node), *(_roundoff(node.tensor(name).dtype) for name in node.outputs)) ** 2
 
 

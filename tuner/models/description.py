@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.models.graph import Graph
 from tuner.models.memory import plan_memory
-from tuner.models.scan import Scan
+from tuner.models.nodes import Branch, Node, Scan
 from tuner.models.workloads import workload_of
 from tuner.workload.expression import Expression, Tensor
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One node of the graph, or of a scan's body."""
+    """One node of the graph, or inside of a scan or branch."""
 
     kernel: str  # key of its workload
     name: str  # of its expression
@@ -45,12 +45,14 @@ class Description:
 
 
 def described(graph: Graph) -> Description:
+    walk = _Steps(graph)
+    walk.nodes(graph.nodes, 1)
     inputs = [tensor.name for tensor in graph.inputs]
     labels = graph.labels[: len(inputs)], graph.labels[len(inputs) :]
     return Description(
         inputs=_labelled(graph, inputs, labels[0]),
         outputs=_labelled(graph, graph.outputs, labels[1]),
-        steps=tuple(_steps(graph)),
+        steps=tuple(walk.steps),
         constants_bytes=graph.nbytes,
         activations_bytes=plan_memory(graph).arena_bytes,
     )
@@ -70,48 +72,68 @@ def _labelled(graph: Graph, names: Sequence[str], labels: Sequence[str]) -> tupl
     )
 
 
-def _steps(graph: Graph) -> list[Step]:
-    steps: list[Step] = []
-    writers: dict[str, set[int]] = {}  # name of a tensor that is no alias -> steps
-    for node in graph.nodes:
-        if isinstance(node, Scan):
-            for sequence, source in node.initial.items():
-                writers[sequence] = set(writers.get(graph.root(source), ()))
-            windows = {name: window.tensor for name, window in node.windows.items()}
-            for inner in node.body:
-                _add(steps, inner, node.count, graph, writers, windows)
-        else:
-            _add(steps, node, 1, graph, writers, {})
-    return steps
+class _Steps:
+    """The steps of nodes, and of those inside of them, in their order."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.steps: list[Step] = []
+        self.writers: dict[str, set[int]] = {}  # name of a tensor that is no alias -> steps
+        self.behind: dict[str, str] = {}  # what lies inside of another tensor -> that
 
-def _add(
-    steps: list[Step],
-    node: Expression,
-    count: int,
-    graph: Graph,
-    writers: dict[str, set[int]],
-    windows: Mapping[str, str],
-) -> None:
-    """Adds a node that is computed `count` times. `windows` maps those of its scan to the
-    tensors behind them; a step that writes a window writes these."""
-    sources = [graph.root(windows.get(t.name, graph.root(t.name))) for t in node.inputs]
-    step = Step(
-        kernel=workload_of(node, graph).key,
-        name=node.name,
-        calls=count,
-        reads=node.inputs,
-        constants=tuple(
-            tensor.name
-            for tensor, source in zip(node.inputs, sources, strict=True)
-            if source in graph.constants
-        ),
-        writes=tuple(node.tensor(name) for name in node.outputs),
-        after=tuple(sorted({step for name in sources for step in writers.get(name, ())})),
-    )
-    for name in node.outputs:
-        writers.setdefault(windows.get(name, name), set()).add(len(steps))
-    steps.append(step)
+    def source(self, name: str) -> str:
+        """The tensor that holds the bytes."""
+        name = self.graph.root(name)
+        while name in self.behind:
+            name = self.graph.root(self.behind[name])
+        return name
+
+    def note(self, name: str, *sources: str) -> None:
+        """A tensor becomes, or depends on, the content of others."""
+        steps = (step for other in sources for step in self.writers.get(self.source(other), ()))
+        self.writers.setdefault(self.source(name), set()).update(list(steps))
+
+    def nodes(self, nodes: Iterable[Node], count: int) -> None:
+        """`count` is the number of times that they are computed."""
+        for node in nodes:
+            if isinstance(node, Expression):
+                self.add(node, count)
+            elif isinstance(node, Scan):
+                self.behind |= {name: window.tensor for name, window in node.windows.items()}
+                for state in node.states:
+                    self.note(state.tensor.name, state.initial)
+                self.nodes(node.body, count * node.repeats)
+                for state in node.states:
+                    self.note(state.tensor.name, state.after)
+            else:
+                self.branch(node, count)
+
+    def branch(self, branch: Branch, count: int) -> None:
+        for side in (branch.then, branch.other):
+            in_place = side.in_place
+            self.behind |= {name: branch.outputs[number] for number, name in in_place.items()}
+            self.nodes(side.nodes, count)
+            for name, result in zip(side.results, branch.outputs, strict=False):
+                self.note(result, name, branch.condition)
+
+    def add(self, node: Expression, count: int) -> None:
+        sources = [self.source(tensor.name) for tensor in node.inputs]
+        step = Step(
+            kernel=workload_of(node, self.graph).key,
+            name=node.name,
+            calls=count,
+            reads=node.inputs,
+            constants=tuple(
+                tensor.name
+                for tensor, source in zip(node.inputs, sources, strict=True)
+                if source in self.graph.constants
+            ),
+            writes=tuple(node.tensor(name) for name in node.outputs),
+            after=tuple(sorted({s for name in sources for s in self.writers.get(name, ())})),
+        )
+        for name in node.outputs:
+            self.writers.setdefault(self.source(name), set()).add(len(self.steps))
+        self.steps.append(step)
 
 
 def to_json(description: Description) -> bytes:

@@ -7,7 +7,8 @@ timed and exported as a kernel is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner.models.memory import Place
@@ -49,13 +50,33 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """Steps that are repeated, with the copies of slices that are not aligned."""
+    """Steps that are repeated, with the copies of states and of slices that are not aligned."""
 
     count: int
     before: tuple[Move, ...]  # once
+    condition: Place | None  # a bool, without which no further iteration begins
     reads: tuple[Move, ...]  # at the begin of each iteration
-    steps: tuple[Step, ...]
+    steps: tuple[Steps, ...]
     writes: tuple[Move, ...]  # at its end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Steps of which a bool chooses those that are done."""
+
+    condition: Place
+    then: tuple[Steps, ...] | Failure
+    other: tuple[Steps, ...] | Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The call ends with the error code for an extent."""
+
+    reason: str
+
+
+Steps = Step | Move | Repeat | Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +110,7 @@ def executor(
     entry: str,
     *,
     kernels: Sequence[Entry],
-    steps: Sequence[Step | Repeat],
+    steps: Sequence[Steps],
     copies: Sequence[Copy],
     fixed: Sequence[Fixed],
     arena_bytes: int,
@@ -107,13 +128,15 @@ def executor(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
-    compared = "".join(_compared(entry, only, inputs, constants) for only in fixed)
-    calls = "".join(_steps(steps, inputs, constants, profiled=profiled))
-    sources = [_address(copy.source, inputs, constants) for copy in copies]
+    text = _Text(inputs=inputs, constants=constants, profiled=profiled)
+    compared = "".join(text.compared(entry, only) for only in fixed)
+    calls = text.steps(steps, depth=0)
+    sources = [text.address(copy.source) for copy in copies]
     copied = "".join(
-        f"    memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
+        f"  memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
         for copy, source in zip(copies, sources, strict=True)
     )
+    clock = _CLOCK.format(last=inputs + outputs - 1, count=text.count) if profiled else ""
     return (
         '#include "tuner_runtime.h"\n\n#include <string.h>\n#include <time.h>\n\n'
         f"extern const unsigned char {constants}[] TUNER_HIDDEN;\n\n{tables}\n"
@@ -126,95 +149,114 @@ def executor(
         "  for (int32_t i = 0; i < count; ++i) {\n"
         "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
         "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
-        "  int status = TUNER_OK;\n"
-        f"{_CLOCK.format(last=inputs + outputs - 1, count=_count(steps)) if profiled else ''}"
-        f"  do {{\n{compared}{calls}{copied}  }} while (0);\n"
+        f"  int status = TUNER_OK;\n{clock}{compared}{calls}{copied}"
+        "done: __attribute__((unused));\n"
         "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
     )
 
 
-def _compared(entry: str, only: Fixed, inputs: int, constants: str) -> str:
-    """Ends the call where an input has another value than its only one, bit for bit."""
-    right = _address(only.place, inputs, constants)
-    return (
-        f"    if (memcmp(at[{only.position}], {right}, {only.nbytes}u) != 0) {{\n"
-        f'      status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that the '
-        f'library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
-        f'"{only.name}");\n'
-        "      break;\n    }\n"
-    )
+class _Text:
+    """The C of steps. Those of a profiled executor are counted in the order of the text."""
 
+    def __init__(self, *, inputs: int, constants: str, profiled: bool) -> None:
+        self.inputs, self.constants, self.profiled = inputs, constants, profiled
+        self.count = 0
 
-def _count(steps: Sequence[Step | Repeat]) -> int:
-    return sum(len(step.steps) if isinstance(step, Repeat) else 1 for step in steps)
-
-
-def _steps(
-    steps: Sequence[Step | Repeat], inputs: int, constants: str, *, profiled: bool
-) -> Iterator[str]:
-    """Their C; the steps of a profiled executor are counted in the order of the text."""
-    number = 0
-    for step in steps:
-        repeated = step.steps if isinstance(step, Repeat) else (step,)
-        inner = ""
-        for call in repeated:
-            inner += _call(call, inputs, constants) + (_clocked(number) if profiled else "")
-            number += 1
-        if not isinstance(step, Repeat):
-            yield inner
-            continue
-
-        def moved(moves: Sequence[Move]) -> str:
-            return "".join(_moved(move, inputs, constants) for move in moves)
-
-        yield (
-            f"{moved(step.before)}    for (int64_t t = 0; t < {step.count}; ++t) {{\n"
-            f"{moved(step.reads)}{inner}{moved(step.writes)}    }}\n"
-            "    if (status != TUNER_OK) break;\n"
+    def compared(self, entry: str, only: Fixed) -> str:
+        """Ends the call where an input has another value than its only one, bit for bit."""
+        return (
+            f"  if (memcmp(at[{only.position}], {self.address(only.place)}, {only.nbytes}u) != 0) "
+            f'{{\n    status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that '
+            f'the library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
+            f'"{only.name}");\n    goto done;\n  }}\n'
         )
 
+    def steps(self, steps: Sequence[Steps], depth: int) -> str:
+        """`depth` is the number of loops around them."""
+        return "".join(self.step(step, depth) for step in steps)
 
-def _moved(move: Move, inputs: int, constants: str) -> str:
-    source, destination = (
-        _address(place, inputs, constants) for place in (move.source, move.destination)
-    )
-    return f"    memcpy({destination}, {source}, {move.nbytes}u);\n"
+    def step(self, step: Steps, depth: int) -> str:
+        if isinstance(step, Step):
+            return self.call(step) + (self.clocked() if self.profiled else "")
+        if isinstance(step, Move):
+            return self.moved([step])
+        if isinstance(step, Repeat):
+            return self.repeat(step, depth)
+        return (
+            f"  if (*(const unsigned char *)({self.address(step.condition)})) {{\n"
+            f"{self.side(step.then, depth)}  }} else {{\n{self.side(step.other, depth)}  }}\n"
+        )
+
+    def side(self, side: tuple[Steps, ...] | Failure, depth: int) -> str:
+        if not isinstance(side, Failure):
+            return self.steps(side, depth)
+        return (
+            f'  status = tuner_fail(TUNER_ERROR_EXTENT, "%s", "{_plain(side.reason)}");\n'
+            "  goto done;\n"
+        )
+
+    def repeat(self, step: Repeat, depth: int) -> str:
+        time = f"t{depth}"
+        going = (
+            ""
+            if step.condition is None
+            else f" && *(const unsigned char *)({self.address(step.condition)})"
+        )
+        return (
+            f"{self.moved(step.before)}"
+            f"  for (int64_t {time} = 0; {time} < INT64_C({step.count}){going}; ++{time}) {{\n"
+            f"{self.moved(step.reads)}{self.steps(step.steps, depth + 1)}"
+            f"{self.moved(step.writes)}  }}\n"
+        )
+
+    def moved(self, moves: Sequence[Move]) -> str:
+        return "".join(
+            f"  memcpy({self.address(move.destination)}, {self.address(move.source)}, "
+            f"{move.nbytes}u);\n"
+            for move in moves
+        )
+
+    def call(self, step: Step) -> str:
+        if step.other is not None:
+            switch = f"at[{self.inputs - 1}][{step.other.switch}]"
+            plain, other = self.call(replace(step, other=None)), self.call(step.other.step)
+            return f"  if ({switch}) {{\n{other}  }} else {{\n{plain}  }}\n"
+        buffers = ", ".join(self.address(place) for place in step.buffers)
+        return (
+            f"  if ((status = tuner_call(&function_{step.kernel}, (void "
+            f"*const[]){{{buffers}}})) != TUNER_OK) goto done;\n"
+        )
+
+    def clocked(self) -> str:
+        """Adds the nanoseconds of a step, counted from the end of the step before."""
+        number, self.count = self.count, self.count + 1
+        return (
+            "  clock_gettime(CLOCK_MONOTONIC, &now);\n"
+            f"  spent[{number}] += (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
+            f"then.tv_nsec), then = now;\n"
+        )
+
+    def address(self, place: Place) -> str:
+        moved = f" + {place.offset}" if place.offset else ""
+        moved += "".join(
+            f" + t{depth} * INT64_C({stride})"
+            for depth, stride in enumerate(place.strides)
+            if stride
+        )
+        match place.kind:
+            case "input":
+                return f"at[{place.position}]{moved}"
+            case "output":
+                return f"at[{self.inputs + place.position}]{moved}"
+            case "constant":
+                return f"(void *)({self.constants} + {place.position}u{moved})"
+            case _:
+                return f"arena + {place.position}u{moved}"
 
 
-def _call(step: Step, inputs: int, constants: str) -> str:
-    if step.other is not None:
-        plain = _call(replace(step, other=None), inputs, constants)
-        other = _call(step.other.step, inputs, constants)
-        switch = f"at[{inputs - 1}][{step.other.switch}]"
-        return f"    if ({switch}) {{\n{other}    }} else {{\n{plain}    }}\n"
-    buffers = ", ".join(_address(place, inputs, constants) for place in step.buffers)
-    return (
-        f"    if ((status = tuner_call(&function_{step.kernel}, (void "
-        f"*const[]){{{buffers}}})) != TUNER_OK) break;\n"
-    )
-
-
-def _clocked(number: int) -> str:
-    """Adds the nanoseconds of a step, counted from the end of the step before."""
-    return (
-        "    clock_gettime(CLOCK_MONOTONIC, &now);\n"
-        f"    spent[{number}] += (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
-        f"then.tv_nsec), then = now;\n"
-    )
-
-
-def _address(place: Place, inputs: int, constants: str) -> str:
-    moved = f" + {place.offset}" if place.offset else ""
-    moved += f" + t * INT64_C({place.stride})" if place.stride else ""
-    match place.kind:
-        case "input":
-            return f"at[{place.position}]{moved}"
-        case "output":
-            return f"at[{inputs + place.position}]{moved}"
-        case "constant":
-            return f"(void *)({constants} + {place.position}u{moved})"
-        case _:
-            return f"arena + {place.position}u{moved}"
+def _plain(text: str) -> str:
+    """A text that may hold names of a stranger's file, fit to stand between quotes in C."""
+    return re.sub(r"[^A-Za-z0-9 .,:;()\[\]'=_-]", "_", text)
 
 
 def constants_source(entry: str) -> str:

@@ -13,7 +13,7 @@ from math import prod
 from typing import TypeGuard
 
 from tuner.models.graph import Graph, without_unused
-from tuner.models.scan import Node, reads_of
+from tuner.models.nodes import Node, reads_of
 from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
 from tuner.workload.bounds import with_conditional_padding
 from tuner.workload.budgets import BUDGETS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -13,7 +14,19 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tuner.models.errors import ModelRefused
-from tuner.models.scan import Node, Scan, Window, calls, reads_of, slice_bytes
+from tuner.models.nodes import (
+    NO_LIMIT,
+    Branch,
+    Node,
+    Scan,
+    Side,
+    State,
+    Window,
+    calls,
+    every_node,
+    reads_of,
+    slice_bytes,
+)
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
 from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
@@ -29,8 +42,8 @@ _CONSTANT, _FIXED = "constant", "fixed"  # before the names of their arrays in t
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """A model. Each node is an expression whose inputs and outputs are graph tensors, or a
-    scan of some.
+    """A model. Each node is an expression whose inputs and outputs are graph tensors, or
+    repeats some nodes, or chooses among them.
 
     A node reads only inputs, constants, aliases, and the outputs of earlier nodes. An
     alias is another tensor under another shape: the same bytes in the same order.
@@ -52,31 +65,37 @@ class Graph:
     def tensor(self, name: str) -> Tensor:
         """Shape and dtype of a tensor of the graph, constants included.
 
-        Raises StopIteration for a name that the graph does not have.
+        Raises KeyError for a name that the graph does not have.
         """
-        for tensor in self.inputs:
-            if tensor.name == name:
-                return tensor
-        if name in self.shapes:
-            return self.shapes[name]
-        if name in self.constants:
-            array = self.constants[name]
-            return Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
-        for node in self.nodes:
-            if name in node.outputs:
-                return node.tensor(name)
+        return self._tensors[name]
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {tensor.name: tensor for tensor in self.inputs} | dict(self.shapes)
+        for name, array in self.constants.items():
+            dtype = cast(DType, array.dtype.name)
+            tensors.setdefault(name, Tensor(name=name, shape=array.shape, dtype=dtype))
+        for node in every_node(self.nodes):
+            tensors |= {name: node.tensor(name) for name in node.outputs}
             if isinstance(node, Scan):
-                if name in node.shapes:
-                    return node.shapes[name]
-                for inner in node.body:
-                    if name in inner.outputs:
-                        return inner.tensor(name)
-        raise StopIteration(name)
+                tensors |= node.shapes
+        return tensors
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """Those of the nodes, and of the bodies of scans, in order."""
+        """Those of the nodes and inside of them, in order."""
         return tuple(expression for expression, _ in calls(self.nodes))
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why sides of branches could not be read; calls that choose them fail."""
+        return tuple(
+            side.refusal
+            for node in every_node(self.nodes)
+            if isinstance(node, Branch)
+            for side in (node.then, node.other)
+            if side.refusal
+        )
 
     def root(self, name: str) -> str:
         """The name of the tensor that holds the bytes: an alias resolved."""
@@ -158,23 +177,11 @@ def check_graph(graph: Graph) -> None:
 
     Raises ModelRefused, or WorkloadError for a node that is no valid expression.
     """
-    tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
-    for name, array in graph.fixed.items():
-        tensor = Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
-        if tensors.get(name) != tensor or array.size > LARGEST_FIXED:
-            raise ModelRefused(f"{name!r} is fixed at a value that no input has")
-    tensors |= {name: graph.tensor(name) for name in graph.constants}
-    waiting = {name: other for name, other in graph.aliases.items()}
-    _note_aliases(graph, tensors, waiting)
-    for node in graph.nodes:
-        if isinstance(node, Scan):
-            _check_scan(node, graph, tensors, waiting)
-        else:
-            _check_node(node, tensors)
-        _note_aliases(graph, tensors, waiting)
-    missing = [name for name in graph.outputs if name not in tensors]
-    if missing or waiting or not graph.outputs:
-        raise ModelRefused(f"the model has no {', '.join(missing or waiting or ['outputs'])}")
+    check = _Check(graph)
+    check.nodes(graph.nodes)
+    missing = [name for name in graph.outputs if name not in check.tensors]
+    if missing or check.waiting or not graph.outputs:
+        raise ModelRefused(f"the model has no {', '.join(missing or check.waiting or ['outputs'])}")
     if len(graph.labels) != len(graph.inputs) + len(graph.outputs):
         raise ModelRefused(
             f"{len(graph.labels)} names for {len(graph.inputs)} inputs and "
@@ -182,43 +189,97 @@ def check_graph(graph: Graph) -> None:
         )
 
 
-def _check_node(node: Expression, tensors: dict[str, Tensor]) -> None:
-    """Checks an expression, and adds its outputs to the tensors that exist."""
-    check_structure(node)
-    check_bounds(node)
-    check_budgets(node)
-    for tensor in node.inputs:
-        if tensors.get(tensor.name) != tensor:
-            raise ModelRefused(
-                f"a part of the model reads {tensor.name!r}, which does not exist by then "
-                f"or is another"
-            )
-    for name in node.outputs:
-        _add(node.tensor(name), tensors)
+class _Check:
+    """Walks a graph's nodes in order. `tensors` are those that exist where it is."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = {tensor.name: tensor for tensor in graph.inputs}
+        for name, array in graph.fixed.items():
+            tensor = Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
+            if self.tensors.get(name) != tensor or array.size > LARGEST_FIXED:
+                raise ModelRefused(f"{name!r} is fixed at a value that no input has")
+        self.tensors |= {name: graph.tensor(name) for name in graph.constants}
+        self.names = {*self.tensors}  # of all tensors, those of inner nodes included
+        self.waiting = dict(graph.aliases)  # until the tensor they stand for exists
+        self.note_aliases()
 
-def _add(tensor: Tensor, tensors: dict[str, Tensor]) -> None:
-    if tensor.name in tensors:
-        raise ModelRefused(f"{tensor.name!r} is written twice")
-    tensors[tensor.name] = tensor
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, Expression):
+                self.expression(node)
+            elif isinstance(node, Scan):
+                self.scan(node)
+            else:
+                self.branch(node)
+            self.note_aliases()
 
+    def expression(self, node: Expression) -> None:
+        check_structure(node)
+        check_bounds(node)
+        check_budgets(node)
+        for tensor in node.inputs:
+            if self.tensors.get(tensor.name) != tensor:
+                raise ModelRefused(
+                    f"a part of the model reads {tensor.name!r}, which does not exist by then "
+                    f"or is another"
+                )
+        for name in node.outputs:
+            self.add(node.tensor(name))
 
-def _check_scan(
-    scan: Scan, graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, str]
-) -> None:
-    """Checks that windows stay inside their tensors and each slice is written once."""
-    if scan.count < 1:
-        raise ModelRefused(f"{scan.name} is repeated {scan.count} times")
-    for tensor in scan.sequences:
-        _add(tensor, tensors)
-    for name, source in scan.initial.items():
-        whole, first = scan.tensor(name), tensors.get(source)
-        if first is None or first.nbytes != slice_bytes(whole) or first.dtype != whole.dtype:
-            raise ModelRefused(f"{name!r} does not begin with {source!r}")
-    inside = dict(tensors)
-    written = {name for node in scan.body for name in node.outputs}
-    for name, window in scan.windows.items():
-        sliced, shape = tensors.get(window.tensor), scan.shapes[name]
+    def add(self, tensor: Tensor) -> None:
+        if tensor.name in self.names:
+            raise ModelRefused(f"{tensor.name!r} is written twice")
+        self.names.add(tensor.name)
+        self.tensors[tensor.name] = tensor
+
+    def note_aliases(self) -> None:
+        """Moves aliases whose tensor exists by now from `waiting` to `tensors`."""
+        for name, other in list(self.waiting.items()):
+            if other not in self.tensors or other in self.graph.aliases:
+                continue
+            tensor = self.graph.shapes.get(name)
+            if tensor is None or name in self.names or not _alike(tensor, self.tensors[other]):
+                raise ModelRefused(f"{name!r} is not {other!r} with another shape")
+            self.names.add(name)
+            self.tensors[name] = tensor
+            del self.waiting[name]
+
+    def scan(self, scan: Scan) -> None:
+        """Windows stay inside their tensors, and each slice is written once."""
+        if not 1 <= scan.count <= NO_LIMIT:
+            raise ModelRefused(f"{scan.name} is repeated {scan.count} times")
+        for state in scan.states:
+            self.same(state.tensor, state.initial)
+        outside = dict(self.tensors)
+        for tensor in scan.results:
+            self.add(tensor)
+        written = {name for node in scan.body for name in node.outputs}
+        for name, window in scan.windows.items():
+            self.window(scan, name, window, written=name in written)
+        states = {state.tensor.name: state.tensor for state in scan.states}
+        condition = scan.condition
+        if condition is not None and (
+            condition not in states
+            or not _is_flag(states[condition])
+            or scan.windows
+            or scan.sequences
+        ):
+            raise ModelRefused(f"{scan.name} ends by {condition!r}, which is no state of it alone")
+        self.nodes(scan.body)
+        for state in scan.states:
+            self.same(state.tensor, state.after)
+            if state.after in states and state.after != state.tensor.name:
+                raise ModelRefused(f"{state.tensor.name!r} becomes the state {state.after!r}")
+        outside |= {tensor.name: tensor for tensor in scan.results}
+        self.tensors = {
+            name: tensor
+            for name, tensor in self.tensors.items()
+            if self.graph.root(name) in outside
+        }
+
+    def window(self, scan: Scan, name: str, window: Window, *, written: bool) -> None:
+        sliced, shape = self.tensors.get(window.tensor), scan.shapes[name]
         last = window.start + window.step * (scan.count - 1)
         if (
             sliced is None
@@ -227,13 +288,44 @@ def _check_scan(
             or not 0 <= min(window.start, last) <= max(window.start, last) < sliced.shape[0]
         ):
             raise ModelRefused(f"{name!r} is no slice of {window.tensor!r}")
-        if name in written and (window.step == 0 or window.tensor not in scan.outputs):
-            raise ModelRefused(f"{name!r} writes no slices of a sequence")
-        if name not in written:
-            _add(shape, inside)
-    for node in scan.body:
-        _check_node(node, inside)
-        _note_aliases(graph, inside, waiting)
+        sequences = {tensor.name for tensor in scan.sequences}
+        if written != (window.tensor in sequences) or (written and window.step == 0):
+            raise ModelRefused(f"{name!r} writes no slices of a sequence, or reads some")
+        if not written:
+            self.add(shape)
+
+    def branch(self, branch: Branch) -> None:
+        """The sides have the same results."""
+        condition = self.tensors.get(branch.condition)
+        if condition is None or not _is_flag(condition):
+            raise ModelRefused(f"{branch.name} is chosen by {branch.condition!r}")
+        outside = dict(self.tensors)
+        for side in (branch.then, branch.other):
+            if side.refusal:
+                continue
+            self.nodes(side.nodes)
+            if len(side.results) != len(branch.results):
+                raise ModelRefused(f"a side of {branch.name} has {len(side.results)} results")
+            for tensor, name in zip(branch.results, side.results, strict=True):
+                self.same(tensor, name)
+            self.tensors = dict(outside)
+        for tensor in branch.results:
+            self.add(tensor)
+
+    def same(self, tensor: Tensor, source: str) -> None:
+        """Checks that a tensor can be copied from another."""
+        other = self.tensors.get(source)
+        if other is None or not _alike(tensor, other):
+            raise ModelRefused(f"{tensor.name!r} does not become {source!r}")
+
+
+def _alike(tensor: Tensor, other: Tensor) -> bool:
+    """Whether both have the same bytes, shapes aside."""
+    return tensor.nbytes == other.nbytes and tensor.dtype == other.dtype
+
+
+def _is_flag(tensor: Tensor) -> bool:
+    return tensor.dtype == "bool" and prod(tensor.shape) == 1
 
 
 def without_unused(graph: Graph) -> Graph:
@@ -247,9 +339,7 @@ def without_unused(graph: Graph) -> Graph:
         live |= {graph.aliases[name] for name in live if name in graph.aliases}
         if live & set(node.outputs):
             nodes.append(node)
-            live |= {*reads_of(node)}
-            if isinstance(node, Scan):  # aliases within an iteration
-                live |= {tensor.name for inner in node.body for tensor in inner.inputs}
+            live |= {name for inner in every_node([node]) for name in reads_of(inner)}
     live |= {graph.aliases[name] for name in live if name in graph.aliases}
     return replace(
         graph,
@@ -260,40 +350,50 @@ def without_unused(graph: Graph) -> Graph:
     )
 
 
-def _note_aliases(graph: Graph, tensors: dict[str, Tensor], waiting: dict[str, str]) -> None:
-    """Moves aliases whose tensor exists by now from `waiting` to `tensors`."""
-    for name, other in list(waiting.items()):
-        if other not in tensors or other in graph.aliases:
-            continue
-        tensor = graph.shapes.get(name)
-        if (
-            tensor is None
-            or name in tensors
-            or tensor.nbytes != tensors[other].nbytes
-            or tensor.dtype != tensors[other].dtype
-        ):
-            raise ModelRefused(f"{name!r} is not {other!r} with another shape")
-        tensors[name] = tensor
-        del waiting[name]
-
-
 def _node_document(node: Node) -> Any:
-    if not isinstance(node, Scan):
+    if isinstance(node, Expression):
         return expression_document(node)
+    if isinstance(node, Branch):
+        return {
+            "branch": node.name,
+            "condition": node.condition,
+            "then": _side_document(node.then),
+            "other": _side_document(node.other),
+            "results": [_tensor_document(tensor) for tensor in node.results],
+        }
     return {
         "scan": node.name,
         "count": node.count,
-        "body": [expression_document(inner) for inner in node.body],
+        "body": [_node_document(inner) for inner in node.body],
         "windows": [
             [_tensor_document(node.shapes[name]), window.tensor, window.start, window.step]
             for name, window in node.windows.items()
         ],
         "sequences": [_tensor_document(tensor) for tensor in node.sequences],
-        "initial": dict(node.initial),
+        "states": [
+            [_tensor_document(state.tensor), state.initial, state.after] for state in node.states
+        ],
+        "condition": node.condition,
+    }
+
+
+def _side_document(side: Side) -> Any:
+    return {
+        "nodes": [_node_document(node) for node in side.nodes],
+        "results": list(side.results),
+        "refusal": side.refusal,
     }
 
 
 def _node(document: Any) -> Node:
+    if "branch" in document:
+        return Branch(
+            name=str(document["branch"]),
+            condition=str(document["condition"]),
+            then=_side(document["then"]),
+            other=_side(document["other"]),
+            results=tuple(_tensor(result) for result in document["results"]),
+        )
     if "scan" not in document:
         return expression_from(document)
     shapes = [_tensor(entry[0]) for entry in document["windows"]]
@@ -301,14 +401,27 @@ def _node(document: Any) -> Node:
         shape.name: Window(tensor=str(tensor), start=int(start), step=int(step))
         for shape, (_, tensor, start, step) in zip(shapes, document["windows"], strict=True)
     }
+    condition = document["condition"]
     return Scan(
         name=str(document["scan"]),
         count=int(document["count"]),
-        body=tuple(expression_from(inner) for inner in document["body"]),
+        body=tuple(_node(inner) for inner in document["body"]),
         windows=windows,
         shapes={shape.name: shape for shape in shapes},
         sequences=tuple(_tensor(sequence) for sequence in document["sequences"]),
-        initial={str(name): str(source) for name, source in document["initial"].items()},
+        states=tuple(
+            State(tensor=_tensor(tensor), initial=str(initial), after=str(after))
+            for tensor, initial, after in document["states"]
+        ),
+        condition=None if condition is None else str(condition),
+    )
+
+
+def _side(document: Any) -> Side:
+    return Side(
+        nodes=tuple(_node(node) for node in document["nodes"]),
+        results=tuple(str(name) for name in document["results"]),
+        refusal=str(document["refusal"]),
     )
 
 

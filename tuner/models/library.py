@@ -19,17 +19,20 @@ import numpy as np
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.models.executor import (
     Alternative,
+    Choice,
     Copy,
+    Failure,
     Fixed,
     Move,
     Repeat,
     Step,
+    Steps,
     constants_source,
     executor,
 )
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.memory import ALIGNMENT, Place, plan_memory, staged
-from tuner.models.scan import Scan, slice_bytes
+from tuner.models.nodes import Branch, Node, Scan, Side
 from tuner.models.workloads import workload_of
 from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library
@@ -37,7 +40,7 @@ from tuner.runtime.prepack import Prepack
 from tuner.runtime.toolchain import LinkError, Toolchain, run
 from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
 from tuner.target.target import Target
-from tuner.workload.expression import Expression
+from tuner.workload.expression import Expression, Tensor
 
 _PACKER = "pack"
 
@@ -142,7 +145,8 @@ class _Object:
         self.size = 0
         self.packers: dict[str, Library] = {}
         self.packed: dict[tuple[str, ...], list[Array]] = {}
-        self.slices: dict[str, Place] = {}  # of the scan that is being assembled
+        # Of tensors inside of scans and branches that lie in others.
+        self.inner: dict[str, Place] = {}
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """The object's bytes. Raises LinkError."""
@@ -151,10 +155,7 @@ class _Object:
                 f"the model has {len(self.graph.labels)} inputs and outputs; at most "
                 f"{MAX_ARGUMENTS} are taken"
             )
-        steps = [
-            self._repeat(node) if isinstance(node, Scan) else self._step(node)
-            for node in self.graph.nodes
-        ]
+        steps = self._steps(self.graph.nodes, depth=0)
         copies = [
             Copy(output=number, source=self._place(name), nbytes=self.graph.tensor(name).nbytes)
             for number, name in self.plan.copies
@@ -188,38 +189,85 @@ class _Object:
         )
         return self._combined(entry, text, [function.object_code for function in functions])
 
-    def _repeat(self, scan: Scan) -> Repeat:
-        slow = staged(scan)
-        slices = {name: self._slice(scan, name) for name in scan.windows}
-        written = {name for node in scan.body for name in node.outputs}
-        self.slices = {name: place for name, place in slices.items() if name not in slow}
-        steps = tuple(self._step(node) for node in scan.body)
-        self.slices = {}
+    def _steps(self, nodes: Sequence[Node], depth: int) -> tuple[Steps, ...]:
+        """`depth` is the number of scans around the nodes."""
+        steps: list[Steps] = []
+        for node in nodes:
+            if isinstance(node, Expression):
+                steps.append(self._step(node))
+            elif isinstance(node, Scan):
+                steps.append(self._repeat(node, depth))
+            else:
+                steps.append(self._choice(node, depth))
+        return tuple(steps)
 
-        def move(name: str, *, out: bool) -> Move:
-            ends = (self._place(name), slices[name])
-            source, destination = ends if out else ends[::-1]
-            return Move(source=source, destination=destination, nbytes=scan.shapes[name].nbytes)
-
-        return Repeat(
-            count=scan.count,
-            before=tuple(
-                Move(
-                    source=self._place(self.graph.root(source)),
-                    destination=self._place(name),
-                    nbytes=slice_bytes(scan.tensor(name)),
-                )
-                for name, source in scan.initial.items()
-            ),
-            reads=tuple(move(name, out=False) for name in slow if name not in written),
-            steps=steps,
-            writes=tuple(move(name, out=True) for name in slow if name in written),
+    def _choice(self, branch: Branch, depth: int) -> Choice:
+        return Choice(
+            condition=self._place(branch.condition),
+            then=self._side(branch, branch.then, depth),
+            other=self._side(branch, branch.other, depth),
         )
 
-    def _slice(self, scan: Scan, name: str) -> Place:
+    def _side(self, branch: Branch, side: Side, depth: int) -> tuple[Steps, ...] | Failure:
+        if side.refusal:
+            return Failure(reason=side.refusal)
+        in_place = side.in_place
+        for number, name in in_place.items():
+            self.inner[name] = self._place(branch.results[number].name)
+        steps = self._steps(side.nodes, depth)
+        copies = tuple(
+            self._copy(name, tensor)
+            for number, (name, tensor) in enumerate(zip(side.results, branch.results, strict=True))
+            if number not in in_place
+        )
+        return (*steps, *copies)
+
+    def _repeat(self, scan: Scan, depth: int) -> Repeat:
+        copied = staged(scan)
+        slices = {name: self._slice(scan, name, depth) for name in scan.windows}
+        written = {name for node in scan.body for name in node.outputs}
+        self.inner |= {name: place for name, place in slices.items() if name not in copied}
+        reads, writes = (
+            [
+                Move(
+                    source=self._place(name) if out else slices[name],
+                    destination=slices[name] if out else self._place(name),
+                    nbytes=scan.shapes[name].nbytes,
+                )
+                for name in copied
+                if (name in written) == out
+            ]
+            for out in (False, True)
+        )
+        return Repeat(
+            count=scan.count,
+            before=tuple(self._copy(state.initial, state.tensor) for state in scan.states),
+            condition=None if scan.condition is None else self._place(scan.condition),
+            reads=tuple(reads),
+            steps=self._steps(scan.body, depth + 1),
+            writes=(
+                *writes,
+                *(
+                    self._copy(state.after, state.tensor)
+                    for state in scan.states
+                    if state.after != state.tensor.name
+                ),
+            ),
+        )
+
+    def _copy(self, source: str, tensor: Tensor) -> Move:
+        destination = self._place(tensor.name)
+        return Move(source=self._place(source), destination=destination, nbytes=tensor.nbytes)
+
+    def _slice(self, scan: Scan, name: str, depth: int) -> Place:
         window, nbytes = scan.windows[name], scan.shapes[name].nbytes
-        whole = self._place(self.graph.root(window.tensor))
-        return replace(whole, offset=window.start * nbytes, stride=window.step * nbytes)
+        whole = self._place(window.tensor)
+        outer = (*whole.strides, *(0,) * depth)[:depth]
+        return replace(
+            whole,
+            offset=whole.offset + window.start * nbytes,
+            strides=(*outer, window.step * nbytes),
+        )
 
     def _step(self, node: Expression) -> Step:
         step = self._call(node, workload_of(node, self.graph).key)
@@ -233,7 +281,7 @@ class _Object:
         """The call of the kernel of the workload `key` for a node."""
         kernel, names = self.kernels[key], [self.graph.root(tensor.name) for tensor in node.inputs]
         position = self.used.setdefault(key, len(self.used))
-        outputs = tuple(self._place(self.graph.root(name)) for name in node.outputs)
+        outputs = tuple(self._place(name) for name in node.outputs)
         if kernel.prepack is None:
             return Step(kernel=position, buffers=(*(self._place(name) for name in names), *outputs))
         packed_arrays = self._packed(
@@ -249,10 +297,11 @@ class _Object:
         return Step(kernel=position, buffers=(*passed, *outputs))
 
     def _place(self, name: str) -> Place:
-        if name in self.slices:
-            return self.slices[name]
-        place = self.plan.places[name]
-        return self._embedded(self.graph.constants[name]) if place.kind == "constant" else place
+        root = self.graph.root(name)
+        if root in self.inner:
+            return self.inner[root]
+        place = self.plan.places[root]
+        return self._embedded(self.graph.constants[root]) if place.kind == "constant" else place
 
     def _embedded(self, array: Array) -> Place:
         """The place of an array among the library's constants; equal bytes share one."""

@@ -5,11 +5,13 @@ It lies in a buffer of the caller, among the library's constants, or in the aren
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from tuner.models.graph import Graph
-from tuner.models.scan import Scan, reads_of
+from tuner.models.nodes import Branch, Node, Scan
+from tuner.workload.expression import Expression, Tensor
 
 ALIGNMENT = 64  # bytes, of every buffer
 
@@ -22,17 +24,17 @@ class Place:
     # Of an input or output its number; of a constant or in the arena an offset in bytes.
     # A memory plan leaves it 0 for constants, whose layout the library decides.
     position: int = 0
-    # Bytes that a slice begins behind the tensor in the first iteration of a scan, and how
-    # far it moves with each.
+    # Bytes that a slice begins behind the tensor in the first iterations of scans, and how
+    # far it moves with each of the outermost scan, of the one inside of it, and so on.
     offset: int = 0
-    stride: int = 0
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
     """The places of all tensors, and what is copied at the end of a call."""
 
-    places: dict[str, Place]  # of every tensor that is no alias
+    places: dict[str, Place]  # of every tensor that is no alias, and has bytes of its own
     arena_bytes: int
     # Outputs that no node writes in place: the output's number, the tensor to copy.
     copies: tuple[tuple[int, str], ...]
@@ -40,15 +42,15 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Life:
-    """The nodes between which a tensor is alive."""
+    """The positions in the order of execution between which a tensor is alive."""
 
     name: str
     nbytes: int
-    first: int  # the node that writes it
-    last: int  # the last node that reads it
+    first: int  # where it is written
+    last: int  # where it is last read
 
     def overlaps(self, other: _Life) -> bool:
-        """Whether both tensors are alive at some node."""
+        """Whether both tensors are alive at some position."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -89,24 +91,70 @@ def plan_memory(graph: Graph) -> MemoryPlan:
 
 def _lives(graph: Graph) -> list[_Life]:
     """The lives of all tensors that nodes write, in the order of the nodes."""
-    last: dict[str, int] = {}
-    for number, node in enumerate(graph.nodes):
-        for name in reads_of(node):
-            last[graph.root(name)] = number
-    end = len(graph.nodes)  # outputs that are copied are alive until after the last node
-    last |= {graph.root(name): end for name in graph.outputs}
-    lives = []
-    for number, node in enumerate(graph.nodes):
-        for name in node.outputs:
-            nbytes, until = node.tensor(name).nbytes, last.get(name, number)
-            lives.append(_Life(name=name, nbytes=nbytes, first=number, last=until))
-        if isinstance(node, Scan):
-            inside = (*node.temporaries, *(node.shapes[name] for name in staged(node)))
-            lives += [
-                _Life(name=tensor.name, nbytes=tensor.nbytes, first=number, last=number)
-                for tensor in inside
-            ]
-    return lives
+    walk = _Walk(graph)
+    walk.nodes(graph.nodes)
+    walk.read(graph.outputs)  # those that are copied are alive until after the last node
+    return [
+        _Life(name=name, nbytes=walk.nbytes[name], first=first, last=walk.last[name])
+        for name, first in walk.first.items()
+    ]
+
+
+class _Walk:
+    """Walks nodes, and those inside of them, in the order of execution."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.position = 0
+        self.nbytes: dict[str, int] = {}
+        self.first: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self.inside: set[str] = set()  # names that lie inside of another tensor
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, Expression):
+                self.read(tensor.name for tensor in node.inputs)
+                self.write(node.tensor(name) for name in node.outputs)
+            elif isinstance(node, Scan):
+                self.scan(node)
+            else:
+                self.branch(node)
+            self.position += 1
+
+    def read(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.last[self.graph.root(name)] = self.position
+
+    def write(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.name not in self.inside:
+                self.nbytes[tensor.name] = tensor.nbytes
+                self.first[tensor.name] = self.last[tensor.name] = self.position
+
+    def scan(self, scan: Scan) -> None:
+        """What an iteration finds or leaves is alive in all of them."""
+        copied = [scan.shapes[name] for name in staged(scan)]
+        self.inside |= scan.windows.keys()
+        self.inside -= {tensor.name for tensor in copied}
+        lasting = [*scan.results, *copied]
+        self.write(lasting)
+        self.inside |= {tensor.name for tensor in copied}
+        self.position += 1
+        self.nodes(scan.body)
+        self.read([*scan.reads, *(state.after for state in scan.states)])
+        self.read(tensor.name for tensor in lasting)
+
+    def branch(self, branch: Branch) -> None:
+        """Both sides write the results where these lie."""
+        self.read([branch.condition])
+        self.write(branch.results)
+        self.position += 1
+        for side in (branch.then, branch.other):
+            self.inside |= {*side.in_place.values()}
+            self.nodes(side.nodes)
+            self.read(side.results)
+        self.read(branch.outputs)
 
 
 def staged(scan: Scan) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from tuner.models.control_operators import control_operators
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def operators_of(opset: int) -> list[type[OpRun]]:
     """What the evaluator is given for a model of this opset."""
-    operators: list[type[OpRun]] = []
+    operators = control_operators(opset)
     if opset < 13:
         operators += [Softmax, LogSoftmax, Hardmax]
     if opset < 14:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tuner.models.fusion import inlined_within_bounds
 from tuner.models.graph import Graph
-from tuner.models.scan import calls
+from tuner.models.nodes import calls
 from tuner.spaces.rewrite.algorithm import fast_rewritings
 from tuner.target.target import Target
 from tuner.workload.expression import Expression, rename_reads

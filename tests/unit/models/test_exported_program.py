@@ -16,7 +16,7 @@ from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
-from tuner.models.scan import Scan
+from tuner.models.nodes import Scan
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

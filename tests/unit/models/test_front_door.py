@@ -19,8 +19,8 @@ from onnx.reference import ReferenceEvaluator
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import check_graph, packed, unpacked
+from tuner.models.nodes import Scan
 from tuner.models.reading import read_graph
-from tuner.models.scan import Scan
 from tuner.models.workloads import workloads_of
 
 FLOAT, INT64, UINT8, BOOL = (

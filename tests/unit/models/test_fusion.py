@@ -10,8 +10,8 @@ from benchmarks.models import nets
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, check_graph, packed, unpacked
 from tuner.models.memory import plan_memory
+from tuner.models.nodes import reads_of
 from tuner.models.reading import read_graph
-from tuner.models.scan import reads_of
 from tuner.models.workloads import workloads_of
 from tuner.workload.expression import Read, Stage
 

@@ -3,14 +3,11 @@ schedules and with packed constants."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,14 +17,11 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from tests.support.model_kernels import compiled
+from tests.support.model_libraries import exported
 from tests.support.targets import host_target
 from tuner.app.models.shares import profile
-from tuner.export.kernel import ExportKernel
-from tuner.export.library import export_library
-from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.nodes import Scan
 from tuner.models.reading import read_graph
-from tuner.models.scan import Scan
 from tuner.models.workloads import workloads_of
 
 MODELS = {
@@ -37,19 +31,6 @@ MODELS = {
     "bert": nets.bert(),
     "tagger": nets.tagger(),  # slices of 10 numbers, which are not aligned, and of 16
 }
-
-
-def exported(
-    graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str
-) -> ModuleType:
-    kernel = model_kernel(graph, kernels, host_target(), 1, f"run_{name}", ModelNumbers())
-    export_library([kernel], directory, name)
-    spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(

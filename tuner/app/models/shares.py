@@ -14,8 +14,8 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.nodes import calls
 from tuner.models.profile import step_seconds
-from tuner.models.scan import calls
 from tuner.models.workloads import workload_of
 from tuner.runtime.link import link
 from tuner.target.target import Target
@@ -55,7 +55,7 @@ def profile(
     inputs: Sequence[Array],
     cores: Sequence[int],
 ) -> tuple[KernelShare, ...]:
-    """The shares of all kernels of the model, the largest first.
+    """The shares of all kernels that a call of the model reaches, the largest first.
 
     Raises LinkError, ModelRefused.
     """
@@ -67,10 +67,14 @@ def profile(
     by_key: dict[str, tuple[Workload, list[float]]] = {}
     for (node, count), seconds in zip(calls(graph.nodes), spent, strict=True):
         workload = workload_of(node, graph)
-        by_key.setdefault(workload.key, (workload, []))[1].extend([seconds / count] * count)
+        # A side of a branch that was not chosen takes no time, and is no call.
+        done = [seconds / count] * count if seconds else []
+        by_key.setdefault(workload.key, (workload, []))[1].extend(done)
     peak = None if target.limits is None else target.limits.fma_flops * threads
     shares = []
     for key, (workload, seconds_of) in by_key.items():
+        if not seconds_of:
+            continue
         inside_s = max(sum(seconds_of) / len(seconds_of), 1e-9)  # the clock's step
         fraction = None if peak is None else workload.expression.flops / inside_s / peak
         share = KernelShare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx import (
     arithmetic,
+    control,
     products,
     recurrent,
     reductions,
@@ -28,9 +30,6 @@ from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.input_values import InputValues
 from tuner.models.older_operators import operators_of
 from tuner.models.operators.builder import GraphBuilder, Value
-from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.movement import reshape
-from tuner.models.operators.scalars import where
 
 OPERATORS: Mapping[str, Convert] = {
     **arithmetic.TABLE,
@@ -179,8 +178,8 @@ class _Reader:
         return (results,) if isinstance(results, Value) else results
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
-        if node.op == "If":
-            return self.branch(node, scope)
+        if node.op in control.TABLE:
+            return control.TABLE[node.op](node, partial(self.inner, scope=scope))
         if node.op in _RANDOM:
             raise node.refusal("is random; a model must compute the same each time")
         if node.op == "ConstantOfShape":
@@ -221,27 +220,12 @@ class _Reader:
         results = _evaluated(proto, feeds, self.model, self.opset)
         return [self.array(result, node.name) for result in results]
 
-    def branch(self, node: Node, scope: Scope) -> Results:
-        """The branch that a known condition chooses; else both, and a selection."""
-        then, other = node.attribute("then_branch", None), node.attribute("else_branch", None)
-        condition = node[0]
-        if condition.array is not None:
-            return self.inner(then if condition.array.reshape(-1)[0] else other, scope)
-        pairs = zip(self.inner(then, scope), self.inner(other, scope), strict=True)
-        results = []
-        for first, second in pairs:
-            if first.shape != second.shape or first.dtype != second.dtype:
-                raise node.computed_at_run_time(
-                    condition,
-                    f"gives {list(first.shape)} in one branch and {list(second.shape)} in the "
-                    f"other; shapes must not depend on values",
-                )
-            scalar = reshape(condition, ())
-            results.append(elementwise("if", where, scalar, first, second, dtype=first.dtype))
-        return results
-
-    def inner(self, graph: Any, scope: Scope) -> list[Value]:
+    def inner(self, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
+        """The results of a graph inside of an operator, which sees what is outside."""
         own = Scope(scope)
+        initial = {tensor.name for tensor in graph.initializer}
+        names = [value.name for value in graph.input if value.name not in initial]
+        own |= zip(names, inputs, strict=True)
         self.body(graph, own)
         return [own[value.name] for value in graph.output]
 

@@ -7,7 +7,7 @@ of dimensions suits it; who reads it by its logical indices need not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -18,8 +18,8 @@ import numpy as np
 from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.graph import Array, Graph
-from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
-from tuner.models.scan import Node, Scan, Window, reads_of
+from tuner.models.nodes import Branch, Node, Scan, Side, State, Window, reads_of
+from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator, where
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import without_redundant_padding
 from tuner.workload.expression import (
@@ -186,13 +186,12 @@ class _Kernel:
     stages: list[Stage] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
-    """What a builder knew before the body of a scan, which must not be known after it."""
+@dataclass(slots=True, kw_only=True)
+class _Inner:
+    """Nodes that are recorded for the body of a scan or a branch."""
 
-    nodes: int
-    equal: dict[tuple[Any, ...], str]
-    copies: dict[tuple[Any, ...], Value]
+    first: int  # place of the first of them among the builder's nodes
+    hoisted: list[Node] = field(default_factory=list)  # those that go before the scan
 
 
 class GraphBuilder:
@@ -211,6 +210,7 @@ class GraphBuilder:
         self._tensors: dict[str, Tensor] = {}
         self._copies: dict[tuple[Any, ...], Value] = {}
         self._equal: dict[tuple[Any, ...], str] = {}
+        self._read_by: dict[str, tuple[str, ...]] = {}  # what each tensor is computed from
         self._same: dict[str, str] = {}  # result of a node of several stages -> an equal one
         self._kernel: _Kernel | None = None
         self._count = 0
@@ -232,7 +232,6 @@ class GraphBuilder:
 
     def sources(self, value: Value) -> list[int]:
         """The positions of the inputs that a value is computed from, ascending."""
-        makers = {name: node for node in self._nodes for name in node.outputs}
         waiting, visited = [value.tensor], set[str]()
         while waiting:
             name = waiting.pop()
@@ -240,7 +239,7 @@ class GraphBuilder:
                 continue
             visited.add(name)
             waiting += [self._aliases[name]] if name in self._aliases else []
-            waiting += reads_of(makers[name]) if name in makers else []
+            waiting += self._read_by.get(name, ())
         return [number for number, tensor in enumerate(self._inputs) if tensor.name in visited]
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
@@ -364,126 +363,220 @@ class GraphBuilder:
         states: Sequence[Value],
         body: Callable[..., tuple[Sequence[Value], Sequence[Value]]],
         *,
-        reverse: bool = False,
+        backward: Sequence[bool] = (),
+        backward_results: Sequence[bool] = (),
+        conditional: bool = False,
     ) -> tuple[list[Value], list[Value]]:
         """States that each iteration computes from those of the one before, and from a
         slice along the first dimension of each input.
 
         `body(*slices, *states)` gives the new states and other results. Returned are the
-        states of all iterations with those they begin from, `[count + 1, ...]`, and the
-        other results, `[count, ...]`, both in the order of the iterations. With `reverse`
-        the last slices come first.
+        last states, and the results of all iterations, `[count, ...]`. Of inputs and
+        results that are `backward` the last slice belongs to the first iteration. If it is
+        `conditional`, the first state is a bool without which no further iteration begins;
+        then there are no inputs and no results.
+
+        Raises ValueError for a state that changes its shape or dtype.
         """
-        start, step = (count - 1, -1) if reverse else (0, 1)
-        wholes = [self.stored(self.stored(value).materialized()) for value in inputs]
-        begins = [self.stored(self.stored(value).materialized()) for value in states]
-        begin = _Recorded(
-            nodes=len(self._nodes), equal=dict(self._equal), copies=dict(self._copies)
-        )
+        if count == 1 and not conditional:
+            after, given = body(*(_first(value) for value in inputs), *states)
+            return list(after), [_alone(value) for value in given]
+        wholes = [self._shaped(value) for value in inputs]
+        begins = [self._plain(value).tensor for value in states]
+        held = [self._named("h", value.shape, value.dtype) for value in states]
         windows: dict[str, Window] = {}
-        slices = [
-            self._window(windows, value.tensor, value.shape[1:], value.dtype, start, step)
-            for value in wholes
-        ]
-        before = []
-        sequences = []
-        for value in begins:
-            tensor = self._sequence(count + 1, value.shape, value.dtype)
-            sequences.append(tensor)
-            before.append(self._window(windows, tensor.name, value.shape, value.dtype, 0, 1))
-        after, results = body(*slices, *before)
-        kept = []
-        for number, value in enumerate([*after, *results]):
-            is_state = number < len(states)
-            if not is_state:
-                sequences.append(self._sequence(count, value.shape, value.dtype))
-            kept.append(self._own_result(value, begin.nodes, windows))
-            windows[kept[-1].tensor] = Window(
-                tensor=sequences[number].name, start=int(is_state), step=1
-            )
-        self._close_scan(name, count, begin, windows, sequences, begins, kept)
-        values = [
-            self._value(tensor, tensor.shape, range(len(tensor.shape))) for tensor in sequences
-        ]
-        return values[: len(states)], values[len(states) :]
+        slices = []
+        for number, value in enumerate(wholes):
+            slices.append(self._named("w", value.shape[1:], value.dtype))
+            windows[slices[-1].tensor] = _window(value.tensor, count, number, backward)
+            self._read_by[slices[-1].tensor] = (value.tensor,)
+        self._read_by |= {value.tensor: (begin,) for value, begin in zip(held, begins, strict=True)}
+        moving = {value.tensor for value in (*slices, *held)}
+        sequences: list[Tensor] = []
+        results: list[Value] = []
+        with self._body() as inner:
+            after, given = body(*slices, *held)
+            lasting = [self._lasting(*pair, moving) for pair in zip(held, after, strict=True)]
+            written: list[str] = []
+            for number, value in enumerate(given):
+                if value.array is not None:
+                    spread = np.broadcast_to(value.array, (count, *value.shape))
+                    results.append(self.constant(spread, value.dtype))
+                    continue
+                results.append(self._named("q", (count, *value.shape), value.dtype))
+                sequences.append(self._tensors[results[-1].tensor])
+                written.append(self._own_result(value, inner, written))
+                windows[written[-1]] = _window(results[-1].tensor, count, number, backward_results)
+            self._hoist(inner, moving, written)
+            nodes = self._fused(self._nodes[inner.first :], [*lasting, *written])
+        self._read_by |= {
+            value.tensor: (begin, other)
+            for value, begin, other in zip(held, begins, lasting, strict=True)
+        }
+        alive = {self._root(read) for node in nodes for read in reads_of(node)}
+        alive |= {self._root(other) for other in (*lasting, *written)}
+        used = {other: window for other, window in windows.items() if other in alive}
+        scan = Scan(
+            name=name,
+            count=count,
+            body=nodes,
+            windows=used,
+            shapes={other: self._tensors[other] for other in used},
+            sequences=tuple(sequences),
+            states=tuple(
+                State(tensor=self._tensors[value.tensor], initial=begin, after=other)
+                for value, begin, other in zip(held, begins, lasting, strict=True)
+            ),
+            condition=held[0].tensor if conditional else None,
+        )
+        self._nodes.append(scan)
+        return held, results
 
-    def _window(
-        self,
-        windows: dict[str, Window],
-        tensor: str,
-        shape: tuple[int, ...],
-        dtype: DType,
-        start: int,
-        step: int,
-    ) -> Value:
-        self._count += 1
-        made = Tensor(name=f"w{self._count}", shape=shape or (1,), dtype=dtype)
-        self._tensors[made.name] = made
-        windows[made.name] = Window(tensor=tensor, start=start, step=step)
-        return self._value(made, shape, range(len(shape)))
-
-    def _sequence(self, count: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        self._count += 1
-        tensor = Tensor(name=f"q{self._count}", shape=(count, *shape), dtype=dtype)
-        self._tensors[tensor.name] = tensor
-        return tensor
-
-    def _own_result(self, value: Value, first: int, windows: Mapping[str, Window]) -> Value:
-        """The value as the result of a node of the body that no other result is, with its
-        dimensions in order."""
-        plain = self.stored(self.stored(value).materialized())
-        own = {name for node in self._nodes[first:] for name in node.outputs}
-        if plain.tensor in own - windows.keys() and plain.storage == (value.shape or (1,)):
-            return plain
-        equal, self._equal = self._equal, {}  # a copy of its own
-        copy = self.compute("copy", value.shape, lambda *i: value[i], dtype=value.dtype)
-        self._equal = equal
-        if copy.array is not None:
-            raise ModelRefused("a state that does not depend on the one before it")
-        return copy
-
-    def _close_scan(
+    def branch(
         self,
         name: str,
-        count: int,
-        begin: _Recorded,
-        windows: dict[str, Window],
-        sequences: Sequence[Tensor],
-        begins: Sequence[Value],
-        kept: Sequence[Value],
-    ) -> None:
-        body = self._nodes[begin.nodes :]
-        del self._nodes[begin.nodes :]
-        self._equal, self._copies = begin.equal, begin.copies
-        own = {name for node in body for name in node.outputs}
-        outside = {read for node in body for read in reads_of(node)} - own
-        inner = Graph(
+        condition: Value,
+        then: Callable[[], Sequence[Value]],
+        other: Callable[[], Sequence[Value]],
+    ) -> list[Value]:
+        """The results of the side that a bool of one element chooses. Only this side is
+        computed; where neither computes anything, elements are selected.
+
+        A side that raises ModelRefused is left out, and calls that choose it fail. Raises
+        ModelRefused if both do, ValueError where their results differ in shape or dtype.
+        """
+        if condition.dtype != "bool" or condition.elements != 1:
+            raise ValueError(f"a condition of {condition.dtype}{list(condition.shape)}")
+        flag = self._plain(condition)
+        sides = [self._side(side) for side in (then, other)]
+        values = [values for values, _ in sides if values is not None]
+        if not values:
+            raise ModelRefused(sides[0][1].refusal)
+        shapes = [[(value.shape, value.dtype) for value in given] for given in values]
+        if shapes[0] != shapes[-1]:
+            spelt = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in each) for each in shapes]
+            raise ValueError(
+                f"results are {spelt[0]} on one side and {spelt[1]} on the other; shapes must not "
+                f"depend on values"
+            )
+        if all(values is not None and not body.nodes for values, body in sides):
+            return [self._selected(condition, *pair) for pair in zip(*values, strict=True)]
+        results = [self._named("b", value.shape, value.dtype) for value in values[0]]
+        for number, result in enumerate(results):
+            ends = [side.results[number] for _, side in sides if not side.refusal]
+            self._read_by[result.tensor] = (flag.tensor, *ends)
+        branch = Branch(
+            name=name,
+            condition=flag.tensor,
+            then=sides[0][1],
+            other=sides[1][1],
+            results=tuple(self._tensors[result.tensor] for result in results),
+        )
+        self._nodes.append(branch)
+        return results
+
+    def _side(self, side: Callable[[], Sequence[Value]]) -> tuple[list[Value] | None, Side]:
+        """The values of one side of a branch, and its body."""
+        with self._body() as inner:
+            try:
+                values = list(side())
+            except ModelRefused as error:
+                return None, Side(nodes=(), results=(), refusal=str(error))
+            computes = len(self._nodes) > inner.first
+            results = [self._root(self._plain(value).tensor) for value in values]
+            nodes = self._fused(self._nodes[inner.first :], results)
+            return values, Side(nodes=nodes if computes else (), results=tuple(results))
+
+    def _selected(self, condition: Value, first: Value, second: Value) -> Value:
+        chosen = condition[(0,) * condition.rank]
+        return self.compute(
+            "if", first.shape, lambda *i: where(chosen, first[i], second[i]), dtype=first.dtype
+        )
+
+    @contextmanager
+    def _body(self) -> Iterator[_Inner]:
+        """What is recorded inside belongs to a body: it is neither a node of the graph nor
+        equal to a later one."""
+        inner = _Inner(first=len(self._nodes))
+        equal, copies = dict(self._equal), dict(self._copies)
+        try:
+            yield inner
+        finally:
+            self._nodes[inner.first :] = inner.hoisted
+            self._equal, self._copies = equal, copies
+
+    def _root(self, name: str) -> str:
+        return self._aliases.get(name, name)
+
+    def _plain(self, value: Value) -> Value:
+        """The value stored as a whole tensor with its dimensions in order."""
+        return self.stored(self.stored(value).materialized())
+
+    def _shaped(self, value: Value) -> Value:
+        """The same as a tensor of the value's own shape."""
+        plain = self._plain(value)
+        shape = value.shape or (1,)
+        return plain if plain.storage == shape else self.alias(plain, shape)
+
+    def _named(self, kind: str, shape: Sequence[int], dtype: DType) -> Value:
+        """A new tensor that no expression writes."""
+        _check_size(kind, shape)
+        self._count += 1
+        tensor = Tensor(name=f"{kind}{self._count}", shape=tuple(shape) or (1,), dtype=dtype)
+        self._tensors[tensor.name] = tensor
+        return self._value(tensor, tuple(shape), range(len(shape)))
+
+    def _lasting(self, state: Value, after: Value, moving: set[str]) -> str:
+        """The tensor that a state becomes. Another state or a slice is copied first, since
+        these move while states are written."""
+        if (after.shape, after.dtype) != (state.shape, state.dtype):
+            raise ValueError(
+                f"a state of {state.dtype}{list(state.shape)} becomes "
+                f"{after.dtype}{list(after.shape)}"
+            )
+        plain = self._plain(after)
+        root = self._root(plain.tensor)
+        if root in moving and root != state.tensor:
+            return self._copied(after).tensor
+        return root
+
+    def _copied(self, value: Value) -> Value:
+        """A copy of the value that is equal to no other node."""
+        equal, self._equal = self._equal, {}
+        copy = self.compute("copy", value.shape, lambda *i: value[i], dtype=value.dtype)
+        self._equal = equal
+        return copy
+
+    def _own_result(self, value: Value, inner: _Inner, others: Sequence[str]) -> str:
+        """The tensor of a value that a node of the body writes and no other result is."""
+        root = self._root(self._plain(value).tensor)
+        own = {name for node in self._nodes[inner.first :] for name in node.outputs}
+        return root if root in own - {*others} else self._copied(value).tensor
+
+    def _hoist(self, inner: _Inner, moving: set[str], written: Sequence[str]) -> None:
+        """Takes out of a scan's body what is the same in all iterations."""
+        varying, nodes = {*moving}, []
+        for node in self._nodes[inner.first :]:
+            reads = {self._root(name) for name in reads_of(node)}
+            if reads & varying or {*node.outputs} & {*written}:
+                nodes.append(node)
+                varying |= {*node.outputs}
+            else:
+                inner.hoisted.append(node)
+        self._nodes[inner.first :] = nodes
+
+    def _fused(self, nodes: Sequence[Node], results: Sequence[str]) -> tuple[Node, ...]:
+        own = {name for node in nodes for name in node.outputs}
+        outside = {read for node in nodes for read in reads_of(node)} - own
+        body = Graph(
             inputs=tuple(self._tensors[other] for other in sorted(outside)),
             constants={},
-            nodes=tuple(body),
-            outputs=tuple(value.tensor for value in kept),
+            nodes=tuple(nodes),
+            outputs=tuple(results),
             aliases=self._aliases,
             shapes=self._shapes,
         )
-        fused = fuse(inner)
-        alive = {read for node in fused.nodes for read in reads_of(node)}
-        alive |= {value.tensor for value in kept}
-        roots = {self._aliases.get(other, other) for other in alive}
-        used = {other: window for other, window in windows.items() if other in roots}
-        self._nodes.append(
-            Scan(
-                name=name,
-                count=count,
-                body=tuple(node for node in fused.nodes if isinstance(node, Expression)),
-                windows=used,
-                shapes={other: self._tensors[other] for other in used},
-                sequences=tuple(sequences),
-                initial={
-                    tensor.name: value.tensor
-                    for tensor, value in zip(sequences, begins, strict=False)
-                },
-            )
-        )
+        return fuse(body).nodes
 
     def _stage(
         self,
@@ -495,11 +588,7 @@ class GraphBuilder:
         dtype: DType | None,
         order: Sequence[int] | None,
     ) -> Value:
-        if prod(shape) > MOST_ELEMENTS:
-            raise ModelRefused(
-                f"operator {label} makes a tensor of {prod(shape)} elements, the limit is "
-                f"{MOST_ELEMENTS}"
-            )
+        _check_size(label, shape)
         order = tuple(range(len(shape)) if order is None else order)
         longer = [number for number, extent in enumerate(over) if extent > 1]
         elem = body(
@@ -552,6 +641,7 @@ class GraphBuilder:
             return self._tensors[self._equal[key]]
         node = Expression(name=label, inputs=inputs, stages=stages, outputs=(result.name,))
         self._tensors[result.name] = result.tensor
+        self._read_by[result.name] = tuple(names)
         self._equal[key] = result.name
         if all(tensor.name in self._constants for tensor in inputs) and _foldable(node):
             self._constants[result.name] = self._evaluated(node)
@@ -574,12 +664,9 @@ class GraphBuilder:
         """The graph with these outputs, each stored with its dimensions in order."""
         names = []
         for value in outputs:
-            plain = self.stored(value).materialized()
-            plain = self.stored(plain)
-            name = plain.tensor
-            if plain.storage != value.shape:
-                name = self.alias(plain, value.shape).tensor
-            names.append(name)
+            plain = self._plain(value)
+            same = plain.storage == value.shape
+            names.append(plain.tensor if same else self.alias(plain, value.shape).tensor)
         return Graph(
             inputs=tuple(self._inputs),
             constants=self._constants,
@@ -590,6 +677,35 @@ class GraphBuilder:
             labels=tuple(labels),
             fixed=self._fixed,
         )
+
+
+def _check_size(label: str, shape: Sequence[int]) -> None:
+    if prod(shape) > MOST_ELEMENTS:
+        raise ModelRefused(
+            f"operator {label} makes a tensor of {prod(shape)} elements, the limit is "
+            f"{MOST_ELEMENTS}"
+        )
+
+
+def _window(tensor: str, count: int, number: int, backward: Sequence[bool]) -> Window:
+    """Slices of a tensor in the order of its input or result, one an iteration."""
+    last_first = number < len(backward) and backward[number]
+    start, step = (count - 1, -1) if last_first else (0, 1)
+    return Window(tensor=tensor, start=start, step=step)
+
+
+def _first(value: Value) -> Value:
+    """The first slice."""
+    if value.array is not None:
+        return value.builder.constant(value.array[0], value.dtype)
+    return value.view(value.shape[1:], lambda *i: (0, *i))
+
+
+def _alone(value: Value) -> Value:
+    """The value as the only slice."""
+    if value.array is not None:
+        return value.builder.constant(value.array[np.newaxis], value.dtype)
+    return value.view((1, *value.shape), lambda *i: i[1:])
 
 
 def _longer(value: Value, order: Sequence[int]) -> list[int]:

@@ -12,7 +12,7 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum, matmul
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.movement import along, flip, reshape, transpose
+from tuner.models.operators.movement import along, reshape, transpose
 from tuner.models.operators.scalars import Elem, clamp, unary
 
 Activation = Callable[[Elem], Elem]
@@ -60,12 +60,24 @@ def _gate(value: Value, number: int) -> Value:
     return reshape(along(value, 1, number, 1), [value.shape[0], value.shape[2]])
 
 
-def _unrolled(states: Value, *, reverse: bool) -> tuple[Value, Value]:
-    """States after each step of time, in the order of time, and the last one computed."""
-    count = states.shape[0] - 1
-    after = along(states, 0, 1, count)
-    last = reshape(along(states, 0, count, 1), states.shape[1:])
-    return (flip(after, 0) if reverse else after), last
+def _over_time(
+    name: str,
+    projected: Value,
+    begins: Sequence[Value],
+    step: Callable[..., tuple[list[Value], list[Value]]],
+    layer: Layer,
+) -> tuple[Value, ...]:
+    """The results of all steps, then the last states."""
+    last, (every,) = projected.builder.scan(
+        name,
+        projected.shape[0],
+        [projected],
+        begins,
+        step,
+        backward=[layer.reverse],
+        backward_results=[layer.reverse],
+    )
+    return (every, *last)
 
 
 def lstm(
@@ -77,7 +89,7 @@ def lstm(
     peepholes: Value | None = None,
     activations: Sequence[Activation] = (maps.sigmoid, tanh, tanh),
     couple: bool = False,
-) -> tuple[Value, Value, Value]:
+) -> tuple[Value, ...]:
     """Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997; gates in the order input,
     output, forget, cell. Results of all steps [time, batch, hidden], the last state and the
     last cell."""
@@ -109,13 +121,10 @@ def lstm(
             return f(layer.clipped(oe)) * h(ce)
 
         outward = [hole for hole in (peephole(1),) if hole is not None]
-        return [elementwise("state", new_state, o, after, *outward), after], []
+        hidden = elementwise("state", new_state, o, after, *outward)
+        return [hidden, after], [hidden]
 
-    (states, cells), _ = x.builder.scan(
-        "lstm", x.shape[0], [projected], [h0, c0], step, reverse=layer.reverse
-    )
-    every, last = _unrolled(states, reverse=layer.reverse)
-    return every, last, _unrolled(cells, reverse=layer.reverse)[1]
+    return _over_time("lstm", projected, [h0, c0], step, layer)
 
 
 def gru(
@@ -125,7 +134,7 @@ def gru(
     *,
     activations: Sequence[Activation] = (maps.sigmoid, tanh),
     reset_after: bool = False,
-) -> tuple[Value, Value]:
+) -> tuple[Value, ...]:
     """Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014; gates
     in the order update, reset, hidden. With `reset_after` the reset gate multiplies the
     product of the state, else the state. Results of all steps and the last state."""
@@ -168,20 +177,20 @@ def gru(
         def blended(e: Elem, own: Elem, z: Elem, before: Elem) -> Elem:
             return (1 - z) * g(layer.clipped(e + own)) + z * before
 
-        return [elementwise("state", blended, inner, _gate(given, 2), update, state)], []
+        hidden = elementwise("state", blended, inner, _gate(given, 2), update, state)
+        return [hidden], [hidden]
 
-    (states,), _ = x.builder.scan("gru", x.shape[0], [projected], [h0], step, reverse=layer.reverse)
-    return _unrolled(states, reverse=layer.reverse)
+    return _over_time("gru", projected, [h0], step, layer)
 
 
-def rnn(x: Value, layer: Layer, h0: Value, *, activation: Activation = tanh) -> tuple[Value, Value]:
+def rnn(x: Value, layer: Layer, h0: Value, *, activation: Activation = tanh) -> tuple[Value, ...]:
     """Elman's layer: h = f(W x + R h + b)."""
     projected = _projected(x, layer, 1, [layer.input_bias, layer.state_bias])
 
     def step(given: Value, state: Value) -> tuple[list[Value], list[Value]]:
         product = _recurred(state, layer, [0])
         summed = elementwise("state", lambda a, b: activation(layer.clipped(a + b)), product, given)
-        return [_gate(summed, 0)], []
+        hidden = _gate(summed, 0)
+        return [hidden], [hidden]
 
-    (states,), _ = x.builder.scan("rnn", x.shape[0], [projected], [h0], step, reverse=layer.reverse)
-    return _unrolled(states, reverse=layer.reverse)
+    return _over_time("rnn", projected, [h0], step, layer)

@@ -1,0 +1,28 @@
+"""Libraries of models, imported as their users do."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from tests.support.targets import host_target
+from tuner.export.kernel import ExportKernel
+from tuner.export.library import export_library
+from tuner.models.graph import Graph
+from tuner.models.library import ModelNumbers, model_kernel
+
+
+def exported(
+    graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str
+) -> ModuleType:
+    kernel = model_kernel(graph, kernels, host_target(), 1, f"run_{name}", ModelNumbers())
+    export_library([kernel], directory, name)
+    spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
