@@ -18,6 +18,7 @@ from functools import partial
 import tvm
 from tvm import tirx
 
+from tuner.lowering import float_arithmetic
 from tuner.spaces.program.program import MathFunctions
 from tuner.workload.expression import UNSIGNED
 
@@ -91,7 +92,7 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: MathFunctions, name: Naming = named)
         case "neg":
             return -x
         case "not":
-            return tirx.Not(x)
+            return float_arithmetic.negation(x)
         case "abs":
             return tirx.abs(x)
         case "sqrt":
@@ -174,7 +175,17 @@ def _tanh(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     """
     bounded = tirx.Max(_f32(-TANH_ONE), tirx.Min(_f32(TANH_ONE), x))
     less_one = name(bounded + bounded, partial(_exp_less_one, name=name))
-    return name(less_one, lambda less_one: less_one / (less_one + _f32(2)))
+
+    def of(less_one: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        return _with_sign_of(x, less_one / (less_one + _f32(2)))
+
+    return name(less_one, of)
+
+
+def _with_sign_of(x: tvm.ir.PrimExpr, value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    """A value with the sign of x set. Elsewhere than at -0 it has that sign already."""
+    sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", value) | sign)
 
 
 def _erf(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:

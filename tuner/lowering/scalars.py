@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from tuner.lowering import math_functions
+from tuner.lowering import float_arithmetic, math_functions
 from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
@@ -37,7 +37,7 @@ BITS = "uint16"  # dtype of a bfloat16 buffer that is kept as bits
 # How TVM writes each binary operator; functions are in `math_functions`.
 BINARY_BUILDERS: Mapping[BinaryOp, Callable[..., tvm.ir.PrimExpr]] = {
     "add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "div": tirx.Div, "floordiv": tirx.FloorDiv,
-    "floormod": tirx.FloorMod, "max": tirx.Max, "min": tirx.Min, "pow": tirx.pow,
+    "floormod": float_arithmetic.remainder, "max": tirx.Max, "min": tirx.Min, "pow": tirx.pow,
     "lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE,
     "and": tirx.And, "or": tirx.Or, "xor": tirx.bitwise_xor,
     "bitand": tirx.bitwise_and, "bitor": tirx.bitwise_or, "shl": tirx.shift_left,
@@ -132,7 +132,7 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             )
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
-            value = BINARY_BUILDERS[op](a, b)
+            value = BINARY_BUILDERS[op](*float_arithmetic.operands(node, a, b))
             # TVM takes a difference of unsigned integers for negative where it wraps around.
             is_hidden = op == "sub" and str(a.ty) in UNSIGNED
             return tirx.reinterpret(str(a.ty), value) if is_hidden else value

@@ -21,6 +21,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
+from tuner.lowering.float_arithmetic import shown
 from tuner.lowering.llvm_functions import LlvmFunction, extreme, with_definitions
 
 Extreme: TypeAlias = tirx.Max | tirx.Min
@@ -57,13 +58,20 @@ def propagate_nans(mod: tvm.IRModule) -> tvm.IRModule:
     for name, function in mod.functions.items():
         called: set[LlvmFunction] = set()
         replaced = _mapped(function, partial(_on_cpu, called=called))
+        replaced = structural_map(replaced, (tirx.NE, _unequal))
         functions[name] = with_definitions(replaced, called)
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def propagate_nans_on_gpu(mod: tvm.IRModule) -> tvm.IRModule:
-    """The same of a GPU's kernels, which call the functions of `SOURCES`."""
-    functions = {name: _mapped(function, _on_gpu) for name, function in mod.functions.items()}
+    """The same of a GPU's kernels, which call the functions of `SOURCES`.
+
+    Runs last. Constants that are hidden from TVM's passes are not any more.
+    """
+    functions = {
+        name: structural_map(_mapped(function, _on_gpu), (tvm.ir.Call, shown))
+        for name, function in mod.functions.items()
+    }
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -94,12 +102,17 @@ def _on_cpu(node: Extreme, called: set[LlvmFunction]) -> tvm.ir.PrimExpr:
     return tirx.call_pure_extern(str(node.ty), function.name, node.a, node.b)
 
 
+def _unequal(node: tirx.NE) -> tvm.ir.PrimExpr:
+    """NaN differs from everything. TVM's inequality of floats does not hold of it."""
+    return tirx.Not(tirx.EQ(node.a, node.b)) if _element(node.a) in FLOATS else node
+
+
 def _on_gpu(node: Extreme) -> tvm.ir.PrimExpr:
     name = MAXIMUM if isinstance(node, tirx.Max) else MINIMUM
     return tirx.call_pure_extern(str(node.ty), name, node.a, node.b)
 
 
-def _element(node: Extreme) -> str:
+def _element(node: tvm.ir.PrimExpr) -> str:
     """The dtype of one vector lane."""
     return str(node.ty).partition("x")[0]
 

@@ -57,6 +57,6 @@ def _pipeline() -> tuple[Any, Any, Any]:
         extremes = tvm.transform.module_pass(
             lambda mod, _: propagate_nans_on_gpu(mod), opt_level=0, name="tuner.PropagateNans"
         )
-        return tvm.ir.transform.Sequential([extremes, finish_device()])
+        return tvm.ir.transform.Sequential([finish_device(), extremes])
 
     return lower, finish, finish_kernels
