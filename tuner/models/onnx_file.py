@@ -22,7 +22,9 @@ from tuner.models.input_values import InputValues
 from tuner.models.old_opsets import is_old, modernised
 
 _DOMAINS = ("", "ai.onnx")
-_TAKEN = (*_DOMAINS, "ai.onnx.preview")  # of operators that need no definition in the file
+_MICROSOFT = "com.microsoft"
+_TAKEN = (*_DOMAINS, "ai.onnx.preview", _MICROSOFT)  # of operators that no file need define
+_OF_THE_RUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
 _ELEMENT_BYTES = 8  # of the widest supported element type
 
@@ -65,6 +67,7 @@ def read_model(
     except (DecodeError, RuntimeError, ValueError) as error:
         raise ModelRefused(f"the file is no ONNX model: {error}") from error
     _check_header(model)
+    _rename_domains(model)
     _check_arguments(model.graph, limits)
     bodies = (model.graph, *model.functions)
     _check_nodes([node for body in bodies for node in _nodes(body)], limits)
@@ -115,6 +118,19 @@ def _check_header(model: Any) -> None:
         raise ModelRefused(
             f"the model is of opset {version}; opsets 1 to {_GREATEST_OPSET} are taken"
         )
+
+
+def _rename_domains(model: Any) -> None:
+    """Gives operators their domain that ONNX Runtime's optimiser writes as the standard's,
+    which in the model's opset does not have them."""
+    version, renamed = opset_of(model), False
+    for body in (model.graph, *model.functions):
+        for node in _nodes(body):
+            is_own = node.op_type in _OF_THE_RUNTIME and node.domain in _DOMAINS
+            if is_own and not onnx.defs.has(node.op_type, version):
+                node.domain, renamed = _MICROSOFT, True
+    if renamed and all(entry.domain != _MICROSOFT for entry in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid(_MICROSOFT, 1))
 
 
 def opset_of(model: Any) -> int:

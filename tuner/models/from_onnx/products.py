@@ -120,7 +120,7 @@ def conv_transpose(node: Node) -> Value:
     return biased(result, node.optional(2))
 
 
-def _window(node: Node) -> pooling.Window:
+def window_of(node: Node) -> pooling.Window:
     x, kernel = node[0], list(node.attribute("kernel_shape", []))
     strides, pads, dilations = geometry(node, x.shape[2:], kernel)
     ceil = bool(node.attribute("ceil_mode", 0))
@@ -128,7 +128,7 @@ def _window(node: Node) -> pooling.Window:
 
 
 def max_pool(node: Node) -> Results:
-    window = _window(node)
+    window = window_of(node)
     pooled = pooling.max_pool(node[0], window)
     if len(node.outputs) < 2:
         return pooled
@@ -138,11 +138,11 @@ def max_pool(node: Node) -> Results:
 
 def average_pool(node: Node) -> Value:
     counted = bool(node.attribute("count_include_pad", 0))
-    return pooling.average_pool(node[0], _window(node), count_padding=counted)
+    return pooling.average_pool(node[0], window_of(node), count_padding=counted)
 
 
 def lp_pool(node: Node) -> Value:
-    return pooling.lp_pool(node[0], _window(node), node.attribute("p", 2))
+    return pooling.lp_pool(node[0], window_of(node), node.attribute("p", 2))
 
 
 def global_pool(greatest: bool) -> Convert:
@@ -256,7 +256,7 @@ def dynamic_quantize(node: Node) -> Results:
     return quantization.dynamic_quantize(node[0])
 
 
-def _less_zero(x: Value, zero: Value | None, axis: int) -> Value:
+def less_zero(x: Value, zero: Value | None, axis: int) -> Value:
     if zero is None:
         return x
     counted = quantization.per_axis(zero, x, axis)
@@ -264,8 +264,8 @@ def _less_zero(x: Value, zero: Value | None, axis: int) -> Value:
 
 
 def matmul_integer(node: Node) -> Value:
-    a = _less_zero(node[0], node.optional(2), -2)
-    b = _less_zero(node[1], node.optional(3), -1)
+    a = less_zero(node[0], node.optional(2), -2)
+    b = less_zero(node[1], node.optional(3), -1)
     return contraction.matmul(a, b, dtype="int32")
 
 
@@ -305,9 +305,7 @@ def qlinear_conv(node: Node) -> Value:
 
 def qlinear_matmul(node: Node) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node[i] for i in range(8))
-    product = contraction.matmul(
-        _less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1), dtype="int32"
-    )
+    product = contraction.matmul(less_zero(a, a_zero, -2), less_zero(b, b_zero, -1), dtype="int32")
     return _requantized(product, [a_scale, b_scale], y_scale, y_zero, -1)
 
 

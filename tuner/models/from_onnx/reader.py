@@ -17,6 +17,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx import (
     arithmetic,
     control,
+    microsoft,
     products,
     recurrent,
     reductions,
@@ -38,6 +39,12 @@ OPERATORS: Mapping[str, Convert] = {
     **reductions.TABLE,
     **shapes.TABLE,
     **signals.TABLE,
+}
+# By the domain of operators; other domains have theirs defined by the standard.
+TABLES: Mapping[str, Mapping[str, Convert]] = {
+    "": OPERATORS,
+    "ai.onnx": OPERATORS,
+    "com.microsoft": microsoft.TABLE,
 }
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
@@ -178,6 +185,11 @@ class _Reader:
         return (results,) if isinstance(results, Value) else results
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
+        rows = TABLES.get(proto.domain, {})
+        if rows is microsoft.TABLE:  # which ONNX's evaluator does not have
+            if node.op not in rows:
+                raise node.refusal(f"of domain {proto.domain} has no expression yet")
+            return rows[node.op](node)
         if node.op in control.TABLE:
             return control.TABLE[node.op](node, partial(self.inner, scope=scope))
         if node.op in _RANDOM:
@@ -191,7 +203,7 @@ class _Reader:
             for value, array in zip(node.inputs, arrays, strict=True)
         )
         size = sum(prod(array.shape) for array in arrays if array is not None)
-        has_row = node.op in OPERATORS
+        has_row = node.op in rows
         if is_known and (size <= _FOLDED_ELEMENTS or not has_row):
             try:
                 return self.folded(node, proto, scope)
@@ -199,7 +211,7 @@ class _Reader:
                 if not has_row:
                     raise
         if has_row:
-            return OPERATORS[node.op](node)
+            return rows[node.op](node)
         function = standard_function(proto, node.inputs, self.opsets.get(proto.domain, 1))
         if function is None:
             raise node.refusal("has no expression yet")

@@ -1,0 +1,261 @@
+"""Operators of the domain `com.microsoft` on integers that stand for real numbers, which
+ONNX Runtime's quantiser and optimiser write.
+
+Most compute what their real inputs give and round that once, in float32; ONNX Runtime's
+tables and fixed point may differ by one in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tuner.models.from_onnx import products, recurrent, reductions
+from tuner.models.from_onnx.microsoft_attention import projected_attention
+from tuner.models.from_onnx.node import Convert, Node, Results
+from tuner.models.operators import contraction, movement
+from tuner.models.operators import elementwise as maps
+from tuner.models.operators import quantization as ops
+from tuner.models.operators import reduction as reduce_ops
+from tuner.models.operators.builder import Value
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import reshape, transpose
+from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
+from tuner.workload.expression import Binary
+
+
+def _real(node: Node, place: int, axis: int = -1) -> Value:
+    """The real numbers of an input that its scale and zero point follow."""
+    return ops.dequantize(node[place], node[place + 1], node.optional(place + 2), axis)
+
+
+def _rounded(node: Node, x: Value, place: int, like: int = 0) -> Value:
+    """As integers by the scale at an input's place and the zero point behind it, of the
+    dtype of the zero point, or of the input `like`."""
+    zero = node.optional(place + 1)
+    dtype = node[like].dtype if zero is None else zero.dtype
+    return ops.quantize(x, node[place], zero, -1, dtype)
+
+
+def pair(function: Callable[[Elem, Elem], Elem]) -> Convert:
+    def convert(node: Node) -> Value:
+        return _rounded(
+            node, elementwise(node.op, function, _real(node, 0), _real(node, 3)), place=6
+        )
+
+    return convert
+
+
+def each(function: Callable[[Node], Callable[[Elem], Elem]]) -> Convert:
+    def convert(node: Node) -> Value:
+        return _rounded(node, elementwise(node.op, function(node), _real(node, 0)), place=3)
+
+    return convert
+
+
+def _leaky(node: Node) -> Callable[[Elem], Elem]:
+    return partial(maps.leaky_relu, alpha=float(node.attribute("alpha", 0.01)))
+
+
+def on_reals(function: Convert, opset: str = "") -> Convert:
+    """An operator of the standard on the real numbers; the result is rounded."""
+
+    def convert(node: Node) -> Value:
+        version = node.attribute(opset, node.opset) if opset else node.opset
+        inner = replace(node, inputs=(_real(node, 0),), opset=version)
+        result = function(inner)
+        assert isinstance(result, Value)
+        return _rounded(node, result, place=3)
+
+    return convert
+
+
+def channels_first(function: Convert) -> Convert:
+    """An operator of N, C, spatial for one that may have its channels last."""
+
+    def convert(node: Node) -> Results:
+        if not node.attribute("channels_last", 0):
+            return function(node)
+        return with_channels_last(function)(node)
+
+    return convert
+
+
+def with_channels_last(function: Convert, images: Sequence[int] = (0,)) -> Convert:
+    """The same for one whose `images` and result have their channels last."""
+
+    def convert(node: Node) -> Results:
+        rank = node[0].rank
+        inputs = tuple(
+            transpose(value, [0, rank - 1, *range(1, rank - 1)])
+            if place in images and value is not None
+            else value
+            for place, value in enumerate(node.inputs)
+        )
+        result = function(replace(node, inputs=inputs))
+        assert isinstance(result, Value)
+        return transpose(result, [0, *range(2, rank), 1])
+
+    return convert
+
+
+def concat(node: Node) -> Value:
+    values = [_real(node, place) for place in range(2, len(node.inputs), 3)]
+    joined = movement.concatenate(values, node.attribute("axis", 0) % values[0].rank)
+    return _rounded(node, joined, place=0, like=2)
+
+
+def select(node: Node) -> Value:
+    chosen = elementwise(
+        "where", where, node[0], _real(node, 1), _real(node, 4), dtype=node[2].dtype
+    )
+    return _rounded(node, chosen, place=7, like=1)
+
+
+def reduce_mean(node: Node) -> Value:
+    x = _real(node, 0)
+    axes = reduce_ops.normalized(node.attribute("axes", None), x.rank)
+    mean = reduce_ops.mean(x, axes, keep=bool(node.attribute("keepdims", 1)))
+    return _rounded(node, mean, place=3)
+
+
+def _scaled(product: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+    """Sums of integers as real numbers; a vector of scales is one a column."""
+    factors = [ops.per_axis(scale, product, -1) for scale in (a_scale, b_scale)]
+    values = [product, *factors, *([] if bias is None else [bias])]
+
+    def body(e: Elem, a: Elem, b: Elem, *added: Elem) -> Elem:
+        real = cast_to(a.dtype, e) * (a * b)
+        return real + added[0] if added else real
+
+    return elementwise("scaled", body, *values, dtype=a_scale.dtype)
+
+
+def gemm(node: Node) -> Value:
+    """Integers in and out; without a scale of the result, real numbers out."""
+    a = products.less_zero(node[0], node.optional(2), -2)
+    a = transpose(a, [1, 0]) if node.attribute("transA", 0) else a
+    by_row = bool(node.attribute("transB", 0))
+    b = products.less_zero(node[3], node.optional(5), 0 if by_row else 1)
+    b = transpose(b, [1, 0]) if by_row else b
+    product = contraction.matmul(a, b, dtype="int32")
+    if (bias := node.optional(6)) is not None:
+        product = elementwise("bias", lambda e, c: e + c, product, bias)
+    alpha = float(node.attribute("alpha", 1.0))
+    scale = node[1]
+    if alpha != 1:
+        scale = elementwise("alpha", lambda e: e * alpha, scale)
+    real = _scaled(product, scale, node[4], None)
+    return real if node.optional(7) is None else _rounded(node, real, place=7)
+
+
+def matmul_integer_to_float(node: Node) -> Value:
+    a = products.less_zero(node[0], node.optional(4), -2)
+    b = products.less_zero(node[1], node.optional(5), -1)
+    product = contraction.matmul(a, b, dtype="int32")
+    return _scaled(product, node[2], node[3], node.optional(6))
+
+
+def dynamic_quantize_matmul(node: Node) -> Value:
+    integers, scale, zero = ops.dynamic_quantize(node[0])
+    a = products.less_zero(integers, zero, -2)
+    b = products.less_zero(node[1], node.optional(3), -1)
+    product = contraction.matmul(a, b, dtype="int32")
+    return _scaled(product, scale, node[2], node.optional(4))
+
+
+def matmul_n_bits(node: Node) -> Value:
+    """Weights [N, K] of a few bits each, in blocks along K with a scale and a zero point."""
+    if node.attribute("weight_prepacked", 0):
+        raise node.refusal("has weights in the order of one device")
+    x, n, k = node[0], node.attribute("N", 1), node.attribute("K", 1)
+    bits, block = node.attribute("bits", 4), node.attribute("block_size", 32)
+    if bits not in (2, 4, 8):
+        raise node.refusal(f"has weights of {bits} bits; 2, 4 and 8 are taken")
+    blocks, middle = -(-k // block), float(1 << (bits - 1))
+    packed = reshape(node[1], [n, node[1].elements // n])
+    scales = reshape(node[2], [n, blocks])
+    zeros, groups = node.optional(3), node.optional(4)
+    if zeros is not None:
+        zeros = reshape(zeros, [n, zeros.elements // n])
+
+    def weight(row: Elem, column: Elem) -> Elem:
+        number = column // block
+        if groups is not None:
+            number = clamp(cast_to("int64", groups[column]), 0, blocks - 1)
+        scale = scales[row, number]
+        e = cast_to(scale.dtype, _unpacked(packed, row, column, bits))
+        if zeros is None:
+            return (e - middle) * scale
+        if zeros.dtype == "uint8":
+            return (e - cast_to(scale.dtype, _unpacked(zeros, row, number, bits))) * scale
+        return (e - zeros[row, number]) * scale
+
+    weights = node.builder.compute("unpacked", [n, k], weight, dtype=x.dtype)
+    product = contraction.matmul(x, transpose(weights, [1, 0]))
+    bias = node.optional(5)
+    if bias is None:
+        return product
+    return elementwise("bias", lambda e, b: e + b, product, bias)
+
+
+def _unpacked(bytes_of: Value, row: Elem, number: Elem, bits: int) -> Elem:
+    """A number of a few bits out of a row of bytes, the lowest bits first."""
+    each_byte = 8 // bits
+    byte = bytes_of[row, number // each_byte]
+    if each_byte == 1:
+        return byte
+    shift = cast_to("int32", number % each_byte) * bits
+    shifted = Binary("shr", byte.node, shift.node)
+    return Elem(Binary("bitand", shifted, constant(2**bits - 1, "int32").node), "int32")
+
+
+def attention(node: Node) -> Results:
+    a = products.less_zero(node[0], node.optional(6), -2)
+    b = products.less_zero(node[1], node.optional(7), -1)
+    product = contraction.matmul(a, b, dtype="int32")
+    real = _scaled(product, node[3], node[4], node[2])
+    return projected_attention(node, real, node.optional(5), node.optional(8), None)
+
+
+def dynamic_quantize_lstm(node: Node) -> Results:
+    """With the real numbers of its weights, which lie [directions, features, gates]; its
+    inputs and states are not rounded to integers."""
+    real = []
+    for place, scale in ((1, 8), (2, 10)):
+        value = node[place]
+        vector, zero = node[scale], node[scale + 1]
+        columns = vector.elements // value.shape[0]
+        shape = [vector.elements // columns, 1, columns]
+        factors, zeros = reshape(vector, shape), reshape(zero, shape)
+
+        def weight(e: Elem, s: Elem, z: Elem) -> Elem:
+            return cast_to(s.dtype, e - z) * s
+
+        weights = elementwise("weights", weight, value, factors, zeros, dtype=vector.dtype)
+        real.append(transpose(weights, [0, 2, 1]))
+    return recurrent.lstm(replace(node, inputs=(node[0], *real, *node.inputs[3:8])))
+
+
+TABLE: Mapping[str, Convert] = {
+    "DequantizeLinear": products.dequantize,
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
+    "DynamicQuantizeMatMul": dynamic_quantize_matmul,
+    "MatMulIntegerToFloat": matmul_integer_to_float,
+    "MatMulNBits": matmul_n_bits,
+    "QAttention": attention,
+    "QGemm": gemm,
+    "QLinearAdd": pair(lambda a, b: a + b),
+    "QLinearAveragePool": channels_first(on_reals(products.average_pool)),
+    "QLinearConcat": concat,
+    "QLinearConv": channels_first(products.qlinear_conv),
+    "QLinearGlobalAveragePool": channels_first(on_reals(products.global_pool(greatest=False))),
+    "QLinearLeakyRelu": each(_leaky),
+    "QLinearMul": pair(lambda a, b: a * b),
+    "QLinearReduceMean": reduce_mean,
+    "QLinearSigmoid": each(lambda node: maps.sigmoid),
+    "QLinearSoftmax": on_reals(reductions.softmax(log=False), opset="opset"),
+    "QLinearWhere": select,
+    "QuantizeLinear": products.quantize,
+}
