@@ -39,6 +39,7 @@ from tuner.workload.expression import (
     Var,
     reads,
     rename_reads,
+    rewrite,
     substitute,
 )
 from tuner.workload.reference import evaluate
@@ -340,14 +341,18 @@ class GraphBuilder:
 
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:
-        """What is computed inside is one node; its last stage is the result."""
+        """What is computed inside is one node; its last stage is the result.
+
+        The others are kept in the dtype that they are computed in, not in float16 or
+        bfloat16: sums of squares are beyond the greatest float16 soon.
+        """
         if self._kernel is not None:
             yield
             return
         self._kernel = _Kernel(name)
         try:
             yield
-            stages = tuple(self._kernel.stages)
+            stages = _widened(self._kernel.stages)
         finally:
             self._kernel = None
         if stages:
@@ -706,6 +711,31 @@ def _alone(value: Value) -> Value:
     if value.array is not None:
         return value.builder.constant(value.array[np.newaxis], value.dtype)
     return value.view((1, *value.shape), lambda *i: i[1:])
+
+
+def _widened(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages, all floats but those of the last stored in what they are computed in."""
+    wide = {
+        stage.name: COMPUTED_IN[stage.dtype]
+        for stage in stages[:-1]
+        if stage.dtype in ("float16", "bfloat16")
+    }
+
+    def change(part: Scalar) -> Scalar | None:
+        """A read of a widened stage, without the conversion around it."""
+        if isinstance(part, Cast) and isinstance(part.arg, Read) and part.arg.tensor in wide:
+            read = rewrite(part.arg, change)
+            return read if part.dtype == wide[part.arg.tensor] else Cast(part.dtype, read)
+        if not isinstance(part, Read) or part.tensor not in wide:
+            return None
+        indices = tuple(rewrite(index, change) for index in part.indices)
+        pad = None if part.pad is None else replace(part.pad, dtype=wide[part.tensor])
+        return replace(part, indices=indices, pad=pad)
+
+    return tuple(
+        replace(stage, body=rewrite(stage.body, change), dtype=wide.get(stage.name, stage.dtype))
+        for stage in stages
+    )
 
 
 def _longer(value: Value, order: Sequence[int]) -> list[int]:

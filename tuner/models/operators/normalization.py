@@ -114,8 +114,8 @@ def batch_norm(
         "batch_norm",
         lambda e, f, o: e * f + o,
         x,
-        channel(builder.constant(factor, x.dtype), x.rank),
-        channel(builder.constant(offset, x.dtype), x.rank),
+        channel(builder.constant(factor, x.computed_in), x.rank),
+        channel(builder.constant(offset, x.computed_in), x.rank),
     )
 
 

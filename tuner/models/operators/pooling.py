@@ -133,7 +133,7 @@ def average_pool(x: Value, w: Window, *, count_padding: bool) -> Value:
         def averaged(*places: Elem) -> Elem:
             result = total[places]
             for d, place in enumerate(places[2:]):
-                weights = x.builder.constant([1 / count for count in counts[d]], x.dtype)
+                weights = x.builder.constant([1 / count for count in counts[d]], x.computed_in)
                 result = result * weights[place]
             return result
 
