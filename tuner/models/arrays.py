@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zipfile import BadZipFile
 
@@ -11,35 +11,66 @@ import numpy as np
 
 from tuner.models.errors import ModelRefused
 from tuner.runtime.loader import aligned_empty
+from tuner.workload.arrays import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_DTYPE = "|"  # between a name and a dtype
+
+
+def npz_of(named: Mapping[str, Array]) -> bytes:
+    """The arrays by name as the bytes of an uncompressed `.npz`.
+
+    Dtypes that NumPy has not itself, such as bfloat16, are stored as their bits, with the
+    dtype behind the name.
+    """
+    stream = io.BytesIO()
+    plain: dict[str, Any] = {}
+    for name, array in named.items():
+        own = array.dtype.isbuiltin == 1
+        plain[name if own else f"{name}{_DTYPE}{array.dtype.name}"] = array if own else bits(array)
+    np.savez(stream, **plain)
+    return stream.getvalue()
+
+
+def arrays_in(npz: bytes) -> dict[str, Array]:
+    """The inverse of `npz_of`. Raises ModelRefused for any other bytes."""
+    named = {}
+    try:
+        with np.load(io.BytesIO(npz), allow_pickle=False) as archive:
+            for member in archive.files:
+                name, _, dtype = member.partition(_DTYPE)
+                array = archive[member]
+                named[name] = array.view(numpy_dtype(dtype)) if dtype else array
+    except (ValueError, TypeError, KeyError, OSError, EOFError, BadZipFile) as error:
+        raise ModelRefused(f"no arrays came back: {type(error).__name__}: {error}") from error
+    return named
 
 
 def arrays_to(arrays: Sequence[Array]) -> bytes:
     """The arrays in their order as the bytes of an uncompressed `.npz`."""
-    stream = io.BytesIO()
-    np.savez(stream, *arrays)
-    return stream.getvalue()
+    return npz_of({str(number): array for number, array in enumerate(arrays)})
 
 
 def arrays_from(content: bytes) -> list[Array]:
     """The arrays that `arrays_to` packed. Raises ModelRefused for any other bytes."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return [archive[f"arr_{number}"] for number in range(len(archive.files))]
-    except (ValueError, KeyError, OSError, EOFError, BadZipFile) as error:
-        raise ModelRefused(f"no arrays came back: {error}") from error
+    return [*arrays_in(content).values()]
+
+
+def bits(array: Array) -> Array:
+    """The array as libraries take it: what NumPy has not itself as unsigned integers."""
+    own = array.dtype.isbuiltin == 1
+    return array if own else np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
 def aligned_copy(array: Array) -> Array:
-    """The array in a buffer aligned as compiled kernels need it."""
+    """The bits of the array in a buffer aligned as compiled kernels need it."""
+    array = bits(array)
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
 
 def plain_values(array: Array, dtype: str) -> Array:
-    """What a library returned, where bfloat16 travels as its 16 bits, as numbers."""
-    if dtype != "bfloat16" or array.dtype != np.uint16:
-        return array
-    return (array.astype(np.uint32) << 16).view(np.float32)
+    """What a library returned as numbers of the declared dtype: the inverse of `bits`."""
+    declared = numpy_dtype(dtype)
+    return array if declared.isbuiltin == 1 else array.view(declared)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, cast
-from zipfile import BadZipFile
 
 import numpy as np
 
+from tuner.models.arrays import arrays_in, npz_of
 from tuner.models.errors import ModelRefused
 from tuner.models.nodes import (
     NO_LIMIT,
@@ -120,14 +119,12 @@ def packed(graph: Graph) -> bytes:
     }
     if graph.fast:
         header["fast"] = sorted(graph.fast)
-    stream = io.BytesIO()
     arrays: dict[str, Any] = {
         f"{_CONSTANT}:{name}": array for name, array in graph.constants.items()
     }
     arrays |= {f"{_FIXED}:{name}": array for name, array in graph.fixed.items()}
     arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    np.savez(stream, **arrays)
-    return stream.getvalue()
+    return npz_of(arrays)
 
 
 def unpacked(content: bytes) -> Graph:
@@ -136,9 +133,8 @@ def unpacked(content: bytes) -> Graph:
     Raises ModelRefused, also for bytes that are no such archive.
     """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            header = json.loads(archive[_HEADER].tobytes())
-            arrays = {name: archive[name] for name in archive.files if name != _HEADER}
+        arrays = arrays_in(content)
+        header = json.loads(arrays.pop(_HEADER).tobytes())
         graph = Graph(
             inputs=tuple(_tensor(document) for document in header["inputs"]),
             constants=_named(arrays, _CONSTANT),
@@ -150,15 +146,7 @@ def unpacked(content: bytes) -> Graph:
             labels=tuple(str(name) for name in header["labels"]),
             fast=frozenset(str(name) for name in header.get("fast", ())),
         )
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OSError,
-        AttributeError,
-        EOFError,
-        BadZipFile,
-    ) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelRefused(
             f"the model could not be read: {type(error).__name__}: {error}"
         ) from error

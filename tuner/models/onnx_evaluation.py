@@ -11,6 +11,7 @@ from onnx.reference.op_run import OpRun
 
 from tuner.models.errors import ModelRefused
 from tuner.models.given_inputs import inputs_of
+from tuner.models.narrow_floats import compute_widely
 from tuner.models.older_operators import operators_of
 from tuner.models.onnx_file import opset_of
 
@@ -64,6 +65,7 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
         with np.errstate(all="ignore"):
             operators = [*operators_of(opset_of(model)), GatherElements]
             evaluator = ReferenceEvaluator(model, new_ops=operators)
+            compute_widely(evaluator, model.graph)
             results = evaluator.run(None, feeds, intermediate=True)
     except _FAULTS as error:
         text = f"{type(error).__name__}: {error}"[:400]

@@ -15,7 +15,6 @@ from tuner.db import kernels
 from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
-from tuner.export.examples import example_inputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, relative_error
@@ -31,6 +30,7 @@ from tuner.runtime.link import link
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe
 from tuner.workers.jobs.model_numerics import (
+    example_arrays,
     float64_outputs,
     with_numerics,
 )
@@ -140,7 +140,7 @@ def _verified(
     symbol, worst = str(built.symbol), 0.0
     tolerance = policy.tolerance(model.graph)
     expected: tuple[Array, ...] = ()
-    given, examples = check_inputs(model.graph, model.values), [*example_inputs(built)]
+    given, examples = check_inputs(model.graph, model.values), example_arrays(built)
     first = _right(model, given) if model.right is None else model.right
     for inputs, right in ((given, first), (examples, _right(model, examples))):
         checked = run_library(path, symbol, inputs, cores)

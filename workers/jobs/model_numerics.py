@@ -28,6 +28,7 @@ from tuner.models.switching import switched_errors
 from tuner.models.workloads import all_fast, workload_of
 from tuner.runtime.link import link
 from tuner.target.target import Target
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
 
 _SYMBOL = "switched"
@@ -62,7 +63,7 @@ def with_numerics(
     )
     names = switched_nodes(offered)
     inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
-    inputs.append(list(example_inputs(built))[:-1])
+    inputs.append(example_arrays(built)[: len(graph.inputs)])
     expected = [float64_outputs(graph, given) for given in inputs]
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "switched.so")
@@ -86,6 +87,14 @@ def with_numerics(
         others_s = sum(time_s for name, time_s in strict_s.items() if name not in fast)
         choice = choose_numerics(nodes, others_s, policy.bound(graph), measure)
     return replace(graph, fast=choice.chosen.fast), choice
+
+
+def example_arrays(built: ExportKernel) -> list[Array]:
+    """The inputs of the examples, each in its dtype."""
+    return [
+        np.asarray(array, numpy_dtype(argument.dtype))
+        for argument, array in zip(built.inputs, example_inputs(built), strict=True)
+    ]
 
 
 def _label(node: Expression) -> str:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
@@ -26,6 +28,11 @@ from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.compiler import compile_kernel
+from tuner.models.accuracy import relative_error
+from tuner.models.arrays import bits, plain_values
+from tuner.models.check_inputs import check_inputs
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.importer import import_model
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library, ShapeError
@@ -283,3 +290,58 @@ def test_what_is_no_number_is_wrong() -> None:
     assert largest_error("f", [np.array([1.0, 2.00001])], [np.array([1.0, 2.0])]) == pytest.approx(
         5e-6, rel=1e-2
     )
+
+
+def narrow(kind: int, dtype: Any) -> Model:
+    """Convolution, layer norm, product and softmax; the norm's squares add up to more than
+    the greatest float16."""
+    rng, size = np.random.default_rng(0), 32
+
+    def constant(name: str, values: Any) -> Any:
+        return numpy_helper.from_array(np.asarray(values).astype(dtype), name)
+
+    constants = [
+        constant("w1", 100 * rng.standard_normal((size, 4, 3, 3))),
+        constant("g", 1 + 0.1 * rng.standard_normal(size)),
+        constant("b", 0.1 * rng.standard_normal(size)),
+        constant("w2", rng.standard_normal((size, size)) / 6),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
+        helper.make_node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("LayerNormalization", ["t", "g", "b"], ["n"]),
+        helper.make_node("MatMul", ["n", "w2"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["s"]),
+    ]
+    shapes = {"x": [1, 4, 5, 5], "n": [1, 5, 5, size], "s": [1, 5, 5, size]}
+    values = {n: helper.make_tensor_value_info(n, kind, shape) for n, shape in shapes.items()}
+    graph = helper.make_graph(nodes, "narrow", [values["x"]], [values["n"], values["s"]], constants)
+    content = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10
+    ).SerializeToString()
+    return Model(content=content, shapes={}, graph=import_model(content))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "unit"),
+    [
+        (onnx.TensorProto.FLOAT16, np.float16, 2.0**-11),
+        (onnx.TensorProto.BFLOAT16, ml_dtypes.bfloat16, 2.0**-8),
+    ],
+)
+def test_models_of_narrow_floats_sum_in_float32(
+    database: Database, settings: Settings, tmp_path: Path, kind: int, dtype: Any, unit: float
+) -> None:
+    """Their outputs are within few roundings of float64's, and are exported so."""
+    model = narrow(kind, dtype)
+    promote_defaults(database, model, settings)
+    out = tmp_path / "out"
+    tuned = export_model(database, model, host_target(), settings, out, "half", signing_key=None)
+    assert tuned.max_rel_error < 8 * unit
+    (x,) = check_inputs(model.graph, {}, seed=7)
+    got = Library(out / "lib/libhalf.so").function("half_run")(bits(x))
+    exact = evaluate_graph(model.graph, [x])
+    for array, name in zip(got, model.graph.outputs, strict=True):
+        values = plain_values(array, model.graph.tensor(name).dtype).astype(np.float64)
+        assert np.isfinite(values).all()
+        assert relative_error(values, exact[name].astype(np.float64)) <= 2 * unit
