@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -13,6 +14,7 @@ from tuner.api.schemas import (
     KernelAnswer,
     LimitsAnswer,
     ModelAnswer,
+    ModelShareAnswer,
     ModelStepAnswer,
     TargetAnswer,
     TargetRef,
@@ -30,7 +32,7 @@ from tuner.db.trials import StoredTrial
 from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
 from tuner.db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed
-from tuner.models.description import Description
+from tuner.models.description import Description, Measurement
 from tuner.spaces.core.space import Config
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
@@ -219,8 +221,31 @@ def tensors(described: Sequence[Tensor]) -> list[TensorAnswer]:
     ]
 
 
-def model(job: Job, description: Description) -> ModelAnswer:
+def shares(description: Description, measurement: Measurement) -> list[ModelShareAnswer]:
+    """The kernels' parts of the time, the greatest first."""
+    calls: Counter[str] = Counter()
+    for step in description.steps:
+        calls[step.kernel] += step.calls
+    whole_s = sum(calls[key] * time.inside_s for key, time in measurement.kernels.items())
+    answered = [
+        ModelShareAnswer(
+            kernel=key,
+            calls=calls[key],
+            inside_s=time.inside_s,
+            share=calls[key] * time.inside_s / whole_s,
+            peak_fraction=time.peak_fraction,
+        )
+        for key, time in measurement.kernels.items()
+    ]
+    return sorted(answered, key=lambda share: -share.share)
+
+
+def model(job: Job, description: Description, measurement: Measurement | None) -> ModelAnswer:
     return ModelAnswer(
+        median_s=None if measurement is None else measurement.median_s,
+        ci95_s=None if measurement is None else measurement.ci95_s,
+        max_rel_error=None if measurement is None else measurement.max_rel_error,
+        shares=[] if measurement is None else shares(description, measurement),
         job=job.id,
         state=job.state,
         inputs=tensors(description.inputs),
@@ -229,11 +254,14 @@ def model(job: Job, description: Description) -> ModelAnswer:
             ModelStepAnswer(
                 kernel=step.kernel,
                 name=step.name,
+                numerics=step.numerics,
                 calls=step.calls,
                 reads=tensors(step.reads),
                 constants=list(step.constants),
                 writes=tensors(step.writes),
                 after=list(step.after),
+                inputs=list(step.inputs),
+                outputs=list(step.outputs),
             )
             for step in description.steps
         ],

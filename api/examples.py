@@ -146,6 +146,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 {
                     "kernel": WORKLOAD["key"],
                     "name": "matmul",
+                    "numerics": "strict",
                     "calls": 1,
                     "reads": [
                         {"name": "x0", "dtype": "float32", "shape": [1, 512]},
@@ -154,6 +155,20 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                     "constants": ["c0"],
                     "writes": [{"name": "t0", "dtype": "float32", "shape": [1, 512]}],
                     "after": [],
+                    "inputs": [0],
+                    "outputs": [0],
+                }
+            ],
+            "median_s": 2.1e-5,
+            "ci95_s": [2.0e-5, 2.2e-5],
+            "max_rel_error": 3.1e-7,
+            "shares": [
+                {
+                    "kernel": WORKLOAD["key"],
+                    "calls": 1,
+                    "inside_s": 2.0e-5,
+                    "share": 1.0,
+                    "peak_fraction": 0.2,
                 }
             ],
             "constants_bytes": 1_048_576,

@@ -15,9 +15,9 @@ from tuner.db.tables import TaskRow
 
 # Settings of a model's job: the digest of its file, the shapes that the file leaves open,
 # the digests of its description and of its library's archive, the numerics and the error
-# that are allowed.
+# that are allowed, and how the library was measured.
 MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
-NUMERICS, MAX_ERROR = "numerics", "max_error"
+NUMERICS, MAX_ERROR, MEASUREMENT = "numerics", "max_error", "measurement"
 
 
 def add(
@@ -56,13 +56,25 @@ def add(
     return get(session, lease.job_id)
 
 
-def note_library(session: Session, lease: Lease, digest: str) -> None:
-    """Records the archive of the whole model's library in the job, with an event.
+def note_library(
+    session: Session,
+    lease: Lease,
+    digest: str,
+    *,
+    description: str,
+    measurement: Mapping[str, Any],
+) -> None:
+    """Records the archive of the whole model's library and its figures, with an event.
 
-    The archive must be stored and remembered before. Raises StaleLease.
+    `description` is the digest of what the library computes. Archive and description must
+    be stored and remembered before. Raises StaleLease.
     """
     held(session, lease)
-    _note(session, lease, {LIBRARY: digest})
+    _note(
+        session,
+        lease,
+        {LIBRARY: digest, DESCRIPTION: description, MEASUREMENT: dict(measurement)},
+    )
     events.append(session, lease.job_id, "note", {"text": "the model's library is ready"})
 
 

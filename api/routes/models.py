@@ -25,8 +25,16 @@ from tuner.db import artifacts, targets
 from tuner.db.engine import Session
 from tuner.db.jobs import MODEL as MODEL_JOB
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import DESCRIPTION, LIBRARY, MAX_ERROR, MODEL, NUMERICS, SHAPES
-from tuner.models.description import Description, from_json
+from tuner.db.tasks import (
+    DESCRIPTION,
+    LIBRARY,
+    MAX_ERROR,
+    MEASUREMENT,
+    MODEL,
+    NUMERICS,
+    SHAPES,
+)
+from tuner.models.description import Description, Measurement, from_json, measurement_from
 from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 from tuner.workload.workload import Numerics
@@ -115,7 +123,7 @@ def get_model(job_id: JobId, caller: Reader, service: ServiceDep) -> ModelAnswer
     """What a model takes and gives, its kernels in the order of their calls, its memory."""
     with service.database.read() as session:
         job = of_model(session, job_id, caller)
-    return answers.model(job, description_of(service, job))
+    return answers.model(job, description_of(service, job), measurement_of(job))
 
 
 @router.get(
@@ -178,6 +186,12 @@ def description_of(service: Service, job: Job) -> Description:
         )
         raise Problem(404, "not_found", f"job {job.id} has no description of its model: {why}")
     return from_json(service.artifacts.get(digest))
+
+
+def measurement_of(job: Job) -> Measurement | None:
+    """The figures of the model's library; None before there is one."""
+    document = job.settings.get(MEASUREMENT)
+    return None if document is None else measurement_from(document)
 
 
 def store(

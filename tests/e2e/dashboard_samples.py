@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select, text, update
 
 from tests.support.database_samples import LIBRARY
+from tests.support.described_models import description, measurement, settings
 from tuner.db import (
     artifacts,
     events,
@@ -32,6 +33,7 @@ from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.target.target import Bandwidth, Limits, Target
+from tuner.workload.expression import Tensor
 from tuner.workload.spec import parse_spec, to_document, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -70,6 +72,7 @@ class Samples:
     notation: str
     kernel: str
     previous: str
+    model: str
 
 
 def machine(name: str = "AMD EPYC 9645 (znver5, 2 cores)") -> Target:
@@ -112,6 +115,7 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
             new_job(session, [keys[0]], target, trials=128),
             new_job(session, [keys[2], keys[0]], target, trials=100_000),
         ]
+        model = model_job(session, store, keys, target)
     first, failed, cancelled, notation, running, queued, wide = made
     workload = parsed(SPEC)
     finish(database, first, workload, 320, seed=1, store=store)
@@ -160,7 +164,25 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
         notation=notation,
         kernel=best,
         previous=previous,
+        model=model,
     )
+
+
+def model_job(session: Session, store: ArtifactStore, keys: list[str], target: str) -> str:
+    """A model of many steps, with odd names, whose library was made."""
+    inputs = [
+        Tensor(name=name, shape=(1, 3, 224, 224), dtype="float32") for name in ("x", HOSTILE * 3)
+    ]
+    made = description(keys, steps=300, inputs=inputs)
+    new = jobs.NewJob(
+        workloads=tuple(keys),
+        target=target,
+        threads=1,
+        trials=64,
+        kind=jobs.MODEL,
+        settings=settings(session, store, made, measurement(keys)),
+    )
+    return jobs.create(session, new)[0].id
 
 
 def parsed(spec: str) -> Workload:

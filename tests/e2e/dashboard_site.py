@@ -37,6 +37,8 @@ class Site:
             "failed": f"/jobs/{made.failed}",
             "empty": f"/jobs/{made.queued}",
             "notation-job": f"/jobs/{made.notation}",
+            "model": f"/jobs/{made.model}",
+            "model-kernel": f"/jobs/{made.model}?task=1",
             "trial": f"/jobs/{made.succeeded}/trials/5",
             "failed-trial": f"/jobs/{made.succeeded}/trials/{self.failed_trial()}",
             "kernels": "/kernels",

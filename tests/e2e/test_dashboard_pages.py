@@ -20,8 +20,8 @@ from tuner.db import charts
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
 
 PAGES = (
-    "overview", "job", "running", "large", "failed", "empty", "notation-job", "trial",
-    "failed-trial", "kernels", "kernel",
+    "overview", "job", "running", "large", "failed", "empty", "notation-job",
+    "model", "model-kernel", "trial", "failed-trial", "kernels", "kernel",
     "compare", "compare-jobs", "compare-kernels", "fleet", "submit", "submit-notation", "missing",
 )  # fmt: skip  # fmt: skip
 SAME_AS_JOB = (
@@ -29,6 +29,7 @@ SAME_AS_JOB = (
     "large",
     "empty",
     "notation-job",
+    "model-kernel",
 )  # one template: the checker sees it once
 
 

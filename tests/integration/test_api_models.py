@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.answered_runs import work
 from tests.support.database_samples import sample_target
+from tests.support.described_models import description, measurement, settings
 from tuner.client import ServiceError
-from tuner.db import artifacts, jobs, runs, targets
-from tuner.db.tasks import DESCRIPTION, LIBRARY
-from tuner.models.description import Description, Step, to_json
+from tuner.db import jobs, runs, targets
+from tuner.models.description import Description, Measurement
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
@@ -27,34 +26,10 @@ TAKEN = (
     Tensor(name="input:0", shape=(2, 3), dtype="float32"),
     Tensor(name="file", shape=(), dtype="bool"),
 )
-GIVEN = (Tensor(name="y", shape=(2,), dtype="float32"),)
-HIDDEN = Tensor(name="t0", shape=(2, 3), dtype="float32")
-DESCRIBED = Description(
-    inputs=TAKEN,
-    outputs=GIVEN,
-    steps=(
-        Step(
-            kernel="ab" * 32,
-            name="scaled",
-            calls=1,
-            reads=(TAKEN[0], replace(HIDDEN, name="c0")),
-            constants=("c0",),
-            writes=(HIDDEN,),
-            after=(),
-        ),
-        Step(
-            kernel="cd" * 32,
-            name="summed",
-            calls=2,
-            reads=(HIDDEN,),
-            constants=(),
-            writes=GIVEN,
-            after=(0,),
-        ),
-    ),
-    constants_bytes=24,
-    activations_bytes=64,
-)
+KERNELS = ("ab" * 32, "cd" * 32)
+DESCRIBED = description(KERNELS, steps=4, inputs=TAKEN)
+MEASURED = measurement(KERNELS)
+NPZ = {"Content-Type": "application/x-npz"}
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +44,20 @@ def service(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def model_job(
     service: LiveService,
     *,
-    settings: tuple[str, ...] = (DESCRIPTION, LIBRARY),
+    described: Description | None = DESCRIBED,
+    measured: Measurement | None = MEASURED,
     target: Target | None = None,
     owner: str | None = None,
 ) -> str:
-    """The id of a job of a model with what a worker writes down when it reads and ends one."""
-    contents = {DESCRIPTION: to_json(DESCRIBED), LIBRARY: b"archive"}
-    digests = {name: service.store.put(contents[name]) for name in settings}
+    """The id of a job of a model with what a worker writes down when it reads and ends it."""
     with service.database.write() as session:
-        for name, digest in digests.items():
-            artifacts.remember(session, sha256=digest, size_bytes=1, kind=name)
         new = jobs.NewJob(
             workloads=(),
             target=targets.remember(session, target or sample_target()),
             threads=1,
             trials=1,
             kind=jobs.MODEL,
-            settings=digests,
+            settings=settings(session, service.store, described, measured),
             owner=owner,
         )
         return jobs.create(session, new)[0].id
@@ -99,31 +71,41 @@ def inputs() -> dict[str, NDArray[Any]]:
     return {"input:0": np.ones((2, 3), np.float32), "file": np.array(True)}
 
 
-def summed(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def doubled(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     assert arrays["file"].shape == () and arrays["file"]
-    return {"y": arrays["input:0"].sum(axis=1)}
+    return {"y": arrays["input:0"] * 2}
 
 
 def test_a_model_is_described(service: LiveService) -> None:
-    shown = service.client(service.key("admin")).model(model_job(service))
+    client = service.client(service.key("admin"))
+    shown = client.model(model_job(service))
     assert [(each.name, each.dtype, each.shape) for each in shown.inputs] == [
         ("input:0", "float32", [2, 3]),
         ("file", "bool", []),
     ]
     assert [(step.name, step.calls, step.after) for step in shown.steps] == [
-        ("scaled", 1, []),
-        ("summed", 2, [0]),
+        ("step0", 1, []),
+        ("step1", 32, [0]),
+        ("step0", 1, [1]),
+        ("step1", 1, [0, 2]),
     ]
-    assert shown.steps[0].constants == ["c0"]
-    assert (shown.constants_bytes, shown.activations_bytes) == (24, 64)
+    assert (shown.steps[0].constants, shown.steps[0].inputs) == (["c0"], [0, 1])
+    assert (shown.constants_bytes, shown.activations_bytes) == (36, 128)
+    assert (shown.median_s, shown.max_rel_error) == (3e-3, 2e-6)
+    assert [(share.kernel, share.calls, round(share.share, 3)) for share in shown.shares] == [
+        (KERNELS[1], 33, 0.971),
+        (KERNELS[0], 2, 0.029),
+    ]
+    unmade = client.model(model_job(service, measured=None))
+    assert (unmade.median_s, unmade.shares) == (None, [])
 
 
 def test_a_model_runs_on_arrays_of_any_names(service: LiveService) -> None:
     job = model_job(service)
-    worker = work(service, summed)
+    worker = work(service, doubled)
     outputs = service.client(service.key("admin")).run_model(job, inputs())
     worker.join(timeout=20)
-    np.testing.assert_array_equal(outputs["y"], np.full(2, 3.0, np.float32))
+    np.testing.assert_array_equal(outputs["y"], np.full((2, 3), 2.0, np.float32))
 
 
 def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: LiveService) -> None:
@@ -144,7 +126,7 @@ def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: L
         with service.http(service.key("read")) as reader:
             refused = reader.post(f"/models/{job}/run", content=packed(inputs()), headers=NPZ)
             assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-        work(service, summed).join(timeout=20)
+        work(service, doubled).join(timeout=20)
         done = http.get(where)
         assert (done.status_code, done.headers["content-type"]) == (200, "application/x-npz")
 
@@ -155,9 +137,6 @@ def test_a_failing_run_tells_why(service: LiveService) -> None:
         service.client(service.key("admin")).run_model(model_job(service), inputs())
     worker.join(timeout=20)
     assert (caught.value.status, caught.value.code) == (422, "run_failed")
-
-
-NPZ = {"Content-Type": "application/x-npz"}
 
 
 def packed(arrays: dict[str, NDArray[Any]], *, cut: int | None = None) -> bytes:
@@ -200,9 +179,9 @@ def nothing_queued(service: LiveService) -> None:
 def test_only_the_library_of_a_model_is_run(service: LiveService) -> None:
     client = service.client(service.key("admin"))
     for job, says in (
-        (model_job(service, settings=(DESCRIPTION,)), "is queued and has no model's library"),
+        (model_job(service, measured=None), "is queued and has no model's library"),
         (service.queue(), "is queued and has no model's library"),
-        (model_job(service, settings=(LIBRARY,)), "no worker has read it yet"),
+        (model_job(service, described=None), "no worker has read it yet"),
         ("j_nothing", "no job 'j_nothing'"),
     ):
         with pytest.raises(ServiceError, match=says) as caught:

@@ -12,8 +12,11 @@ import pytest
 
 from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.database_samples import sample_target
+from tests.support.described_models import description, measurement, settings
 from tuner.api.dashboard.report import report
-from tuner.db import jobs, leases, targets
+from tuner.db import jobs, leases, targets, workloads
+from tuner.workload.expression import Tensor
+from tuner.workload.spec import parse_spec, to_document
 
 TOKEN = "t" * 43
 
@@ -44,6 +47,49 @@ def model_job(service: LiveService) -> str:
             settings={"model": "0" * 64},
         )
         return jobs.create(session, new)[0].id
+
+
+def test_a_models_page_shows_its_graph_its_shares_and_its_library(service: LiveService) -> None:
+    inputs = [Tensor(name="image<0>", shape=(1, 3, 8, 8), dtype="float32")]
+    with service.database.write() as session:
+        spec = parse_spec("matmul:M=2,N=3,K=4")
+        key = workloads.remember(session, spec, to_document(spec))
+        made = description([key, "cd" * 32], steps=4, inputs=inputs)
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=targets.remember(session, sample_target()),
+            threads=1,
+            trials=4,
+            kind=jobs.MODEL,
+            settings=settings(session, service.store, made, measurement([key, "cd" * 32])),
+        )
+        job = jobs.create(session, new)[0].id
+    with browser(service, service.key("admin")) as pages:
+        page = pages.get(f"/jobs/{job}")
+        assert page.status_code == 200
+        for words in (
+            "A model of 2 kernels",
+            "3.00 ms",
+            "2.0e-06",
+            "image&lt;0&gt;",
+            "1×3×8×8",
+            "97%",
+            "×32",
+            f'href="/jobs/{job}?task=0"',
+            f'href="/jobs/{job}/library"',
+        ):
+            assert words in page.text, words
+        assert page.text.count('class="rail"') == 4
+        assert "A model of 2 kernels" in pages.get(f"/jobs/{job}/parts/model").text
+        assert f'<a href="/jobs/{job}">model</a>' in pages.get(f"/jobs/{job}?task=0").text
+        fetched = pages.get(f"/jobs/{job}/library")
+        assert (fetched.content, fetched.headers["content-type"]) == (
+            b"archive",
+            "application/gzip",
+        )
+    with browser(service, service.key("submit")) as others:
+        assert others.get(f"/jobs/{job}").status_code == 404
+        assert others.get(f"/jobs/{job}/library").status_code == 404
 
 
 def test_a_model_that_was_not_read_has_its_pages(service: LiveService) -> None:

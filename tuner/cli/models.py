@@ -14,12 +14,12 @@ from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.app.models.family import Batch, Family
-    from tuner.app.models.shares import KernelShare
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
     from tuner.db.engine import Database
     from tuner.models.graph import Graph
     from tuner.models.input_shapes import InputShapes
+    from tuner.models.shares import KernelShare
     from tuner.settings import Settings
     from tuner.target.target import Target
     from tuner.workers.jobs.model_library import Model

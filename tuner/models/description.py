@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.models.graph import Graph
@@ -16,6 +16,7 @@ from tuner.models.memory import plan_memory
 from tuner.models.nodes import Branch, Node, Scan
 from tuner.models.workloads import workload_of
 from tuner.workload.expression import Expression, Tensor
+from tuner.workload.workload import Numerics
 
 SCHEMA = 1
 
@@ -26,11 +27,14 @@ class Step:
 
     kernel: str  # key of its workload
     name: str  # of its expression
+    numerics: Numerics
     calls: int  # in one call of the model
     reads: tuple[Tensor, ...]
     constants: tuple[str, ...]  # those of `reads` that are constants of the model
     writes: tuple[Tensor, ...]
     after: tuple[int, ...]  # positions of the steps whose results it reads
+    inputs: tuple[int, ...]  # positions of the model's inputs that it reads
+    outputs: tuple[int, ...]  # positions of the model's outputs that it computes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ def described(graph: Graph) -> Description:
     return Description(
         inputs=_labelled(graph, inputs, labels[0]),
         outputs=_labelled(graph, graph.outputs, labels[1]),
-        steps=tuple(walk.steps),
+        steps=walk.finished(),
         constants_bytes=graph.nbytes,
         activations_bytes=plan_memory(graph).arena_bytes,
     )
@@ -78,7 +82,9 @@ class _Steps:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.steps: list[Step] = []
-        self.writers: dict[str, set[int]] = {}  # name of a tensor that is no alias -> steps
+        # Steps by what they write, a tensor that is no alias. The model's inputs count down
+        # from -1.
+        self.writers = {tensor.name: {-1 - n} for n, tensor in enumerate(graph.inputs)}
         self.behind: dict[str, str] = {}  # what lies inside of another tensor -> that
 
     def source(self, name: str) -> str:
@@ -118,9 +124,12 @@ class _Steps:
 
     def add(self, node: Expression, count: int) -> None:
         sources = [self.source(tensor.name) for tensor in node.inputs]
+        before = sorted({step for name in sources for step in self.writers.get(name, ())})
+        workload = workload_of(node, self.graph)
         step = Step(
-            kernel=workload_of(node, self.graph).key,
+            kernel=workload.key,
             name=node.name,
+            numerics=workload.numerics,
             calls=count,
             reads=node.inputs,
             constants=tuple(
@@ -129,11 +138,49 @@ class _Steps:
                 if source in self.graph.constants
             ),
             writes=tuple(node.tensor(name) for name in node.outputs),
-            after=tuple(sorted({s for name in sources for s in self.writers.get(name, ())})),
+            after=tuple(step for step in before if step >= 0),
+            inputs=tuple(-1 - step for step in reversed(before) if step < 0),
+            outputs=(),
         )
         for name in node.outputs:
             self.writers.setdefault(self.source(name), set()).add(len(self.steps))
         self.steps.append(step)
+
+    def finished(self) -> tuple[Step, ...]:
+        """The steps, with the model's outputs that each computes, alone or with others."""
+        outputs: dict[int, list[int]] = {}
+        for number, name in enumerate(self.graph.outputs):
+            for step in self.writers.get(self.source(name), ()):
+                outputs.setdefault(step, []).append(number)
+        return tuple(
+            replace(step, outputs=tuple(outputs.get(position, ())))
+            for position, step in enumerate(self.steps)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """What a kernel takes within its model."""
+
+    inside_s: float  # seconds of a call, the mean of its calls
+    peak_fraction: float | None  # of the machine's multiply-add rate, where that is measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A model's library as it was checked and timed."""
+
+    median_s: float  # of a call
+    ci95_s: tuple[float, float]
+    max_rel_error: float  # of its outputs, against ONNX's reference evaluator
+    kernels: Mapping[str, KernelTime]  # by the key of the workload
+
+
+def measurement_from(document: Mapping[str, Any]) -> Measurement:
+    """The inverse of `dataclasses.asdict`."""
+    kernels = {key: KernelTime(**fields) for key, fields in document["kernels"].items()}
+    low, high = document["ci95_s"]
+    return Measurement(**{**document, "ci95_s": (low, high), "kernels": kernels})
 
 
 def to_json(description: Description) -> bytes:
@@ -153,8 +200,10 @@ def from_json(content: bytes) -> Description:
                     **step,
                     "reads": _tensors(step["reads"]),
                     "writes": _tensors(step["writes"]),
-                    "constants": tuple(step["constants"]),
-                    "after": tuple(step["after"]),
+                    **{
+                        name: tuple(step[name])
+                        for name in ("constants", "after", "inputs", "outputs")
+                    },
                 }
             )
             for step in document["steps"]

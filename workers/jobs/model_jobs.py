@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tuner.db import artifacts, events, targets, tasks, workloads
@@ -13,11 +14,14 @@ from tuner.db.leases import Lease
 from tuner.errors import TunerError
 from tuner.export.archive import export_archive
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.kernel import ExportKernel
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
-from tuner.models.description import described, to_json
+from tuner.models.check_inputs import check_inputs
+from tuner.models.description import KernelTime, Measurement, described, to_json
 from tuner.models.importer import import_model
 from tuner.models.numerics import NumericsPolicy
+from tuner.models.shares import KernelShare, profile
 from tuner.models.task_scheduler import (
     FIRST_ROUND,
     KernelProgress,
@@ -29,7 +33,7 @@ from tuner.models.workloads import ModelWorkload
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.delivery import signature
-from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
+from tuner.workers.jobs.model_library import CheckedModel, Model, checked_kernel, kernels_of
 from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
 
@@ -105,11 +109,22 @@ def with_library(
     checked = checked_kernel(model, kernels, target, job.threads, NAME, cores, policy)
     if checked.numerics is not None:
         _noted(database, job.id, checked.numerics.summary)
-    signer = None if signing_key is None else signer_at(signing_key)
-    archive = export_archive([checked.kernel], NAME, signer=signer)
-    digest = store.put(archive)
-    _kept(
-        database, lease, digest, len(archive), None if signer is None else signature(signer, digest)
+    inputs = check_inputs(model.graph, model.values)
+    shares = profile(checked.graph, kernels, target, job.threads, inputs, cores)
+    _keep(database, lease, store, checked, measured(checked.kernel, shares), signing_key)
+
+
+def measured(built: ExportKernel, shares: Sequence[KernelShare]) -> Measurement:
+    return Measurement(
+        median_s=built.median_s,
+        ci95_s=built.ci95_s,
+        max_rel_error=built.max_rel_error,
+        kernels={
+            share.workload.key: KernelTime(
+                inside_s=share.inside_s, peak_fraction=share.peak_fraction
+            )
+            for share in shares
+        },
     )
 
 
@@ -123,15 +138,68 @@ def _noted(database: Database, job_id: str, text: str) -> None:
         events.append(session, job_id, "note", {"text": text})
 
 
-def _kept(
-    database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None
+def _keep(
+    database: Database,
+    lease: Lease,
+    store: ArtifactStore,
+    checked: CheckedModel,
+    measurement: Measurement,
+    signing_key: Path | None,
 ) -> None:
-    """Records the stored archive of the library in the job."""
+    """Stores the library and the description of what is in it, and records both in the job."""
+    signer = None if signing_key is None else signer_at(signing_key)
+    archive = export_archive([checked.kernel], NAME, signer=signer)
+    description = to_json(described(checked.graph))
+    digest, described_as = store.put(archive), store.put(description)
+    signed = None if signer is None else signature(signer, digest)
+    _note_library(
+        database,
+        lease,
+        Delivered(
+            library=digest,
+            library_bytes=len(archive),
+            signature=signed,
+            description=described_as,
+            description_bytes=len(description),
+            measurement=measurement,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What the store holds of a finished model."""
+
+    library: str  # digest of the archive
+    library_bytes: int
+    signature: str | None
+    description: str  # digest
+    description_bytes: int
+    measurement: Measurement
+
+
+def _note_library(database: Database, lease: Lease, delivered: Delivered) -> None:
     with database.write("library") as session:
         artifacts.remember(
-            session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed
+            session,
+            sha256=delivered.library,
+            size_bytes=delivered.library_bytes,
+            kind="export",
+            signature=delivered.signature,
         )
-        tasks.note_library(session, lease, digest)
+        artifacts.remember(
+            session,
+            sha256=delivered.description,
+            size_bytes=delivered.description_bytes,
+            kind="description",
+        )
+        tasks.note_library(
+            session,
+            lease,
+            delivered.library,
+            description=delivered.description,
+            measurement=asdict(delivered.measurement),
+        )
 
 
 def _added(

@@ -19,9 +19,9 @@ from benchmarks.models import nets
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tests.support.targets import host_target
-from tuner.app.models.shares import profile
 from tuner.models.nodes import Scan
 from tuner.models.reading import read_graph
+from tuner.models.shares import profile
 from tuner.models.workloads import workloads_of
 
 MODELS = {

@@ -8,18 +8,19 @@ from pathlib import Path
 
 from tuner.app.machine import first_lane
 from tuner.app.models.family import Family, family_kernel
-from tuner.app.models.shares import KernelShare, profile
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import MAX_ERROR, MODEL, NUMERICS, SHAPES
+from tuner.db.tasks import DESCRIPTION, MAX_ERROR, MODEL, NUMERICS, SHAPES
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.check_inputs import check_inputs
+from tuner.models.description import described, to_json
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
+from tuner.models.shares import KernelShare, profile
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_jobs import CALLS
@@ -52,10 +53,14 @@ def submit_model(
     policy = policy_of(settings)
     parts = [part for model in models for part in policy.workloads(model.graph, target)]
     model = models[-1]
-    digest = ArtifactStore(settings.artifacts).put(model.content)
+    store, description = ArtifactStore(settings.artifacts), to_json(described(model.graph))
+    digest, described_as = store.put(model.content), store.put(description)
     with database.write("submit") as session:
         targets.remember(session, target)
         artifacts.remember(session, sha256=digest, size_bytes=len(model.content), kind="model")
+        artifacts.remember(
+            session, sha256=described_as, size_bytes=len(description), kind="description"
+        )
         keys = dict.fromkeys(
             workloads.remember(session, part.workload, to_document(part.workload)) for part in parts
         )
@@ -77,6 +82,7 @@ def submit_model(
                 SHAPES: dict(model.shapes),
                 NUMERICS: settings.numerics,
                 MAX_ERROR: settings.max_error,
+                DESCRIPTION: described_as,
             },
         )
         job, _ = jobs.create(session, new)
