@@ -28,6 +28,7 @@ from onnx.backend.test.loader import DATA_DIR
 from tuner.errors import TunerError
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import check_graph
+from tuner.models.operators.formats import FORMATS
 from tuner.models.reading import read_graph
 
 RIGHT, KNOWN, WRONG = "right", "right with inputs known at import", "wrong"
@@ -69,7 +70,8 @@ def operators(only: str) -> Iterator[Case]:
 def cases_of(op: str, module: str = "") -> Iterator[Case]:
     """The cases of one operator, from one module of `onnx.backend.test.case.node` (default:
     that of the operator's name). Much quicker than to collect them all."""
-    importlib.import_module(f"{onnx_nodes.__name__}.{module or op.lower()}")
+    with np.errstate(all="ignore"):
+        importlib.import_module(f"{onnx_nodes.__name__}.{module or op.lower()}")
     collected = onnx_nodes._NodeTestCases  # of the modules loaded by now
     own = [case for case in collected if op in {node.op_type for node in case.model.graph.node}]
     yield from _with_tensors(own, "")
@@ -130,6 +132,12 @@ def _tensor(path: Path) -> Array:
     return _array(onnx.TensorProto.FromString(path.read_bytes()))
 
 
+def _in_bytes(array: Array) -> Array:
+    """The array as graphs hold it: small formats in bytes."""
+    kept = FORMATS.get(array.dtype.name)
+    return array if kept is None else kept.stored(array)
+
+
 def _array(value: Any) -> Array:
     if isinstance(value, onnx.TensorProto):
         return np.asarray(numpy_helper.to_array(value))
@@ -181,13 +189,16 @@ def _compared(case: Case, is_known: Callable[[Array], bool]) -> str:
         if is_known(array):
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
         else:
-            given.append(array)
+            given.append(_in_bytes(array))
     graph = read_graph(model.SerializeToString(), {})
     check_graph(graph)
     with np.errstate(all="ignore"):
         tensors = evaluate_graph(graph, given)
-    for name, right in zip(graph.outputs, case.outputs, strict=True):
+    labels = graph.labels[len(graph.inputs) :]
+    for name, label, right in zip(graph.outputs, labels, case.outputs, strict=True):
         got = tensors[name]
+        if label in graph.formats:
+            got = FORMATS[graph.formats[label]].typed(got)
         if got.shape != right.shape or got.dtype != right.dtype:
             return f"{WRONG}: {got.dtype}{list(got.shape)} for {right.dtype}{list(right.shape)}"
         tolerance = 1e-2 if right.dtype.name in ("float16", "bfloat16") else 1e-3

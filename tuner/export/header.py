@@ -94,9 +94,7 @@ def _parameters(
                 f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
             )
         only = "" if argument.fixed is None else f", must be {_value(argument.fixed)}"
-        lines.append(
-            f" * {name}: {argument.dtype}{NOTES.get(argument.dtype, '')}, {shape}, {size}{only}"
-        )
+        lines.append(f" * {name}: {_dtype_note(argument)}, {shape}, {size}{only}")
         parameters.append(
             f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
         )
@@ -104,6 +102,12 @@ def _parameters(
         lines.append(f" * {_extent(rows)}: {rows.low} to {rows.high}")
         parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
+
+
+def _dtype_note(argument: Argument) -> str:
+    """The dtype of an argument, and what it holds."""
+    held = f" (each the byte of a {argument.format})" if argument.format else ""
+    return f"{argument.dtype}{NOTES.get(argument.dtype, '')}{held}"
 
 
 def _value(elements: Sequence[int | float | bool]) -> str:

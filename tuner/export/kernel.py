@@ -28,6 +28,7 @@ class Argument:
     role: Literal["in", "out"]
     # The elements, row-major, of an input that may have no other value: a call compares it.
     fixed: tuple[int | float | bool, ...] | None = None
+    format: str = ""  # of its numbers, such as float8_e4m3fn, where the dtype only holds them
 
     @property
     def only(self) -> Array | None:

@@ -96,6 +96,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
                 "shape": list(argument.shape),
                 "role": argument.role,
                 **({} if argument.fixed is None else {"fixed": list(argument.fixed)}),
+                **({"format": argument.format} if argument.format else {}),
             }
             for argument in kernel.arguments
         ],
@@ -391,6 +392,8 @@ def _check_argument(argument: object, where: str) -> None:
         )
     if not _is_shape(argument["shape"]):
         raise ManifestError(f"{where}: an argument's shape is no list of extents")
+    if not isinstance(argument.get("format", ""), str):
+        raise ManifestError(f"{where}: an argument's format is no text")
     fixed = argument.get("fixed", [])
     if not isinstance(fixed, list) or not all(
         isinstance(value, (int, float)) and abs(value) <= LARGEST_NUMBER for value in fixed

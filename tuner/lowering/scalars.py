@@ -122,6 +122,9 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             return tirx.reinterpret(dtype, lower(arg, scope, how).astype(source))
         case Unary(op="bfloat16", arg=arg):
             return tirx.reinterpret("float32", _nearest(lower(arg, scope, how)))
+        case Unary(op="float16" | "float32" as narrow, arg=arg):
+            value = lower(arg, scope, how)
+            return value.astype(narrow).astype(str(value.ty))
         case Unary(op=op, arg=arg):
             return math_functions.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):

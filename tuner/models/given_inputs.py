@@ -10,6 +10,7 @@ import onnx
 from tuner.models.errors import ModelRefused
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import Array, InputValues
+from tuner.models.operators.formats import FORMATS
 from tuner.workload.arrays import numpy_dtype
 
 
@@ -69,10 +70,11 @@ def typed(values: InputValues, graph: Any) -> InputValues:
 
 
 def _check_dtype(name: str, array: Array, element_type: int) -> None:
+    right, note = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)), ""
     if element_type == onnx.TensorProto.BFLOAT16:
         right, note = np.dtype(np.uint16), ", the bits of bfloat16"
-    else:
-        right, note = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)), ""
+    elif right.name in FORMATS:
+        right, note = np.dtype(FORMATS[right.name].storage), f", the bytes of {right.name}"
     if array.dtype != right:
         raise ModelRefused(
             f"--inputs gives {name!r} as {array.dtype}; the model takes {right}{note}"

@@ -56,6 +56,9 @@ class Graph:
     aliases: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Tensor] = field(default_factory=dict)  # of the aliases
     labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
+    # the file's name of an input or output -> the format of its numbers, such as
+    # float8_e4m3fn or int4, which its dtype only holds
+    formats: Mapping[str, str] = field(default_factory=dict)
     # Inputs with the only value they may have; no node reads them.
     fixed: Mapping[str, Array] = field(default_factory=dict)
     # Nodes under fast numerics, by the name of their first output; the others are strict.
@@ -117,6 +120,8 @@ def packed(graph: Graph) -> bytes:
         "shapes": {name: _tensor_document(tensor) for name, tensor in graph.shapes.items()},
         "labels": list(graph.labels),
     }
+    if graph.formats:
+        header["formats"] = dict(graph.formats)
     if graph.fast:
         header["fast"] = sorted(graph.fast)
     arrays: dict[str, Any] = {
@@ -144,6 +149,7 @@ def unpacked(content: bytes) -> Graph:
             aliases={str(name): str(other) for name, other in header["aliases"].items()},
             shapes={str(name): _tensor(document) for name, document in header["shapes"].items()},
             labels=tuple(str(name) for name in header["labels"]),
+            formats={str(name): str(kept) for name, kept in header.get("formats", {}).items()},
             fast=frozenset(str(name) for name in header.get("fast", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -123,6 +123,7 @@ def _arguments(graph: Graph) -> tuple[Argument, ...]:
                 shape=tensor.shape,
                 role=role,
                 fixed=None if only is None else tuple(only.reshape(-1).tolist()),
+                format=graph.formats.get(label, ""),
             )
         )
     return tuple(arguments)

@@ -10,10 +10,12 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from tuner.models.errors import ModelRefused
+from tuner.models.from_onnx.node import element_type
 from tuner.models.given_inputs import inputs_of
 from tuner.models.narrow_floats import compute_widely
 from tuner.models.older_operators import operators_of
 from tuner.models.onnx_file import opset_of
+from tuner.models.operators.formats import FORMATS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FAULTS = (
@@ -55,12 +57,15 @@ def evaluate(model: Any, inputs: Sequence[Array]) -> list[Array]:
 def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
     """Every value of the model's graph by name, those inside operators left out.
 
+    Numbers of a small format are in the bytes that hold them, as libraries have them.
     Raises NotEvaluated.
     """
     feeds = {}
     for value, array in zip(inputs_of(model.graph), inputs, strict=True):
         extents = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        feeds[value.name] = array.reshape(extents)  # libraries have no tensors without dimensions
+        array = array.reshape(extents)  # libraries have no tensors without dimensions
+        format = element_type(value.type.tensor_type.elem_type, value.name).format
+        feeds[value.name] = array if format is None else format.typed(array)
     try:
         with np.errstate(all="ignore"):
             operators = [*operators_of(opset_of(model)), GatherElements]
@@ -71,7 +76,12 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
         text = f"{type(error).__name__}: {error}"[:400]
         raise NotEvaluated(f"ONNX's reference evaluator does not run the model: {text}") from error
     return {
-        name: np.asarray(array)
+        name: _in_bytes(np.asarray(array))
         for name, array in results.items()
         if isinstance(array, np.ndarray | np.generic)
     }
+
+
+def _in_bytes(array: Array) -> Array:
+    format = FORMATS.get(array.dtype.name)
+    return array if format is None else format.stored(array)

@@ -21,9 +21,9 @@ UnaryOp = Literal[
     "neg", "abs", "not", "isnan", "floor", "ceil", "trunc", "round", "exp", "log", "sqrt",
     "rsqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh",
-    # the nearest number that bfloat16 holds; made by rewritings, since conversions of
-    # intermediates round nothing
-    "bfloat16",
+    # the nearest number that a dtype holds; made by rewritings and where a standard says in
+    # which dtype it computes, since conversions of intermediates round nothing
+    "bfloat16", "float16", "float32",
 ]  # fmt: skip
 BinaryOp = Literal[
     "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt",

@@ -243,6 +243,8 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
     "acosh": _function(np.arccosh, math.acosh, lambda x: 1 / np.sqrt(x * x - 1)),
     "atanh": _function(np.arctanh, math.atanh, lambda x: 1 / (1 - x * x)),
     "bfloat16": UnaryOperator(evaluate=_nearest_bfloat16),
+    "float16": UnaryOperator(evaluate=lambda x: x.astype(np.float16).astype(np.float64)),
+    "float32": UnaryOperator(evaluate=lambda x: x.astype(np.float32).astype(np.float64)),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tuner.models.library import ModelNumbers, model_kernel, switched_nodes
 from tuner.models.numerics import NodeTimes, NumericsPolicy, choose_numerics
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.quantization import dequantize, quantize
+from tuner.models.operators.quantization import Layout, dequantize, quantize
 from tuner.models.profile import step_seconds
 from tuner.models.reading import read_graph
 from tuner.models.switching import switched_errors
@@ -179,12 +179,12 @@ def test_the_tolerance_follows_from_what_is_stored() -> None:
 def test_a_step_of_quantised_integers_is_tolerated() -> None:
     builder = GraphBuilder()
     x, scale = builder.input([64], "float32"), builder.constant(np.float32(0.1))
-    steps = quantize(x, scale, None, 0, "int8")
-    graph = builder.graph([steps, dequantize(steps, scale, None, 0)], ["x", "q", "y"])
+    steps = quantize(x, scale, None, Layout(), "int8")
+    graph = builder.graph([steps, dequantize(steps, scale, None, Layout())], ["x", "q", "y"])
     assert tolerance_of(graph) == pytest.approx(4 / 255)
     widened = GraphBuilder()
     q = widened.input([64], "int8")
-    y = dequantize(q, widened.constant(np.float32(0.1)), None, 0)
+    y = dequantize(q, widened.constant(np.float32(0.1)), None, Layout())
     assert tolerance_of(widened.graph([y], ["q", "y"])) == TOLERANCE
 
 

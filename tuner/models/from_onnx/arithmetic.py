@@ -7,13 +7,20 @@ from functools import partial
 
 import numpy as np
 
-from tuner.models.from_onnx.node import Convert, Node, dtype_of
+from tuner.models.from_onnx.node import (
+    Convert,
+    ElementType,
+    Node,
+    element_type,
+    rounding_of,
+)
 from tuner.models.operators import elementwise as ops
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.formats import INTEGER_LIMITS
 from tuner.models.operators.movement import reshape
-from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
-from tuner.workload.expression import Binary, BinaryOp, UnaryOp
+from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
+from tuner.workload.expression import BinaryOp, UnaryOp
 from tuner.workload.terms import FLOATS
 
 
@@ -82,11 +89,24 @@ def clip(node: Node) -> Value:
 
 
 def cast(node: Node) -> Value:
-    return ops.cast(node[0], dtype_of(node.attribute("to", 1), "a cast's result"))
+    return _converted(node, element_type(node.attribute("to", 1), "a cast's result"))
 
 
 def cast_like(node: Node) -> Value:
-    return ops.cast(node[0], node[1].dtype)
+    return _converted(node, ElementType(dtype=node[1].dtype, format=node[1].format))
+
+
+def _converted(node: Node, to: ElementType) -> Value:
+    if to.format is None:
+        return ops.cast(node[0], to.dtype)
+    return ops.encode(node[0], to.format, rounding_of(node))
+
+
+def bit_cast(node: Node) -> Value:
+    to = element_type(node.attribute("to", 1), "the result of a bit cast")
+    if {kept.name for kept in (node[0].format, to.format) if kept} & INTEGER_LIMITS.keys():
+        raise node.refusal("takes the bits of integers of less than a byte")
+    return ops.bitcast(node[0], to.dtype, to.format)
 
 
 def power(node: Node) -> Value:
@@ -173,7 +193,7 @@ def _selu(e: Elem, alpha: float, gamma: float) -> Elem:
 
 
 def bits(op: BinaryOp) -> Convert:
-    return each(lambda a, b: Elem(Binary(op, a.node, b.node), a.dtype))
+    return each(partial(bitwise, op))
 
 
 def shifted(node: Node) -> Value:
@@ -193,7 +213,8 @@ TABLE: Mapping[str, Convert] = {
     "Atanh": named("atanh"),
     "BitShift": shifted,
     "BitwiseAnd": bits("bitand"),
-    "BitwiseNot": each(lambda a: -a - 1),
+    "BitCast": bit_cast,
+    "BitwiseNot": each(ops.invert),
     "BitwiseOr": bits("bitor"),
     "BitwiseXor": bits("xor"),
     "Cast": cast,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 
 from tuner.models.operators.builder import Value
@@ -67,7 +68,9 @@ def _content(schema: Any, proto: Any, inputs: Sequence[Value | None], opset: int
 def _type(value: Value | None) -> Any:
     if value is None:
         return onnx.TypeProto()
-    element = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    empty = np.empty(0, numpy_dtype(value.dtype))
+    dtype = empty.dtype if value.format is None else value.format.typed(empty).dtype
+    element = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     return onnx.helper.make_tensor_type_proto(element, value.shape)
 
 

@@ -27,7 +27,8 @@ from tuner.workload.expression import Binary
 
 def _real(node: Node, place: int, axis: int = -1) -> Value:
     """The real numbers of an input that its scale and zero point follow."""
-    return ops.dequantize(node[place], node[place + 1], node.optional(place + 2), axis)
+    layout = ops.Layout(axis=axis)
+    return ops.dequantize(node[place], node[place + 1], node.optional(place + 2), layout)
 
 
 def _rounded(node: Node, x: Value, place: int, like: int = 0) -> Value:
@@ -35,7 +36,7 @@ def _rounded(node: Node, x: Value, place: int, like: int = 0) -> Value:
     dtype of the zero point, or of the input `like`."""
     zero = node.optional(place + 1)
     dtype = node[like].dtype if zero is None else zero.dtype
-    return ops.quantize(x, node[place], zero, -1, dtype)
+    return ops.quantize(x, node[place], zero, ops.Layout(axis=-1), dtype)
 
 
 def pair(function: Callable[[Elem, Elem], Elem]) -> Convert:

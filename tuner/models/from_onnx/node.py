@@ -12,6 +12,7 @@ import onnx
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array
 from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.formats import FORMATS, Format, Rounding
 from tuner.workload.expression import DTYPE_BYTES, DType
 
 Results = Value | Sequence[Value | None]  # None for one that is left out
@@ -87,13 +88,46 @@ class Node:
 Convert = Callable[[Node], Results]
 
 
-def dtype_of(element_type: int, what: str) -> DType:
-    """The dtype of an ONNX element type. Raises ModelRefused."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementType:
+    """What the elements of a tensor of the file are, and the dtype that kernels hold them in."""
+
+    dtype: DType
+    format: Format | None = None  # where the dtype only holds the numbers
+
+
+def element_type(number: int, what: str) -> ElementType:
+    """The meaning of an ONNX element type. Raises ModelRefused."""
     try:
-        name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type)).name
+        name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
     except (KeyError, TypeError, ValueError):
-        name = str(element_type)
+        name = str(number)
+    if name in FORMATS:
+        return ElementType(dtype=FORMATS[name].storage, format=FORMATS[name])
     if name not in DTYPE_BYTES:
-        spelt = onnx.TensorProto.DataType.Name(element_type).lower()
-        raise ModelRefused(f"{what} is of type {spelt}; known are {', '.join(DTYPE_BYTES)}")
-    return cast(DType, name)
+        spelt = onnx.TensorProto.DataType.Name(number).lower()
+        types = ", ".join((*DTYPE_BYTES, *FORMATS))
+        raise ModelRefused(f"{what} is of type {spelt}; known are {types}")
+    return ElementType(dtype=cast(DType, name))
+
+
+def rounding_of(node: Node) -> Rounding:
+    """What a conversion does with what its result's format does not hold."""
+    return Rounding(
+        saturate=bool(node.attribute("saturate", 1)), mode=str(node.attribute("round_mode", "up"))
+    )
+
+
+def dtype_of(number: int, what: str) -> DType:
+    """The dtype of an ONNX element type that kernels compute with. Raises ModelRefused."""
+    element = element_type(number, what)
+    if element.format is not None:
+        raise ModelRefused(f"{what} is of type {element.format.name}, which is only converted to")
+    return element.dtype
+
+
+def array_of(value: Value) -> Array | None:
+    """The content of a known value in the NumPy dtype that ONNX gives it."""
+    if value.array is None or value.format is None:
+        return value.array
+    return value.format.typed(value.array)

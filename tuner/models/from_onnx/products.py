@@ -8,14 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from tuner.models.from_onnx.node import Convert, Node, Results, dtype_of
+from tuner.models.from_onnx.node import (
+    Convert,
+    ElementType,
+    Node,
+    Results,
+    dtype_of,
+    element_type,
+    rounding_of,
+)
 from tuner.models.operators import contraction, pooling, quantization, resize
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.normalization import channel
 from tuner.models.operators.scalars import Elem, cast_to
-from tuner.workload.expression import DType
 
 
 def matmul(node: Node) -> Value:
@@ -241,15 +248,35 @@ def _taps(
 
 
 def quantize(node: Node) -> Value:
-    zero = node.optional(2)
-    dtype: DType = zero.dtype if zero is not None else "uint8"
-    if zero is None and node.attribute("output_dtype", 0):
-        dtype = dtype_of(node.attribute("output_dtype", 0), "a quantised result")
-    return quantization.quantize(node[0], node[1], zero, node.attribute("axis", 1), dtype)
+    zero, number = node.optional(2), node.attribute("output_dtype", 0)
+    to = ElementType(dtype="uint8")
+    if zero is not None:
+        to = ElementType(dtype=zero.dtype, format=zero.format)
+    elif number:
+        to = element_type(number, "a quantised result")
+    precision = node.attribute("precision", 0)
+    return quantization.quantize(
+        node[0],
+        node[1],
+        zero,
+        _layout(node),
+        to.dtype,
+        format=to.format,
+        rounding=rounding_of(node),
+        precision=dtype_of(precision, "the precision of a quotient") if precision else None,
+    )
 
 
 def dequantize(node: Node) -> Value:
-    return quantization.dequantize(node[0], node[1], node.optional(2), node.attribute("axis", 1))
+    number = node.attribute("output_dtype", 0)
+    dtype = dtype_of(number, "a dequantised result") if number else None
+    return quantization.dequantize(node[0], node[1], node.optional(2), _layout(node), dtype)
+
+
+def _layout(node: Node) -> quantization.Layout:
+    return quantization.Layout(
+        axis=node.attribute("axis", 1), block=node.attribute("block_size", 0)
+    )
 
 
 def dynamic_quantize(node: Node) -> Results:
@@ -316,7 +343,7 @@ def _requantized(x: Value, scales: Sequence[Value], scale: Value, zero: Value, a
         return cast_to(first.dtype, e) * (first * second)
 
     real = elementwise("rescaled", body, x, *factors, dtype=scale.dtype)
-    return quantization.quantize(real, scale, zero, axis, zero.dtype)
+    return quantization.quantize(real, scale, zero, quantization.Layout(axis=axis), zero.dtype)
 
 
 TABLE: Mapping[str, Convert] = {

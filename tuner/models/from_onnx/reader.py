@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -25,7 +26,14 @@ from tuner.models.from_onnx import (
     signals,
 )
 from tuner.models.from_onnx.functions import standard_function
-from tuner.models.from_onnx.node import ComputedAtRunTime, Convert, Node, Results, dtype_of
+from tuner.models.from_onnx.node import (
+    ComputedAtRunTime,
+    Convert,
+    Node,
+    Results,
+    array_of,
+    element_type,
+)
 from tuner.models.given_inputs import typed
 from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.input_values import InputValues
@@ -46,6 +54,17 @@ TABLES: Mapping[str, Mapping[str, Convert]] = {
     "ai.onnx": OPERATORS,
     "com.microsoft": microsoft.TABLE,
 }
+# Operators that take formats which kernels do not compute with: to convert them, or only
+# their shapes.
+CONVERSIONS = (
+    "BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size",
+)  # fmt: skip
+# Operators that move elements, of such formats by their bytes.
+MOVEMENTS = (
+    "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "Identity", "Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+)  # fmt: skip
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
@@ -114,14 +133,18 @@ class _Reader:
             self.inputs.append(value.name)
             kind = value.type.tensor_type
             extents = [dimension.dim_value for dimension in kind.shape.dim]
-            dtype = dtype_of(kind.elem_type, f"input {value.name!r}")
-            scope[value.name] = self.builder.input(extents, dtype, self.fixed.get(value.name))
+            element = element_type(kind.elem_type, f"input {value.name!r}")
+            tensor = self.builder.input(extents, element.dtype, self.fixed.get(value.name))
+            scope[value.name] = replace(tensor, format=element.format)
         self.body(graph, scope)
         for name in outputs:
             if complete and name not in scope:
                 raise ModelRefused(f"the model has no {name!r}, which is an output")
         made = [name for name in outputs if name in scope]
-        return self.builder.graph([scope[name] for name in made], [*labels, *made])
+        formats = {
+            name: kept.name for name in (*labels, *made) if (kept := scope[name].format) is not None
+        }
+        return self.builder.graph([scope[name] for name in made], [*labels, *made], formats)
 
     def to_be_fixed(self, error: ComputedAtRunTime, given: InputValues) -> frozenset[str]:
         """The inputs to fix, so that the value is known at import.
@@ -191,7 +214,7 @@ class _Reader:
                 raise node.refusal(f"of domain {proto.domain} has no expression yet")
             return rows[node.op](node)
         if node.op in control.TABLE:
-            return control.TABLE[node.op](node, partial(self.inner, scope=scope))
+            return control.TABLE[node.op](node, partial(self.inner, node, scope=scope))
         if node.op in _RANDOM:
             raise node.refusal("is random; a model must compute the same each time")
         if node.op == "ConstantOfShape":
@@ -211,11 +234,25 @@ class _Reader:
                 if not has_row:
                     raise
         if has_row:
-            return rows[node.op](node)
+            return self.converted(node, rows[node.op])
         function = standard_function(proto, node.inputs, self.opsets.get(proto.domain, 1))
         if function is None:
             raise node.refusal("has no expression yet")
         return self.expanded(function, node)
+
+    def converted(self, node: Node, convert: Convert) -> Results:
+        """The results of an operator of the table. Those that only move elements do so with
+        the bytes of formats that kernels do not compute with."""
+        formats = {value.format for value in node.inputs if value and value.format}
+        if not formats or node.op in CONVERSIONS:
+            return convert(node)
+        (kept, *others) = formats
+        if others or node.op not in MOVEMENTS:
+            raise node.refusal(f"does not compute with {kept.name}; put a Cast before it")
+        results = convert(node)
+        if isinstance(results, Value):
+            return replace(results, format=kept)
+        return [value and replace(value, format=kept) for value in results]
 
     def expanded(self, function: Any, node: Node) -> Results:
         """What a function of the standard computes; its operators go by the node's name."""
@@ -228,18 +265,24 @@ class _Reader:
 
     def folded(self, node: Node, proto: Any, scope: Scope) -> Results:
         """What depends on constants alone, by ONNX's reference evaluator."""
-        feeds = {name: scope[name].array for name in proto.input if name}
+        feeds = {name: array_of(scope[name]) for name in proto.input if name}
         results = _evaluated(proto, feeds, self.model, self.opset)
         return [self.array(result, node.name) for result in results]
 
-    def inner(self, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
+    def inner(self, node: Node, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
         """The results of a graph inside of an operator, which sees what is outside."""
         own = Scope(scope)
         initial = {tensor.name for tensor in graph.initializer}
         names = [value.name for value in graph.input if value.name not in initial]
         own |= zip(names, inputs, strict=True)
         self.body(graph, own)
-        return [own[value.name] for value in graph.output]
+        results = [own[value.name] for value in graph.output]
+        formats = {value.format.name for value in (*inputs, *results) if value.format}
+        if formats and node.op != "If":
+            raise node.refusal(
+                f"carries {formats.pop()} to its next iteration; put Casts around it"
+            )
+        return results
 
 
 def _attribute(attribute: Any) -> Any:

@@ -7,7 +7,7 @@ of dimensions suits it; who reads it by its logical indices need not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -19,6 +19,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.graph import Array, Graph
 from tuner.models.nodes import Branch, Node, Scan, Side, State, Window, reads_of
+from tuner.models.operators.formats import FORMATS, Format
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator, where
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import without_redundant_padding
@@ -71,6 +72,7 @@ class Value:
     storage: tuple[int, ...] = ()
     access: tuple[Scalar, ...] = ()
     array: Array | None = None
+    format: Format | None = None  # of the numbers, where `dtype` only holds them
 
     @property
     def rank(self) -> int:
@@ -246,6 +248,9 @@ class GraphBuilder:
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         array = np.asarray(array)
         name = dtype or array.dtype.name
+        if name in FORMATS:
+            kept = FORMATS[name]
+            return replace(self.constant(kept.stored(array), kept.storage), format=kept)
         if name not in DTYPE_BYTES:
             raise ModelRefused(f"a constant is {name}; known are {', '.join(DTYPE_BYTES)}")
         return Value(
@@ -457,8 +462,9 @@ class GraphBuilder:
         values = [values for values, _ in sides if values is not None]
         if not values:
             raise ModelRefused(sides[0][1].refusal)
+        formats = [[value.format for value in given] for given in values]
         shapes = [[(value.shape, value.dtype) for value in given] for given in values]
-        if shapes[0] != shapes[-1]:
+        if shapes[0] != shapes[-1] or formats[0] != formats[-1]:
             spelt = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in each) for each in shapes]
             raise ValueError(
                 f"results are {spelt[0]} on one side and {spelt[1]} on the other; shapes must not "
@@ -466,7 +472,10 @@ class GraphBuilder:
             )
         if all(values is not None and not body.nodes for values, body in sides):
             return [self._selected(condition, *pair) for pair in zip(*values, strict=True)]
-        results = [self._named("b", value.shape, value.dtype) for value in values[0]]
+        results = [
+            replace(self._named("b", value.shape, value.dtype), format=value.format)
+            for value in values[0]
+        ]
         for number, result in enumerate(results):
             ends = [side.results[number] for _, side in sides if not side.refusal]
             self._read_by[result.tensor] = (flag.tensor, *ends)
@@ -494,9 +503,10 @@ class GraphBuilder:
 
     def _selected(self, condition: Value, first: Value, second: Value) -> Value:
         chosen = condition[(0,) * condition.rank]
-        return self.compute(
+        selected = self.compute(
             "if", first.shape, lambda *i: where(chosen, first[i], second[i]), dtype=first.dtype
         )
+        return replace(selected, format=first.format)
 
     @contextmanager
     def _body(self) -> Iterator[_Inner]:
@@ -665,7 +675,12 @@ class GraphBuilder:
 
     # --- the whole
 
-    def graph(self, outputs: Sequence[Value], labels: Sequence[str]) -> Graph:
+    def graph(
+        self,
+        outputs: Sequence[Value],
+        labels: Sequence[str],
+        formats: Mapping[str, str] | None = None,
+    ) -> Graph:
         """The graph with these outputs, each stored with its dimensions in order."""
         names = []
         for value in outputs:
@@ -681,6 +696,7 @@ class GraphBuilder:
             shapes=self._shapes,
             labels=tuple(labels),
             fixed=self._fixed,
+            formats=formats or {},
         )
 
 

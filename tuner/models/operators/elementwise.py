@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from tuner.models.operators.builder import Value
+from tuner.models.operators.formats import Format, Rounding
 from tuner.models.operators.movement import broadcast_shape, expand, order_like
 from tuner.models.operators.scalars import (
     Elem,
     Operand,
+    bitwise,
     cast_to,
     clamp,
     constant,
@@ -18,7 +21,8 @@ from tuner.models.operators.scalars import (
     unary,
     where,
 )
-from tuner.workload.expression import DType, Unary
+from tuner.models.operators.scalars import bitcast as bitcast_of
+from tuner.workload.expression import DTYPE_BYTES, INTEGER_RANGES, DType, Unary
 from tuner.workload.terms import FLOATS
 
 Function = Callable[..., Elem]
@@ -42,9 +46,49 @@ def compare(name: str, function: Function, *values: Value) -> Value:
 
 
 def cast(x: Value, dtype: DType) -> Value:
+    if x.format is not None:
+        return elementwise("cast", lambda e: cast_to(dtype, decoded(x, e)), x, dtype=dtype)
     if x.dtype == dtype:
         return x
     return elementwise("cast", lambda e: cast_to(dtype, e), x, dtype=dtype)
+
+
+def encode(x: Value, to: Format, rounding: Rounding) -> Value:
+    """The numbers in a format that kernels do not compute with."""
+    if x.format == to:
+        return x
+
+    def body(e: Elem) -> Elem:
+        return to.encoded(decoded(x, e), rounding)
+
+    return replace(elementwise("encode", body, x, dtype=to.storage), format=to)
+
+
+def decoded(x: Value, e: Elem) -> Elem:
+    """The number of an element of x."""
+    return e if x.format is None else x.format.decoded(e)
+
+
+def bitcast(x: Value, dtype: DType, to: Format | None = None) -> Value:
+    """The numbers with the same bits. A bool has those of 0 or 1."""
+    if "bool" in (x.dtype, dtype):
+        plain = cast(x, "uint8") if x.dtype == "bool" else bitcast(x, "uint8")
+        return cast(plain, "bool") if dtype == "bool" else bitcast(plain, dtype, to)
+    if DTYPE_BYTES[x.dtype] != DTYPE_BYTES[dtype]:
+        raise ValueError(f"takes the bits of {x.dtype} for {dtype}, which is not as wide")
+    if x.dtype == dtype:
+        return replace(x, format=to)
+
+    def body(e: Elem) -> Elem:
+        return bitcast_of(dtype, e, x.dtype)
+
+    return replace(elementwise("bitcast", body, x, dtype=dtype), format=to)
+
+
+def invert(e: Elem) -> Elem:
+    """Each bit of an integer the other way round."""
+    low, high = INTEGER_RANGES[e.dtype]
+    return bitwise("xor", e, -1 if low else high)
 
 
 # --- activations

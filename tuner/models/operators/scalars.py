@@ -14,6 +14,7 @@ from tuner.workload.expression import (
     INTEGER_RANGES,
     Binary,
     BinaryOp,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -32,7 +33,7 @@ Operand = Union["Elem", Number]
 @dataclass(frozen=True, slots=True)
 class Elem:
     """A scalar node and the dtype it is computed in. Narrow values are widened when they are
-    read (`COMPUTED_IN`), so dtype is never float16, bfloat16, int8 or uint8."""
+    read (`COMPUTED_IN`), so dtype is never float16, bfloat16 or an integer below 32 bits."""
 
     node: Scalar
     dtype: DType
@@ -137,13 +138,40 @@ def cast_to(dtype: DType, value: Elem) -> Elem:
     wide = COMPUTED_IN.get(dtype, dtype)
     if value.dtype == dtype:
         return value
-    if value.constant is not None and (dtype in FLOATS or value.dtype not in FLOATS):
+    if value.constant is not None and _holds(dtype, value):
         return constant(value.constant, dtype)
     if dtype == "bool":
         return value.differs(0)
     if dtype == wide:
         return Elem(Cast(dtype, value.node), dtype)
     return Elem(Cast(wide, Cast(dtype, value.node)), wide)
+
+
+def _holds(dtype: DType, value: Elem) -> bool:
+    """Whether a constant is converted to a dtype by taking its number."""
+    number = value.constant
+    if dtype in FLOATS or dtype == "bool":
+        return value.dtype not in FLOATS or dtype in FLOATS
+    low, high = INTEGER_RANGES[dtype]
+    return value.dtype not in FLOATS and number is not None and low <= number <= high
+
+
+def bitcast(dtype: DType, value: Elem, source: DType | None = None) -> Elem:
+    """The number of a dtype with the bits of the value, in the dtype it is computed in.
+
+    `source` is the dtype of the bits, where the value was widened from it.
+    """
+    source, bits = source or value.dtype, value.node
+    if source != value.dtype and isinstance(bits, Cast):
+        bits = bits.arg
+    wide = COMPUTED_IN.get(dtype, dtype)
+    node = Bitcast(dtype, source, bits)
+    return Elem(node if wide == dtype else Cast(wide, node), wide)
+
+
+def bitwise(op: BinaryOp, left: Operand, right: Operand) -> Elem:
+    """An operator of the bits of two integers."""
+    return _binary(op, left, right)
 
 
 def where(condition: Elem, then: Operand, other: Operand) -> Elem:
