@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -13,39 +12,46 @@ from tuner.models.operators import recurrent
 from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import along, concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.recurrent import Activation, Layer
-from tuner.models.operators.scalars import Elem
+from tuner.models.operators.scalars import Elem, where
 
-_ACTIVATIONS: Mapping[str, Callable[..., Elem]] = {
-    "affine": lambda e, alpha=1.0, beta=0.0: e * alpha + beta,
-    "elu": lambda e, alpha=1.0, beta=0.0: maps.elu(e, alpha),
-    "hardsigmoid": lambda e, alpha=0.2, beta=0.5: maps.hard_sigmoid(e, alpha, beta),
-    "leakyrelu": lambda e, alpha=0.01, beta=0.0: maps.leaky_relu(e, alpha),
-    "relu": lambda e, alpha=0.0, beta=0.0: maps.relu(e),
-    "sigmoid": lambda e, alpha=0.0, beta=0.0: maps.sigmoid(e),
-    "softplus": lambda e, alpha=0.0, beta=0.0: maps.softplus(e),
-    "softsign": lambda e, alpha=0.0, beta=0.0: maps.softsign(e),
-    "tanh": lambda e, alpha=0.0, beta=0.0: recurrent.tanh(e),
+# Functions of an element and of the parameters that they take, alpha and then beta.
+_ACTIVATIONS: Mapping[str, tuple[Callable[..., Elem], tuple[float, ...]]] = {  # defaults
+    "affine": (lambda e, alpha, beta: e * alpha + beta, (1.0, 0.0)),
+    "elu": (maps.elu, (1.0,)),
+    "hardsigmoid": (maps.hard_sigmoid, (0.2, 0.5)),
+    "leakyrelu": (maps.leaky_relu, (0.01,)),
+    "relu": (maps.relu, ()),
+    "scaledtanh": (lambda e, alpha, beta: recurrent.tanh(e * beta) * alpha, (1.0, 1.0)),
+    "sigmoid": (maps.sigmoid, ()),
+    "softplus": (maps.softplus, ()),
+    "softsign": (maps.softsign, ()),
+    "tanh": (recurrent.tanh, ()),
+    "thresholdedrelu": (lambda e, alpha: where(e > alpha, e, 0), (1.0,)),
 }
 
 Direction = Callable[[Value, Layer, Sequence[Value], Sequence[Activation], int], Sequence[Value]]
 
 
 def activations(node: Node, default: Sequence[str], directions: int) -> list[Activation]:
-    """Of all directions, with the parameters that the node states."""
+    """Of all directions. Those that take parameters consume the node's in their order."""
     names = [str(name) for name in node.attribute("activations", None) or [*default] * directions]
-    alphas = list(node.attribute("activation_alpha", None) or [])
-    betas = list(node.attribute("activation_beta", None) or [])
+    given = [
+        iter(node.attribute(name, None) or []) for name in ("activation_alpha", "activation_beta")
+    ]
     result: list[Activation] = []
-    for place, name in enumerate(names):
+    for name in names:
         if name.lower() not in _ACTIVATIONS:
             raise node.refusal(f"has the activation {name!r}")
-        given = {}
-        if place < len(alphas):
-            given["alpha"] = float(alphas[place])
-        if place < len(betas):
-            given["beta"] = float(betas[place])
-        result.append(partial(_ACTIVATIONS[name.lower()], **given))
+        function, defaults = _ACTIVATIONS[name.lower()]
+        parameters = [
+            float(next(values, other)) for values, other in zip(given, defaults, strict=False)
+        ]
+        result.append(_with(function, parameters))
     return result
+
+
+def _with(function: Callable[..., Elem], parameters: Sequence[float]) -> Activation:
+    return lambda e: function(e, *parameters)
 
 
 def converted(node: Node, states: int, default: Sequence[str], direction: Direction) -> Results:
@@ -56,8 +62,8 @@ def converted(node: Node, states: int, default: Sequence[str], direction: Direct
         x = transpose(x, [1, 0, 2])
     steps, batch = x.shape[:2]
     lengths = node.optional(4)
-    if lengths is not None and (lengths.array is None or not np.all(lengths.array == steps)):
-        raise node.refusal("has sequences of several lengths; export it for one length")
+    if lengths is not None and lengths.array is not None and np.all(lengths.array == steps):
+        lengths = None
     which = str(node.attribute("direction", "forward"))
     reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[which]
     hidden = node[2].shape[2]
@@ -79,6 +85,7 @@ def converted(node: Node, states: int, default: Sequence[str], direction: Direct
             hidden=hidden,
             clip=node.attribute("clip", None),
             reverse=reverse,
+            lengths=lengths,
         )
         begins = [
             _begin(node, 5 + place, number, batch, hidden, by_batch) for place in range(states)

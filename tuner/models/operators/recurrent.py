@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum, matmul
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import along, reshape, transpose
-from tuner.models.operators.scalars import Elem, clamp, unary
+from tuner.models.operators.scalars import Elem, clamp, unary, where
 
 Activation = Callable[[Elem], Elem]
+Step = Callable[..., tuple[list[Value], list[Value]]]  # of a slice and states: states, results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class Layer:
     hidden: int
     clip: float | None = None
     reverse: bool = False
+    # Of the sequences of the batch, where they end before the last step: integers [batch].
+    lengths: Value | None = None
 
     def clipped(self, e: Elem) -> Elem:
         return e if self.clip is None else clamp(e, -self.clip, self.clip)
@@ -64,20 +69,49 @@ def _over_time(
     name: str,
     projected: Value,
     begins: Sequence[Value],
-    step: Callable[..., tuple[list[Value], list[Value]]],
+    step: Step,
     layer: Layer,
 ) -> tuple[Value, ...]:
     """The results of all steps, then the last states."""
+    steps, inputs = projected.shape[0], [projected]
+    if layer.lengths is not None:
+        inputs.append(projected.builder.constant(np.arange(steps), layer.lengths.dtype))
+        step = _within(step, reshape(layer.lengths, [layer.lengths.elements, 1]))
     last, (every,) = projected.builder.scan(
         name,
-        projected.shape[0],
-        [projected],
+        steps,
+        inputs,
         begins,
         step,
-        backward=[layer.reverse],
+        backward=[layer.reverse] * len(inputs),
         backward_results=[layer.reverse],
     )
     return (every, *last)
+
+
+def _within(step: Step, lengths: Value) -> Step:
+    """The step where sequences, of lengths [batch, 1], have not ended. Where they have,
+    states stay and the result is zero."""
+
+    def kept(number: Value, new: Value, old: Value | None) -> Value:
+        rest = [] if old is None else [old]
+        return elementwise(
+            "within",
+            lambda e, t, n, *before: where(t < n, e, before[0] if before else 0),
+            new,
+            number,
+            lengths,
+            *rest,
+        )
+
+    def limited(given: Value, number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
+        after, results = step(given, *states)
+        pairs = zip(after, states, strict=True)
+        return [kept(number, new, old) for new, old in pairs], [
+            kept(number, result, None) for result in results
+        ]
+
+    return limited
 
 
 def lstm(
