@@ -28,23 +28,25 @@ def converted(call: Call, states: Sequence[Value], gates: Sequence[int], run: Di
     if call.get("batch_first"):
         x = transpose(x, [1, 0, 2])
     parameters: Sequence[Value] = call["params"]
-    each = 4 if call["has_biases"] else 2
+    biases = 2 if call["has_biases"] else 0
+    projected = len({state.shape[-1] for state in states}) > 1  # of an LSTM's state, not its cell
+    each = 2 + biases + projected
     directions = 2 if call["bidirectional"] else 1
     last: list[list[Value]] = []
     for number in range(call["num_layers"]):
         outputs = []
         for direction in range(directions):
             place = number * directions + direction
-            given = [
-                _reordered(value, gates) for value in parameters[place * each : (place + 1) * each]
-            ]
+            own = parameters[place * each : (place + 1) * each]
+            given = [_reordered(value, gates) for value in own[: 2 + biases]]
             layer = Layer(
                 inputs=given[0],
                 states=given[1],
-                input_bias=given[2] if each == 4 else None,
-                state_bias=given[3] if each == 4 else None,
-                hidden=given[1].shape[1],
+                input_bias=given[2] if biases else None,
+                state_bias=given[3] if biases else None,
+                hidden=given[1].shape[0] // len(gates),
                 reverse=bool(direction),
+                projection=own[-1] if projected else None,
             )
             begins = [reshape(along(state, 0, place, 1), state.shape[1:]) for state in states]
             every, *finals = run(x, layer, begins)

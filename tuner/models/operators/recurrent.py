@@ -24,7 +24,8 @@ Step = Callable[..., tuple[list[Value], list[Value]]]  # of a slice and states: 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """One direction of a layer. `inputs` is [gates * hidden, features], `states` [gates *
-    hidden, hidden], the biases [gates * hidden]."""
+    hidden, state], the biases [gates * hidden]. A state is as wide as `hidden`, or as what
+    a projection [state, hidden] makes of it."""
 
     inputs: Value
     states: Value
@@ -35,6 +36,7 @@ class Layer:
     reverse: bool = False
     # Of the sequences of the batch, where they end before the last step: integers [batch].
     lengths: Value | None = None
+    projection: Value | None = None
 
     def clipped(self, e: Elem) -> Elem:
         return e if self.clip is None else clamp(e, -self.clip, self.clip)
@@ -54,9 +56,9 @@ def _projected(x: Value, layer: Layer, gates: int, bias: Sequence[Value | None])
 
 
 def _recurred(state: Value, layer: Layer, gates: Sequence[int]) -> Value:
-    """The products of a state [batch, hidden] for some gates, [batch, gates, hidden]."""
+    """The products of a state for some gates, [batch, gates, hidden]."""
     rows = along(layer.states, 0, gates[0] * layer.hidden, len(gates) * layer.hidden)
-    weights = reshape(transpose(rows, [1, 0]), [layer.hidden, len(gates), layer.hidden])
+    weights = reshape(transpose(rows, [1, 0]), [state.shape[1], len(gates), layer.hidden])
     return einsum("bk,kgh->bgh", state, weights)
 
 
@@ -156,6 +158,8 @@ def lstm(
 
         outward = [hole for hole in (peephole(1),) if hole is not None]
         hidden = elementwise("state", new_state, o, after, *outward)
+        if layer.projection is not None:
+            hidden = matmul(hidden, transpose(layer.projection, [1, 0]))
         return [hidden, after], [hidden]
 
     return _over_time("lstm", projected, [h0, c0], step, layer)
