@@ -110,7 +110,7 @@ def _read(
     """
     if isinstance(source, str | Path):
         content = read_file(Path(source))
-        graph = import_file(Path(source), shapes, values)
+        graph = import_file(Path(source), shapes, values, content=content)
         model = Model(content=content, shapes=shapes, graph=graph, values=values)
         return checked_import(model, seconds, note)
     if not is_exported_program(source):

@@ -76,7 +76,7 @@ def tune_model(
     machine = checked_target(settings)
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
-    graph = import_file(Path(path), _with(extents, batch), values)
+    graph = import_file(Path(path), _with(extents, batch), values, content=content)
     for line in _fixed_lines(graph):
         invocation.output.note(line)
     model = checked_import(

@@ -32,7 +32,7 @@ def npz_of(named: Mapping[str, Array]) -> bytes:
     return stream.getvalue()
 
 
-def arrays_in(npz: bytes) -> dict[str, Array]:
+def arrays_in(npz: bytes | memoryview) -> dict[str, Array]:
     """The inverse of `npz_of`. Raises ModelRefused for any other bytes."""
     named = {}
     try:
@@ -51,7 +51,7 @@ def arrays_to(arrays: Sequence[Array]) -> bytes:
     return npz_of({str(number): array for number, array in enumerate(arrays)})
 
 
-def arrays_from(content: bytes) -> list[Array]:
+def arrays_from(content: bytes | memoryview) -> list[Array]:
     """The arrays that `arrays_to` packed. Raises ModelRefused for any other bytes."""
     return [*arrays_in(content).values()]
 

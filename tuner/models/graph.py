@@ -132,7 +132,7 @@ def packed(graph: Graph) -> bytes:
     return npz_of(arrays)
 
 
-def unpacked(content: bytes) -> Graph:
+def unpacked(content: bytes | memoryview) -> Graph:
     """The inverse of `packed`. The graph is checked as `check_graph` does.
 
     Raises ModelRefused, also for bytes that are no such archive.

@@ -12,6 +12,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, packed, unpacked
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
+from tuner.models.neighbours import with_neighbours
 from tuner.models.process import TIMEOUT_S, ModelTooSlow, answer_of
 from tuner.models.verdict import Unjudged, Verdict, verdict_from
 
@@ -29,24 +30,34 @@ def available() -> bool:
     return find_spec("onnx") is not None
 
 
+def _check_available() -> None:
+    if not available():
+        raise ReaderMissing("models need the package onnx; install tuner[models]")
+
+
 def import_file(
-    path: Path, shapes: InputShapes | None = None, values: InputValues | None = None
+    path: Path,
+    shapes: InputShapes | None = None,
+    values: InputValues | None = None,
+    *,
+    content: bytes | None = None,
 ) -> Graph:
-    """The fused graph of an .onnx file.
+    """The fused graph of an .onnx file; `content` is what `read_file` gave, if it was read.
 
     Raises as `import_model` does, with the path in the message.
     """
-    content = read_file(path)
+    given = read_file(path) if content is None else content
     try:
-        return import_model(content, shapes, values)
+        return import_model(given, shapes, values)
     except ModelRefused as error:
         raise ModelRefused(f"{path}: {error}") from error
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a model file.
+    """The bytes of a model file, with what it keeps in files beside it inside.
 
-    Raises ModelRefused for a path that is no readable file, or one above LARGEST_FILE.
+    Raises ModelRefused for a path that is no readable file, or one above LARGEST_FILE,
+    and for data that is not there; ReaderMissing as `import_model` does.
     """
     try:
         if not path.is_file():
@@ -55,9 +66,14 @@ def read_file(path: Path) -> bytes:
             raise ModelRefused(
                 f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_FILE}"
             )
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
+    _check_available()
+    try:
+        return with_neighbours(path, content)
+    except ModelRefused as error:
+        raise ModelRefused(f"{path}: {error}") from error
 
 
 def import_model(
@@ -116,8 +132,7 @@ def _answer(
     limit_s: float = TIMEOUT_S,
 ) -> bytes:
     """The answer of a confined reader, started for this one request."""
-    if not available():
-        raise ReaderMissing("models need the package onnx; install tuner[models]")
+    _check_available()
     parts = [content, arrays_to([*values.values()]), *more]
     request = {
         "task": task,

@@ -1,7 +1,7 @@
 """Parses an untrusted ONNX file, checks it, and fixes its shapes.
 
-Nothing else reads the file before. No reference out of the file is followed: external
-data is refused. So are operators of other domains that the file does not define.
+No reference out of the file is followed: where it has neighbours, their data was put
+inside before. Operators of other domains that the file does not define are refused.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _MICROSOFT = "com.microsoft"
 _TAKEN = (*_DOMAINS, "ai.onnx.preview", _MICROSOFT)  # of operators that no file need define
 _OF_THE_RUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
+_HEAVY = 1 << 16  # bytes of a constant that is put aside while a model is checked
 _ELEMENT_BYTES = 8  # of the widest supported element type
 
 
@@ -45,7 +46,7 @@ LIMITS = ModelLimits()
 
 
 def read_model(
-    content: bytes,
+    content: bytes | memoryview,
     shapes: InputShapes,
     limits: ModelLimits = LIMITS,
     *,
@@ -57,6 +58,22 @@ def read_model(
     which are of inputs. Raises ModelRefused with what is wrong, the limit, and the way
     out.
     """
+    model = parsed(content, limits)
+    _check_header(model)
+    _rename_domains(model)
+    _check_arguments(model.graph, limits)
+    bodies = (model.graph, *model.functions)
+    _check_nodes([node for body in bodies for node in _nodes(body)], limits)
+    for body in bodies:
+        for tensor in tensors_of(body):
+            _check_tensor(tensor, limits)
+    _check_expansion(model, limits)
+    _fix_shapes(model.graph, with_shapes_of(model.graph, shapes, values or {}), limits)
+    return _in_a_recent_opset(_valid(model))
+
+
+def parsed(content: bytes | memoryview, limits: ModelLimits) -> Any:
+    """The `ModelProto` as it is. Raises ModelRefused for bytes that are none."""
     if not content:
         raise ModelRefused("the file is empty; give an .onnx file")
     if len(content) > limits.nbytes:
@@ -66,17 +83,7 @@ def read_model(
         model.ParseFromString(content)
     except (DecodeError, RuntimeError, ValueError) as error:
         raise ModelRefused(f"the file is no ONNX model: {error}") from error
-    _check_header(model)
-    _rename_domains(model)
-    _check_arguments(model.graph, limits)
-    bodies = (model.graph, *model.functions)
-    _check_nodes([node for body in bodies for node in _nodes(body)], limits)
-    for body in bodies:
-        for tensor in _tensors(body):
-            _check_tensor(tensor, limits)
-    _check_expansion(model, limits)
-    _fix_shapes(model.graph, with_shapes_of(model.graph, shapes, values or {}), limits)
-    return _in_a_recent_opset(_valid(model))
+    return model
 
 
 def _in_a_recent_opset(model: Any) -> Any:
@@ -178,7 +185,7 @@ def _graphs(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _tensors(body: Any) -> Iterator[Any]:
+def tensors_of(body: Any) -> Iterator[Any]:
     """All constants of a graph or function: initializers and attributes of nodes."""
     if isinstance(body, onnx.GraphProto):
         yield from body.initializer
@@ -194,7 +201,7 @@ def _tensors(body: Any) -> Iterator[Any]:
                     f"operator {node.op_type[:60]} has a sparse constant; export it with dense ones"
                 )
         for graph in _graphs(node):
-            yield from _tensors(graph)
+            yield from tensors_of(graph)
 
 
 def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
@@ -308,13 +315,10 @@ def _valid(model: Any) -> Any:
 
     Raises ModelRefused where it contradicts itself or has cycles.
     """
+    heavy, declared = _put_aside(model.graph)
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
-        for value in inferred.graph.output:  # the checker wants shapes, which files may leave out
-            if value.type.HasField("tensor_type") or not value.HasField("type"):
-                value.type.tensor_type.shape.SetInParent()
-        onnx.checker.check_model(inferred)
-        return inferred
+        onnx.checker.check_model(model)
+        typed = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
@@ -324,6 +328,28 @@ def _valid(model: Any) -> Any:
     ) as error:
         text = " ".join(str(error).split())
         raise ModelRefused(f"the model is not valid ONNX: {text[:400]}") from error
+    del typed.graph.input[declared:]
+    typed.graph.initializer.extend(heavy)
+    return typed
+
+
+def _put_aside(graph: Any) -> tuple[list[Any], int]:
+    """Takes the large constants out of a graph and declares them as inputs behind its own,
+    because checking copies all that a model holds. The constants, and the number of inputs
+    before."""
+    declared = len(graph.input)
+    heavy = [tensor for tensor in graph.initializer if tensor.ByteSize() > _HEAVY]
+    if heavy:
+        names = {value.name for value in graph.input}
+        light = [tensor for tensor in graph.initializer if tensor.ByteSize() <= _HEAVY]
+        del graph.initializer[:]
+        graph.initializer.extend(light)
+        graph.input.extend(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            for tensor in heavy
+            if tensor.name not in names
+        )
+    return heavy, declared
 
 
 def _check_expansion(model: Any, limits: ModelLimits) -> None:

@@ -3,7 +3,7 @@
 The request is a JSON object on the command line and a payload on standard input. The
 answer comes on standard output; a refusal is the word `refused` and one JSON object.
 The process has limits of memory and time. It cannot write files, and it can read only
-programs and the files that the request names.
+programs, the files that the request names, and descriptors that it was given.
 """
 
 from __future__ import annotations
@@ -38,12 +38,17 @@ class ModelTooSlow(ModelRefused):
 
 
 def answer_of(
-    module: str, request: ConfinedRequest, payload: bytes, timeout_s: float = TIMEOUT_S
+    module: str,
+    request: ConfinedRequest,
+    payload: bytes,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    files: Sequence[int] = (),
 ) -> bytes:
     """The answer of the module, run as a confined program.
 
-    Raises ModelTooSlow where it takes more than `timeout_s`, ModelRefused where it
-    refuses or dies.
+    It has the descriptors `files`, under the same numbers. Raises ModelTooSlow where it
+    takes more than `timeout_s`, ModelRefused where it refuses or dies.
     """
     own = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(
@@ -61,6 +66,7 @@ def answer_of(
                 cwd=folder,
                 env=environment,
                 timeout=timeout_s,
+                pass_fds=files,
             )
         except subprocess.TimeoutExpired as error:
             raise ModelTooSlow(
