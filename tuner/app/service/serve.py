@@ -45,12 +45,17 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 
 def _orchestrator(settings: Settings) -> AbstractContextManager[None]:
     """Keeps the orchestrator's process running, so that jobs go on after it was killed."""
-    # `server` and `token` are for commands that ask a service.
-    values = settings.model_dump(exclude={"server", "token"})
-    variables = {
-        ENVIRONMENT_PREFIX + name.upper(): str(value)
-        for name, value in values.items()
-        if value != ""
-    }
+    variables = as_variables(settings)
     command = [sys.executable, "-P", "-m", "tuner.app.service.orchestrate"]
     return kept(command, environment=dict(os.environ) | variables, name="orchestrator")
+
+
+def as_variables(settings: Settings) -> dict[str, str]:
+    """The environment from which a child reads the same settings."""
+    # `server` and `token` are for commands that ask a service.
+    values = settings.model_dump(exclude={"server", "token"})
+    return {
+        ENVIRONMENT_PREFIX + name.upper(): str(value)
+        for name, value in values.items()
+        if value not in ("", None)
+    }
