@@ -160,6 +160,7 @@ def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.filterwarnings("ignore:The tensor attributes.*assigned during export:UserWarning")
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
 def test_recurrent_layers_are_scans() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
