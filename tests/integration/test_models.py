@@ -50,7 +50,7 @@ def test_a_model_is_tuned_within_its_budget_and_exported(
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
     model = Model(content=content, shapes={}, graph=import_model(content))
     settings, target = settings_in(tmp_path, 4), host_target()
-    job = submit_model(database, [model], target, settings)
+    job = submit_model(database, [model], target, settings, seconds=settings.seconds)
     assert len(job.tasks) == 3
     report = run_here(database, job.id, tmp_path)
     assert report.job.state == jobs.SUCCEEDED, report.job.error

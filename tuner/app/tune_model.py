@@ -12,6 +12,7 @@ import numpy as np
 from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.models.checked_import import checked_import
+from tuner.app.models.command_time import CommandTime
 from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
@@ -65,7 +66,7 @@ def tune_model(
     an input whose value decides shapes or a branch is fixed at it. The library's outputs
     are compared with those of ONNX's reference evaluator, or of the program itself. What
     is None comes from the settings; `trials` are for each kernel on average, `seconds`
-    for all together.
+    for the whole call.
 
     `max_error`, between 0 and 1, bounds the error of an output, relative to its greatest
     value. It lets kernels have fast numerics where the outputs stay within, unless
@@ -85,23 +86,24 @@ def tune_model(
         "db": db,
     }
     settings = load_settings(given, given_as="argument {}").values
+    command = CommandTime(seconds=settings.seconds)
     check_library_name(name)
     check_replaceable(Path(directory))
     model = _read(
         source,
         shapes or {},
         inputs or {},
-        settings.seconds,
+        command,
         lambda text: observer(WorkerNotice(message=text)),
     )
-    return _tuned(model, Path(directory), name, settings, observer)
+    return _tuned(model, Path(directory), name, settings, command, observer)
 
 
 def _read(
     source: Any,
     shapes: InputShapes,
     values: InputValues,
-    seconds: float | None,
+    command: CommandTime,
     note: Callable[[str], object],
 ) -> Model:
     """The model in a file or a program, which is checked where it is of a file.
@@ -112,7 +114,7 @@ def _read(
         content = read_file(Path(source))
         graph = import_file(Path(source), shapes, values, content=content)
         model = Model(content=content, shapes=shapes, graph=graph, values=values)
-        return checked_import(model, seconds, note)
+        return checked_import(model, command, note)
     if not is_exported_program(source):
         kind = f"{type(source).__module__}.{type(source).__qualname__}"
         raise UsageError(
@@ -144,13 +146,19 @@ def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]
 
 
 def _tuned(
-    model: Model, directory: Path, name: str, settings: Settings, observer: Observer
+    model: Model,
+    directory: Path,
+    name: str,
+    settings: Settings,
+    command: CommandTime,
+    observer: Observer,
 ) -> TunedModel:
     machine = checked_target(settings)
     database = open_database(settings.db)
     try:
         target = with_limits(database, machine)
-        job = submit_model(database, [model], target, settings)
+        seconds = command.tuning_s([model.graph])
+        job = submit_model(database, [model], target, settings, seconds=seconds)
         report = run(database, job.id, settings, observer=observer)
         if report.job.state != jobs.SUCCEEDED:
             raise ModelNotTuned(f"job {job.id} of the model {report.job.state}: {report.job.error}")

@@ -53,9 +53,10 @@ def tune_model(
     """
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.checked_import import checked_import
+    from tuner.app.models.command_time import CommandTime
     from tuner.app.models.family import family_of
     from tuner.app.models.tuned_model import submit_model
-    from tuner.cli.progress import TuningDisplay
+    from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
     from tuner.models.importer import import_file, read_file
@@ -68,6 +69,7 @@ def tune_model(
             f"{path} is tuned on this machine; send a file to {settings.server} with POST "
             f"/v1/models"
         )
+    command = CommandTime(seconds=settings.seconds)
     library = name or library_name(path)
     check_library_name(library)
     if directory is not None:
@@ -81,7 +83,7 @@ def tune_model(
         invocation.output.note(line)
     model = checked_import(
         Model(content=content, shapes=_with(extents, batch), graph=graph, values=values),
-        settings.seconds,
+        command,
         invocation.output.note,
     )
     with (
@@ -91,7 +93,9 @@ def tune_model(
         target = with_limits(database, machine)
         family = None if batch is None else family_of(content, extents, batch, target, values)
         models = [model] if family is None else list(family.members.values())
-        job = submit_model(database, models, target, settings)
+        graphs = [] if directory is None else [model.graph for model in models]
+        seconds = command.tuning_s(graphs)
+        job = submit_model(database, models, target, settings, seconds=seconds)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
             if family is not None:
                 display.note(
@@ -103,10 +107,13 @@ def tune_model(
             )
             for refusal in graph.refusals:
                 display.note(f"left out, and an error where a call chooses it: {refusal}")
+            display.whole(command.left_s)
             ended = backend.work.run(job.id, display)
         if directory is None or ended.state != "succeeded":
             conclude(invocation, backend, ended)
             return
+        if display.gain is not None:
+            invocation.output.note(gain_text(display.gain))
         tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
         _report(invocation, models[-1], tuned, job.id, directory, library)
 

@@ -18,9 +18,40 @@ from rich.text import Text
 from tuner import units
 from tuner.measure.outcome import Failed
 from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
-from tuner.workers.jobs.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice
+from tuner.workers.jobs.progress import (
+    ModelGain,
+    ModelRound,
+    Phase,
+    Progress,
+    TaskFinished,
+    TaskStarted,
+    WorkerNotice,
+)
 
 LINE_EVERY_S = 2.0  # between two lines where no terminal can be updated
+WORTH = 0.01  # a gain of a model that is worth more time
+
+
+@dataclass(slots=True, kw_only=True)
+class Whole:
+    """The model whose kernels the workloads are."""
+
+    started_s: float  # by the display's clock
+    ends_s: float | None  # when the command is to be done; None without a bound
+    round: ModelRound | None = None
+    before: int | None = None  # trials of all kernels of an earlier run
+
+    def text(self, now_s: float, fresh: int) -> str:
+        """How far the model is, `fresh` trials after the begin of its round."""
+        left = [] if self.ends_s is None else [max(0.0, self.ends_s - now_s)]
+        text = "model"
+        if self.round is not None:
+            text += f" {self.round.searched}/{self.round.kernels} kernels"
+            done = self.round.trials + fresh
+            new = done - (self.before or 0)
+            if new > 0 and now_s > self.started_s and done < self.round.budget:
+                left.append((self.round.budget - done) * (now_s - self.started_s) / new)
+        return f"{text}, {units.duration(min(left))} left" if left else text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,8 +79,11 @@ class Run:
         elif number == 0:
             self.default_s = median_s
 
-    def text(self, now_s: float) -> str:
-        """The state in one line, at `now_s` of the display's clock."""
+    def text(self, now_s: float, whole: Whole | None = None) -> str:
+        """The state in one line, at `now_s` of the display's clock.
+
+        What is left is that of the model, if the workload is a kernel of one.
+        """
         elapsed = now_s - self.started_s
         parts = [f"{self.spec}  {self.done}/{self.trials}"]
         if self.best_s is not None:
@@ -63,10 +97,11 @@ class Run:
             left = (self.trials - self.done) / rate
             if self.seconds is not None:
                 left = min(left, max(0.0, self.seconds - elapsed))
-            parts += [
-                f"{rate:.1f} trials/s",
-                f"{units.duration(left)} left" if left > 0 else units.duration(elapsed),
-            ]
+            parts.append(f"{rate:.1f} trials/s")
+            if whole is None:
+                parts.append(
+                    f"{units.duration(left)} left" if left > 0 else units.duration(elapsed)
+                )
         if self.failed:
             parts.append(
                 f"{self.failed.total()} failed "
@@ -74,6 +109,8 @@ class Run:
             )
         if self.phase:
             parts.append(self.phase)
+        if whole is not None:
+            parts.append(whole.text(now_s, self.done - self.resumed))
         return "  ".join(parts)
 
 
@@ -85,6 +122,8 @@ class TuningDisplay:
     ) -> None:
         self._console, self._quiet, self._clock = console, quiet, clock
         self._run: Run | None = None
+        self._whole: Whole | None = None
+        self.gain: ModelGain | None = None  # what the last rounds of a model have gained
         self._last_line_s = float("-inf")
         self._live = Live(
             console=console, transient=True, refresh_per_second=8, get_renderable=self._renderable
@@ -125,8 +164,20 @@ class TuningDisplay:
                     self.trial(trial.number, outcome.median_s)
             case BestImproved(median_s=median_s):
                 self.best(median_s)
+            case ModelRound():
+                if self._whole is not None:
+                    self._whole.round = progress
+                    if self._whole.before is None:
+                        self._whole.before = progress.trials
+            case ModelGain():
+                self.gain = progress
             case RoundPlanned() | Stopped():
                 pass
+
+    def whole(self, seconds: float | None) -> None:
+        """Shows the workloads to come as kernels of a model, for which so much time is left."""
+        now_s = self._clock()
+        self._whole = Whole(started_s=now_s, ends_s=None if seconds is None else now_s + seconds)
 
     def begin(
         self,
@@ -177,7 +228,7 @@ class TuningDisplay:
         """Ends the workload's display; its last state stays on the screen."""
         if self._run is not None:
             self._run.phase = "" if error is None else error
-            self.note(self._run.text(self._clock()))
+            self.note(self._run.text(self._clock(), self._whole))
             self._run = None
 
     def note(self, text: str) -> None:
@@ -193,11 +244,25 @@ class TuningDisplay:
         now = self._clock()
         if not self._updates and (at_once or now - self._last_line_s >= LINE_EVERY_S):
             self._last_line_s = now
-            self.note(run.text(now))
+            self.note(run.text(now, self._whole))
 
     def _renderable(self) -> Text:
         return Text(
-            "" if self._run is None else self._run.text(self._clock()),
+            "" if self._run is None else self._run.text(self._clock(), self._whole),
             overflow="ellipsis",
             no_wrap=True,
         )
+
+
+def gain_text(gain: ModelGain) -> str:
+    """Whether more time pays, by what the last rounds have gained."""
+    saved = 1 - gain.after_s / gain.before_s if gain.before_s else 0.0
+    if saved < WORTH:
+        return (
+            f"the last {units.duration(gain.seconds)} of rounds gained less than "
+            f"{units.percent(WORTH)}: more time hardly pays"
+        )
+    return (
+        f"the last {units.duration(gain.seconds)} of rounds made the kernels "
+        f"{units.percent(saved)} faster: as much time again should still pay"
+    )

@@ -14,7 +14,9 @@ from tuner.db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
+from tuner.measure.outcome import Trial
 from tuner.models.task_scheduler import kind_of
+from tuner.models.time_plan import TimePlan
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.policy import JobShare
@@ -25,9 +27,11 @@ from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.model_jobs import tune_in_rounds, with_library, with_workloads
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
-from tuner.workers.jobs.promotion import NothingVerified, Promotion, promote
+from tuner.workers.jobs.promotion import FINALISTS, NothingVerified, Promotion, promote
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
+
+LEAST_S = 0.1  # seconds of a round that began late
 
 
 class _Interrupted(Exception):
@@ -87,6 +91,7 @@ class JobRun:
 
     def _work(self) -> Job:
         calls: Mapping[str, int] = {}
+        begun_s = time.monotonic()
         if self._job.kind == jobs.MODEL:
             store = ArtifactStore(self._options.artifacts)
             self._job, calls = with_workloads(self._database, self._lease, self._job, store)
@@ -111,8 +116,16 @@ class JobRun:
                 stopping=self._stopping,
             )
             if calls:
-                self._search_model(tasks, calls, preparation)
-            errors = self._tune_all(tasks, preparation)
+                plan = TimePlan(
+                    seconds=self._job.seconds,
+                    kernels=len(tasks),
+                    clock=time.monotonic,
+                    begin_s=begun_s,
+                )
+                self._search_model(tasks, calls, preparation, plan)
+                errors = self._promote_model(tasks, preparation, plan)
+            else:
+                errors = self._tune_all(tasks, preparation)
         if self._stopping():
             return self._stopped()
         if errors:
@@ -137,15 +150,23 @@ class JobRun:
         return self._finish(jobs.SUCCEEDED)
 
     def _search_model(
-        self, tasks: Sequence[Task], calls: Mapping[str, int], preparation: TaskPreparation
+        self,
+        tasks: Sequence[Task],
+        calls: Mapping[str, int],
+        preparation: TaskPreparation,
+        plan: TimePlan,
     ) -> None:
         """Searches the kernels of a model in rounds, within the model's budget."""
 
         def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             budget = replace(self._job, trials=trials, seconds=seconds)
+            begun_s = time.monotonic()
             try:
                 with preparation.prepared(task, budget) as run:
                     preparation.searchers[task.position] = run.searcher
+                    if seconds is not None:  # of which workers may have taken some to start
+                        left_s = max(seconds - (time.monotonic() - begun_s), LEAST_S)
+                        run = replace(run, job=replace(budget, seconds=left_s))
                     result = search(run)
             except _Interrupted:
                 return None
@@ -153,7 +174,32 @@ class JobRun:
             preparation.best[task.position] = (kind_of(run.problem.workload.expression), best)
             return result
 
-        tune_in_rounds(self._database, self._job, tasks, calls, search_round)
+        tune_in_rounds(self._database, self._job, tasks, calls, search_round, plan, self._observer)
+
+    def _promote_model(
+        self, tasks: Sequence[Task], preparation: TaskPreparation, plan: TimePlan
+    ) -> list[str]:
+        """Promotes the kernels of a model; returns the reasons of those that failed."""
+        errors = []
+        for number, task in enumerate(tasks):
+            if self._stopping():
+                break
+            with self._database.read() as session:
+                done = jobs.get(session, self._job.id).tasks[task.position].trials_done
+            budget = replace(self._job, trials=done, seconds=None)
+            finalists = plan.finalists(number)
+            begun_s = time.monotonic()
+            try:
+                error = self._tune(task, preparation, budget, finalists)
+            except _Interrupted:
+                error = None
+            if self._stopping():
+                break
+            contestants = 1 + min(max(done - 1, 0), finalists or FINALISTS)
+            plan.promoted(number, contestants, time.monotonic() - begun_s)
+            if error is not None:
+                errors.append(error)
+        return errors
 
     def _tune_all(self, tasks: Sequence[Task], preparation: TaskPreparation) -> list[str]:
         """Tunes the tasks one after the other; returns the reasons of those that failed."""
@@ -162,7 +208,7 @@ class JobRun:
             if self._stopping():
                 break
             try:
-                error = self._tune(task, preparation)
+                error = self._tune(task, preparation, self._job)
             except _Interrupted:
                 error = None
             if self._stopping():
@@ -171,24 +217,28 @@ class JobRun:
                 errors.append(error)
         return errors
 
-    def _tune(self, task: Task, preparation: TaskPreparation) -> str | None:
-        """Tunes one workload and promotes its kernel; the reason if it failed.
+    def _tune(
+        self,
+        task: Task,
+        preparation: TaskPreparation,
+        budget: Job,
+        finalists: int | None = None,
+    ) -> str | None:
+        """Tunes one workload within a budget and promotes its kernel; the reason if it failed.
 
-        The workloads of a model were searched before, and are only promoted.
+        The workloads of a model were searched before, and are only promoted. One that had
+        no trials for lack of time has its default schedule promoted.
         """
-        budget = self._job
-        if budget.kind == jobs.MODEL:
-            with self._database.read() as session:
-                done = jobs.get(session, budget.id).tasks[task.position].trials_done
-            budget = replace(budget, trials=max(done, 1), seconds=None)
         with preparation.prepared(task, budget) as run:
             preparation.searchers.pop(task.position, None)
+            if not budget.trials:
+                return self._promote(run, (), finalists)
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
-            return self._promote(run, result)
+            return self._promote(run, result.best, finalists)
 
-    def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
+    def _promote(self, run: TaskRun, best: Sequence[Trial], finalists: int | None) -> str | None:
         self._observer(Phase(name="promotion"))
         position = run.task.position
         key = self._options.signing_key
@@ -199,10 +249,11 @@ class JobRun:
             kernel = promote(
                 Promotion(
                     run=run,
-                    best=result.best,
+                    best=best,
                     artifacts=ArtifactStore(self._options.artifacts),
                     check=self._check,
                     signer=signer,
+                    finalists=finalists,
                 )
             )
         except NothingVerified as failure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,17 +22,19 @@ from tuner.models.importer import import_model
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.shares import KernelShare, profile
 from tuner.models.task_scheduler import (
-    FIRST_ROUND,
     KernelProgress,
     kind_of,
+    model_s,
     next_kernel,
     round_trials,
 )
+from tuner.models.time_plan import TimePlan
 from tuner.models.workloads import ModelWorkload
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import CheckedModel, Model, checked_kernel, kernels_of
+from tuner.workers.jobs.progress import ModelGain, ModelRound, Observer, unobserved
 from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
 
@@ -225,38 +226,77 @@ def tune_in_rounds(
     left: Sequence[Task],
     calls: Mapping[str, int],
     search_round: SearchRound,
+    plan: TimePlan,
+    observer: Observer = unobserved,
 ) -> bool:
     """Spends the job's budget on its tasks, each round on the most promising one.
 
-    Returns whether it came to an end. The budget is `job.trials` for each task on average,
-    and `job.seconds` for all of them together. The first round of a kernel is never cut
-    short: a model is as slow as its worst kernel, and the first few schedules of the
-    estimate are far better than the default.
+    Returns whether it came to an end. The budget is `job.trials` for each task on average.
+    Rounds end where `plan`, whose kernels are numbered as the tasks in `left`, has no
+    more time for them: kernels without a round are left to their default schedules.
     """
     subjects = [_subject(database, task, calls) for task in left]
-    started, total = time.monotonic(), job.trials * len(left)
+    total = job.trials * len(left)
+    gains = _Gains(plan.clock)
     while True:
         position = next_kernel(subjects)
         spent = sum(subject.trials for subject in subjects)
-        seconds = None if job.seconds is None else job.seconds - (time.monotonic() - started)
-        if position is None or spent >= total:
+        seconds = plan.search_s()
+        searched = sum(bool(subject.best_s) for subject in subjects)
+        observer(ModelRound(trials=spent, budget=total, searched=searched, kernels=len(subjects)))
+        if position is None or spent >= total or (seconds is not None and seconds <= 0):
+            gain = gains.recent()
+            if gain is not None:
+                observer(gain)
             return True
         subject = subjects[position]
-        first = subject.trials < FIRST_ROUND and not subject.fast
-        if not first and seconds is not None and seconds <= 0:
-            return True
+        first = not subject.best_s and not subject.fast
         trials = subject.trials + min(
-            round_trials(subject), job.trials if first else total, total - spent
+            min(plan.first_trials(_fresh(subjects)), job.trials)
+            if first
+            else round_trials(subject),
+            total - spent,
         )
-        result = search_round(left[position], trials, None if first else seconds)
+        begun_s = plan.clock()
+        result = search_round(left[position], trials, seconds)
         if result is None or result.reason is StopReason.CANCELLED:
             return False
+        # The first round has waited for workers to start, which says nothing of a trial.
+        took_s = result.elapsed.total_s if not spent else plan.clock() - begun_s
+        plan.searched(position, result.trials - subject.trials, took_s)
         best_s = min(
             (trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)),
             default=None,
         )
         finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
         subjects[position] = subject.after(result.trials, best_s, finished=finished)
+        gains.note(subjects)
+
+
+def _fresh(subjects: Sequence[KernelProgress]) -> int:
+    """Kernels whose first round is to come."""
+    return sum(not subject.best_s and not subject.finished for subject in subjects)
+
+
+class _Gains:
+    """The model's time after each round, once all its kernels have one."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._times: list[tuple[float, float]] = []  # when, and seconds of a call
+
+    def note(self, subjects: Sequence[KernelProgress]) -> None:
+        if all(subject.best_s or subject.finished for subject in subjects):
+            self._times.append((self._clock(), model_s(subjects)))
+
+    def recent(self) -> ModelGain | None:
+        """Of the later half of the time; None with fewer than two rounds."""
+        if len(self._times) < 2:
+            return None
+        (first_s, _), (last_s, after) = self._times[0], self._times[-1]
+        middle_s = (first_s + last_s) / 2
+        begin_s, before = next(entry for entry in reversed(self._times) if entry[0] <= middle_s)
+        return ModelGain(seconds=last_s - begin_s, before_s=before, after_s=after)
 
 
 def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> KernelProgress:

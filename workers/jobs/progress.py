@@ -38,6 +38,25 @@ class WorkerNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRound:
+    """The next round of a model's kernels begins, or their promotions."""
+
+    trials: int  # of all kernels, until now
+    budget: int  # trials of all kernels
+    searched: int  # kernels that had a round
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGain:
+    """What the last rounds of a model have gained, by the sum of its kernels' times."""
+
+    seconds: float  # that the rounds took
+    before_s: float  # one call of all kernels before them
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
     position: int
     # id; None if not even the default could be verified, or the job stopped before promotion
@@ -45,7 +64,7 @@ class TaskFinished:
     error: str | None
 
 
-Progress = TaskStarted | Phase | WorkerNotice | TaskFinished | Event
+Progress = TaskStarted | Phase | WorkerNotice | ModelRound | ModelGain | TaskFinished | Event
 Observer = Callable[[Progress], None]
 
 

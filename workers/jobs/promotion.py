@@ -67,6 +67,7 @@ class Promotion:
     artifacts: ArtifactStore
     check: Callable[[], None]  # raises when the work is to stop
     signer: Signer | None = None  # of what goes into the store
+    finalists: int | None = None  # at most, where time is short; None: as many as help
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,8 @@ def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
 def _entries(promotion: Promotion) -> list[_Entry]:
     run = promotion.run
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
+    if promotion.finalists is not None:
+        count = min(count, promotion.finalists)
     trials = [None, *distinct(promotion.best, count)]
     requests = [
         BuildRequest(number=number, config=trial.config if trial else None, keep=True)

@@ -164,7 +164,7 @@ def test_a_bound_on_the_error_lets_kernels_be_fast(
 ) -> None:
     model, target, out = windows(), host_target(), tmp_path / "out"
     allowed = settings.model_copy(update={"max_error": 1e-3})
-    job = submit_model(database, [model], target, allowed)
+    job = submit_model(database, [model], target, allowed, seconds=None)
     assert len(job.tasks) == len(workloads_of(model.graph)) + 1
     assert job.settings["max_error"] == 1e-3
     promote_defaults(database, model, allowed)
@@ -273,7 +273,7 @@ def test_a_models_job_has_its_kernels_and_their_calls(
     database: Database, settings: Settings
 ) -> None:
     model = small()
-    job = submit_model(database, [model], host_target(), settings)
+    job = submit_model(database, [model], host_target(), settings, seconds=30.0)
     assert job.kind == jobs.MODEL and len(job.tasks) == 2
     assert sum(job.settings["calls"].values()) == len(model.graph.nodes)
     assert ArtifactStore(settings.artifacts).get(job.settings["model"]) == model.content

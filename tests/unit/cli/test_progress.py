@@ -6,10 +6,17 @@ import io
 
 from rich.console import Console
 
-from tuner.cli.progress import TuningDisplay
+from tuner.cli.progress import TuningDisplay, gain_text
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.tuning import BestImproved, TrialRecorded
-from tuner.workers.jobs.progress import Phase, TaskFinished, TaskStarted, WorkerNotice
+from tuner.workers.jobs.progress import (
+    ModelGain,
+    ModelRound,
+    Phase,
+    TaskFinished,
+    TaskStarted,
+    WorkerNotice,
+)
 from tuner.workload.spec import parse_spec
 
 CONDITIONS = Conditions(lane="cpu:1", isolation="none")
@@ -133,3 +140,32 @@ def test_quiet_prints_nothing() -> None:
         shown.observe(Phase(name="promotion"))
         shown.observe(FINISHED)
     assert stream.getvalue() == ""
+
+
+def test_what_is_left_is_the_models() -> None:
+    """By the trials of all its kernels, and by the time of the command where that is less."""
+    shown, stream, clock = display()
+    with shown:
+        shown.whole(90.0)
+        shown.observe(ModelRound(trials=0, budget=40, searched=0, kernels=4))
+        shown.observe(started(trials=6))
+        timed(shown, 0, 2e-3, better=True)
+        clock.now_s += 4
+        timed(shown, 1, 1e-3, better=True)
+        clock.now_s += 40
+        shown.observe(ModelRound(trials=6, budget=40, searched=1, kernels=4))
+        shown.observe(started(trials=12, recorded=6))
+        timed(shown, 6, 1e-3, better=True)
+    lines = [line for line in stream.getvalue().splitlines() if "best" in line]
+    assert lines[1].endswith("0.5 trials/s  model 0/4 kernels, 1 min 16 s left")
+    assert lines[-1].endswith("model 1/4 kernels, 46 s left")
+
+
+def test_whether_more_time_pays() -> None:
+    assert gain_text(ModelGain(seconds=60.0, before_s=1e-3, after_s=0.95e-3)) == (
+        "the last 1 min 00 s of rounds made the kernels 5.0% faster: as much time again should "
+        "still pay"
+    )
+    assert "less than 1.0%: more time hardly pays" in gain_text(
+        ModelGain(seconds=60.0, before_s=1e-3, after_s=0.999e-3)
+    )

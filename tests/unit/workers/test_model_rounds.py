@@ -13,8 +13,10 @@ from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.models.task_scheduler import FIRST_ROUND, ROUND
+from tuner.models.time_plan import TimePlan
 from tuner.tuning import Elapsed, StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import tune_in_rounds
+from tuner.workers.jobs.progress import ModelGain, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
 SPECS = ("matmul:M=64,N=64,K=64", "matmul:M=128,N=128,K=128", "softmax:M=8,N=64")
@@ -76,7 +78,7 @@ def rounds_of(
         return result(trials, best(task.position, trials), StopReason.TRIALS)
 
     counts = {task.workload: count for task, count in zip(job.tasks, calls, strict=True)}
-    assert tune_in_rounds(database, job, job.tasks, counts, search_round)
+    assert tune_in_rounds(database, job, job.tasks, counts, search_round, plan(None))
     return order, done
 
 
@@ -94,16 +96,64 @@ def test_a_small_budget_is_not_exceeded(database: Database) -> None:
     assert sum(done) == 30 and min(done) >= FIRST_ROUND
 
 
-def test_however_few_the_seconds_each_kernel_has_a_first_round(database: Database) -> None:
-    job = model_job(database, trials=1000, seconds=1e-9)
-    seen: list[tuple[int, int, float | None]] = []
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 10.0
 
-    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
-        seen.append((task.position, trials, seconds))
-        return result(trials, 1e-3, StopReason.TRIALS)
+    def __call__(self) -> float:
+        return self.now_s
 
-    assert tune_in_rounds(database, job, job.tasks, {}, search_round)
-    assert sorted(seen) == [(position, FIRST_ROUND, None) for position in range(3)]
+
+def plan(seconds: float | None, clock: Clock | None = None) -> TimePlan:
+    clock = clock or Clock()
+    return TimePlan(seconds=seconds, kernels=len(SPECS), clock=clock, begin_s=clock())
+
+
+def timed_rounds(
+    database: Database, seconds: float, trial_s: float, late_s: float = 0.0
+) -> tuple[list[tuple[int, int]], list[Progress], float]:
+    """Rounds by task and trials in all, what an observer saw, and the time they took."""
+    clock, seen, events = Clock(), list[tuple[int, int]](), list[Progress]()
+    job, done = model_job(database, trials=1000, seconds=seconds), [0] * len(SPECS)
+
+    def search_round(task: Task, trials: int, left_s: float | None) -> TuningResult:
+        assert left_s is not None and left_s > 0
+        took = min(trials - done[task.position], max(int(left_s / trial_s), 1))
+        clock.now_s += took * trial_s
+        done[task.position] += took
+        seen.append((task.position, done[task.position]))
+        return result(done[task.position], 1e-3 / done[task.position], StopReason.SECONDS)
+
+    given = plan(seconds, clock)
+    clock.now_s += late_s
+    assert tune_in_rounds(database, job, job.tasks, {}, search_round, given, events.append)
+    return seen, events, clock.now_s - 10.0
+
+
+def test_rounds_leave_time_for_promotions(database: Database) -> None:
+    seen, events, took = timed_rounds(database, 200.0, 1.0)
+    assert {position for position, _ in seen} == {0, 1, 2}
+    assert 120 < took < 190  # three kernels with five contestants each
+    gain = events[-1]
+    assert isinstance(gain, ModelGain)
+    assert gain.after_s < gain.before_s and 0 < gain.seconds <= took
+
+
+def test_an_observer_sees_how_far_the_model_is(database: Database) -> None:
+    _, events, _ = timed_rounds(database, 200.0, 1.0)
+    rounds = [event for event in events if isinstance(event, ModelRound)]
+    assert [event.searched for event in rounds[:4]] == [0, 1, 2, 3]
+    assert {(event.budget, event.kernels) for event in rounds} == {(3000, 3)}
+    assert [event.trials for event in rounds] == sorted(event.trials for event in rounds)
+
+
+def test_without_time_the_default_schedules_are_left(database: Database) -> None:
+    assert timed_rounds(database, 2.0, 1.0, late_s=3.0)[0] == []
+
+
+def test_time_for_a_few_first_rounds_goes_to_the_heaviest(database: Database) -> None:
+    seen, _, _ = timed_rounds(database, 12.0, 1.5)
+    assert seen[0][0] == 1 and len({position for position, _ in seen}) < 3
 
 
 def test_rounds_go_where_the_time_is(database: Database) -> None:
@@ -114,9 +164,13 @@ def test_rounds_go_where_the_time_is(database: Database) -> None:
 
 def test_an_interrupted_turn_ends_it(database: Database) -> None:
     job = model_job(database, trials=100)
-    assert not tune_in_rounds(database, job, job.tasks, {}, lambda task, trials, seconds: None)
+    assert not tune_in_rounds(
+        database, job, job.tasks, {}, lambda task, trials, seconds: None, plan(None)
+    )
     cancelled = result(FIRST_ROUND, 1e-3, StopReason.CANCELLED)
-    assert not tune_in_rounds(database, job, job.tasks, {}, lambda task, trials, seconds: cancelled)
+    assert not tune_in_rounds(
+        database, job, job.tasks, {}, lambda task, trials, seconds: cancelled, plan(None)
+    )
 
 
 def test_what_is_exhausted_has_no_more_turns(database: Database) -> None:
@@ -127,6 +181,6 @@ def test_what_is_exhausted_has_no_more_turns(database: Database) -> None:
         seen.append(task.position)
         return result(trials, 1e-3, StopReason.EXHAUSTED)
 
-    assert tune_in_rounds(database, job, job.tasks, {}, search_round)
+    assert tune_in_rounds(database, job, job.tasks, {}, search_round, plan(None))
     assert sorted(seen) == [0, 1, 2]
     assert ROUND > 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tuner.app.models.command_time import CommandTime
 from tuner.models.check_inputs import check_inputs
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Array, Graph
@@ -18,15 +19,18 @@ CHECK_S = 60.0  # the check's time at most
 SHARE = 0.15  # of the command's time that the check may take
 
 
-def checked_import(model: Model, seconds: float | None, note: Callable[[str], object]) -> Model:
+def checked_import(model: Model, command: CommandTime, note: Callable[[str], object]) -> Model:
     """The model, with the right outputs that the check has computed.
 
-    `seconds` is the time of the whole command. `note` is called with a text where the
-    model could not be checked. Raises ModelWrong, with the operator at fault.
+    The command learns how long an evaluation takes. `note` is called with what the check
+    has shown. Raises ModelWrong, with the operator at fault.
     """
-    limit_s = CHECK_S if seconds is None else min(CHECK_S, SHARE * seconds)
+    limit_s = CHECK_S if command.seconds is None else min(CHECK_S, SHARE * command.seconds)
+    begun_s = command.clock()
     inputs = check_inputs(model.graph, model.values)
     verdict = judged(model.content, model.graph, inputs, model.shapes, model.values, limit_s)
+    # It holds two evaluations, of which the export repeats one.
+    command.evaluation_s = command.clock() - begun_s
     match verdict:
         case Wrong(message=message):
             raise ModelWrong(

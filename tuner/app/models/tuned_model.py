@@ -42,13 +42,18 @@ class TunedModel:
 
 
 def submit_model(
-    database: Database, models: Sequence[Model], target: Target, settings: Settings
+    database: Database,
+    models: Sequence[Model],
+    target: Target,
+    settings: Settings,
+    *,
+    seconds: float | None,
 ) -> Job:
     """Queues the tuning of a model's kernels within one budget.
 
-    The budget is the settings' trials for each kernel on average, and the settings'
-    seconds for all together. `models` come from one file. There are several for several
-    batch sizes, the greatest last.
+    The budget is the settings' trials for each kernel on average, and `seconds` for all
+    together, promotions included. `models` come from one file. There are several for
+    several batch sizes, the greatest last.
     """
     policy = policy_of(settings)
     parts = [part for model in models for part in policy.workloads(model.graph, target)]
@@ -72,7 +77,7 @@ def submit_model(
             target=target.key,
             threads=settings.threads,
             trials=settings.trials,
-            seconds=settings.seconds,
+            seconds=seconds,
             strategy=settings.strategy,
             seed=settings.seed,
             kind=jobs.MODEL,
