@@ -16,6 +16,7 @@ from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.graph import check_graph
 from tuner.models.nodes import Scan
 
 
@@ -74,7 +75,12 @@ def operators() -> dict[str, tuple[Any, ...]]:
             image,
         ),
         "pooling": (
-            lambda x: (nn.max_pool2d(x, 3, 2, 1), nn.avg_pool2d(x, 3, 2, 1, ceil_mode=True)), image,
+            lambda x: (
+                nn.max_pool2d(x, 3, 2, 1), nn.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+                *nn.max_pool2d(x, 2, return_indices=True), nn.adaptive_avg_pool2d(x, (4, 3)),
+                nn.adaptive_avg_pool3d(x, (2, 3, 5)),
+            ),
+            image,
         ),
         "resampling": (
             lambda x: (
@@ -121,6 +127,65 @@ def operators() -> dict[str, tuple[Any, ...]]:
             rows,
             indices,
         ),
+        "numbers": (
+            lambda x, i: (
+                torch.log1p(x.abs() * 1e-5), torch.expm1(x * 1e-5), torch.expm1(x),
+                torch.log2(x.abs()),
+                torch.log10(x.abs()), torch.atan2(x, x.flip(2)), x.prod(), (x > -9).all(),
+                i & 2, i | 4, i ^ 3, ~i, (x > 0) & (x < 1), (x > 0) ^ (x < 1),
+            ),
+            rows,
+            indices,
+        ),
+        "angles": (
+            lambda x, y: (torch.atan2(x, y), 1 / torch.atan2(x, y)),  # the sign of zeros too
+            torch.tensor([0.0, -0.0, 0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, 2.0, torch.nan]),
+            torch.tensor([1.0, 1.0, -1.0, -0.0, 0.0, -0.0, -torch.inf, torch.inf, -torch.inf, 1.0]),
+        ),
+        "writes": (
+            lambda x, i: (
+                torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 5, 2),
+                torch.select_scatter(x, x[0], 0, -1),
+                written(x, (i.clamp(0, 2), slice(None), i.abs()), x[0, :, :1].T * 3),
+                written(x, (slice(1, 3), i.abs()), 5.0), written(x, (x > 1,), 9.0),
+                x.index_put((i.clamp(0, 2),), x[0], accumulate=True),
+                torch.where(x > 0, 7.0, x), x.masked_fill(x > 0, 3.0),
+                *(
+                    x.scatter_reduce(1, i.abs()[None].expand(2, 2, 3), x * 2, how, include_self=own)
+                    for how in ("sum", "prod", "amax", "amin", "mean")
+                    for own in (True, False)
+                ),
+            ),
+            rows,
+            indices,
+        ),
+        "places": (
+            lambda x: (
+                x.as_strided((2, 3), (5, 2), 4), x.diagonal(1, 1, 2), x.diagonal(-2),
+                torch.cdist(x, x + 1), torch.cdist(x, x * 2, p=1.0), nn.embedding_bag(
+                    torch.tensor([4, 0, 1, 2, 2, 3]), x[0], torch.tensor([0, 2, 2]), mode="mean"
+                ),
+            ),
+            rows,
+        ),
+        "samples": (
+            lambda x: (
+                *(
+                    nn.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 2, mode, padding, False)
+                    for mode in ("bilinear", "nearest", "bicubic")
+                    for padding in ("zeros", "border", "reflection")
+                ),
+                nn.grid_sample(x, x[:, 2:].permute(0, 2, 3, 1), "bilinear", "reflection", True),
+                nn.fold(nn.unfold(x, 3, 1, 1, 2), (9, 10), 3, 1, 1, 2),
+                nn.interpolate(x.flatten(2), scale_factor=2, mode="linear"),
+                nn.interpolate(x[:, None], size=(3, 12, 6), mode="trilinear"),
+                nn.interpolate(x[:, None], scale_factor=2, mode="nearest"),
+                nn.pad(x[:, None], (1, 2, 1, 0, 2, 1), "reflect"),
+                nn.pad(x, (1, 2, 3, 4), "replicate"),
+                nn.instance_norm(x),
+            ),
+            image,
+        ),
         "products": (
             lambda x: (
                 torch.einsum("abc,dec->abde", x, x), x @ x.transpose(1, 2), x[0] @ x[1, 0],
@@ -132,12 +197,18 @@ def operators() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
+def written(x: Any, places: tuple[Any, ...], values: Any) -> Any:
+    result = x.clone()
+    result[places] = values
+    return result
+
+
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize(
     "name",
     [
         "convolutions", "pooling", "resampling", "norms", "movement", "indices", "reductions",
-        "arithmetic", "products",
+        "arithmetic", "products", "numbers", "angles", "writes", "places", "samples",
     ],
 )  # fmt: skip
 def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
@@ -149,6 +220,7 @@ def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
             return function(*tensors)
 
     graph = read_exported(torch.export.export(Net(), tuple(inputs)))
+    check_graph(graph)
     results = function(*inputs)
     expected = [results] if isinstance(results, torch.Tensor) else list(results)
     tensors = evaluate_graph(graph, [tensor.numpy() for tensor in inputs])
@@ -156,6 +228,18 @@ def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:
         got = tensors[output]
         assert got.dtype == right.numpy().dtype, number
         np.testing.assert_allclose(got, right.numpy(), rtol=1e-4, atol=1e-5, err_msg=str(number))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+def test_what_is_random_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Noise(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing
+        def forward(self, x: Any) -> Any:
+            return x + torch.randn(3)
+
+    with pytest.raises(ModelRefused, match=r"aten\.randn\.default .* is random"):
+        read_exported(torch.export.export(Noise(), (torch.zeros(3),)))
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")

@@ -11,13 +11,13 @@ import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch import recurrent
+from tuner.models.from_torch import places, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
-from tuner.models.from_torch.table import TABLE
+from tuner.models.from_torch.table import TABLE, random
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder, Value
 
-OPERATORS: Mapping[str, Convert] = {**TABLE, **recurrent.TABLE}
+OPERATORS: Mapping[str, Convert] = {**TABLE, **places.TABLE, **recurrent.TABLE}
 CONVOLUTION = "aten.convolution.default"
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _CHECKS = (
@@ -106,7 +106,8 @@ class _Reader:
         op = str(node.target)
         if op in _CHECKS:
             return None
-        if all(source in self.folded for source in node.all_input_nodes):
+        is_constant = OPERATORS.get(op) is not random
+        if is_constant and all(source in self.folded for source in node.all_input_nodes):
             constant = self.fold(node)
             if constant is not None:
                 return constant

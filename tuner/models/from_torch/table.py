@@ -14,7 +14,7 @@ from tuner.models.operators import reduction as reductions
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
-from tuner.workload.expression import DType, Reducer, UnaryOp
+from tuner.workload.expression import Binary, BinaryOp, DType, Reducer, UnaryOp
 from tuner.workload.terms import FLOATS
 
 # --- elementwise
@@ -63,7 +63,8 @@ def _common(call: Call, *names: str) -> list[Value]:
 
 
 _WIDTHS: Sequence[DType] = (
-    "bool", "uint8", "int8", "int32", "int64", "bfloat16", "float16", "float32", "float64",
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "bfloat16",
+    "float16", "float32", "float64",
 )  # fmt: skip
 
 
@@ -79,6 +80,38 @@ def truth(function: Callable[..., Elem]) -> Convert:
         return elementwise(call.op, function, *values, dtype="bool")
 
     return convert
+
+
+def bits(op: BinaryOp) -> Convert:
+    """Of integers; of bools as they count."""
+
+    def convert(call: Call) -> Value:
+        left, right = call.value("self", call.dtype), call.value("other", call.dtype)
+        if call.dtype == "bool":
+            return elementwise(call.op, _BOOLEAN[op], left, right, dtype="bool")
+        return elementwise(
+            call.op, lambda a, b: Elem(Binary(op, a.node, b.node), a.dtype), left, right
+        )
+
+    return convert
+
+
+_BOOLEAN: Mapping[BinaryOp, Callable[[Elem, Elem], Elem]] = {
+    "bitand": lambda a, b: a & b,
+    "bitor": lambda a, b: a | b,
+    "xor": lambda a, b: a.differs(b),
+}
+
+
+def inverted(call: Call) -> Value:
+    x = call.value("self")
+    if x.dtype == "bool":
+        return elementwise(call.op, lambda a: ~a, x, dtype="bool")
+    return elementwise(call.op, lambda a: -a - 1, x)
+
+
+def random(call: Call) -> Results:
+    raise call.refusal("is random; a model must compute the same each time")
 
 
 def tested(function: Callable[[Elem], Elem]) -> Convert:
@@ -243,6 +276,10 @@ def roll(call: Call) -> Value:
 
 def triangle(upper: bool) -> Convert:
     return lambda call: movement.triangle(call.value("self"), call.get("diagonal", 0), upper=upper)
+
+
+def fill(call: Call) -> Value:
+    return movement.expand(call.builder.constant(call["value"], call.dtype), call.shape)
 
 
 def full(call: Call) -> Value:
@@ -506,6 +543,17 @@ def batch_norm(call: Call) -> Results:
     return (result, None, None)
 
 
+def own_batch_norm(call: Call) -> Results:
+    """By the statistics of the input itself, over all but its channels."""
+    x = call.value("input")
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    scale, shift = (
+        None if call[name] is None else normalization.channel(call.value(name), x.rank)
+        for name in ("weight", "bias")
+    )
+    return (normalization.layer_norm(x, axes, scale, shift, call["eps"]), None, None)
+
+
 def rms_norm(call: Call) -> Value:
     x = call.value("input")
     axes = range(x.rank - len(call["normalized_shape"]), x.rank)
@@ -541,9 +589,15 @@ def _batched(call: Call) -> tuple[Value, bool]:
 
 
 def max_pool(call: Call) -> Results:
+    """The greatest elements, and where each stands in its plane."""
     x, batched = _batched(call)
-    pooled = pooling.max_pool(x, _window(call, x))
-    return (pooled if batched else movement.squeeze(pooled, [0]), None)
+    window = _window(call, x)
+    pooled = pooling.max_pool(x, window)
+    places = pooling.max_pool_positions(x, window, pooled)
+    plane = math.prod(x.shape[2:])
+    places = elementwise("in_plane", lambda e: e % plane, places)
+    results = (pooled, places)
+    return results if batched else [movement.squeeze(value, [0]) for value in results]
 
 
 def average_pool(call: Call) -> Value:
@@ -557,16 +611,13 @@ def average_pool(call: Call) -> Value:
 
 
 def adaptive_average(call: Call) -> Value:
-    """Windows that cover the input evenly."""
+    """Windows that cover the input evenly: of a dimension that its result does not divide
+    they overlap, and differ by one in size."""
     x = call.value("self")
     sizes = list(call["output_size"])
-    extents = x.shape[-len(sizes) :]
-    if any(extent % size for extent, size in zip(extents, sizes, strict=True)):
-        raise call.refusal(f"pools {list(extents)} into {sizes}, which does not divide evenly")
-    kernel = [extent // size for extent, size in zip(extents, sizes, strict=True)]
-    zeros, ones = [0] * len(sizes) * 2, [1] * len(sizes)
-    window = pooling.window(extents, kernel, kernel, zeros, ones, ceil=False)
-    return pooling.average_pool(x, window, count_padding=True)
+    for axis, size in enumerate(sizes, start=x.rank - len(sizes)):
+        x = pooling.adaptive_average(x, axis, size)
+    return x
 
 
 # --- resampling
@@ -613,7 +664,9 @@ def _resampled(x: Value, axis: int, new: int, scale: float, mode: str, *, aligne
 
 TABLE: Mapping[str, Convert] = {
     "aten._adaptive_avg_pool2d.default": adaptive_average,
+    "aten._adaptive_avg_pool3d.default": adaptive_average,
     "aten._log_softmax.default": softmax(log=True),
+    "aten._native_batch_norm_legit.no_stats": own_batch_norm,
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten._softmax.default": softmax(log=False),
     "aten._to_copy.default": cast,
@@ -624,7 +677,9 @@ TABLE: Mapping[str, Convert] = {
     "aten.add.Tensor": pair(lambda a, b: a + b),
     "aten.addmm.default": addmm,
     "aten.alias.default": same,
+    "aten.all.default": anywhere(any_is_enough=False),
     "aten.all.dim": anywhere(any_is_enough=False),
+    "aten.all.dims": anywhere(any_is_enough=False),
     "aten.amax.default": reduced("max"),
     "aten.amin.default": reduced("min"),
     "aten.any.default": anywhere(any_is_enough=True),
@@ -636,12 +691,17 @@ TABLE: Mapping[str, Convert] = {
     "aten.asinh.default": named("asinh"),
     "aten.atan.default": named("atan"),
     "aten.atanh.default": named("atanh"),
+    "aten.atan2.default": pair(maps.atan2),
     "aten.avg_pool1d.default": average_pool,
     "aten.avg_pool2d.default": average_pool,
     "aten.avg_pool3d.default": average_pool,
-    "aten.bitwise_and.Tensor": truth(lambda a, b: a & b),
-    "aten.bitwise_not.default": truth(lambda a: ~a),
-    "aten.bitwise_or.Tensor": truth(lambda a, b: a | b),
+    "aten.bitwise_and.Scalar": bits("bitand"),
+    "aten.bitwise_and.Tensor": bits("bitand"),
+    "aten.bitwise_not.default": inverted,
+    "aten.bitwise_or.Scalar": bits("bitor"),
+    "aten.bitwise_or.Tensor": bits("bitor"),
+    "aten.bitwise_xor.Scalar": bits("xor"),
+    "aten.bitwise_xor.Tensor": bits("xor"),
     "aten.bmm.default": matmul,
     "aten.cat.default": cat,
     "aten.ceil.default": named("ceil"),
@@ -666,6 +726,8 @@ TABLE: Mapping[str, Convert] = {
     "aten.erf.default": named("erf"),
     "aten.exp.default": named("exp"),
     "aten.expand.default": expand,
+    "aten.expm1.default": each(maps.expm1),
+    "aten.fill.Scalar": fill,
     "aten.flip.default": flip,
     "aten.floor.default": named("floor"),
     "aten.fmod.Scalar": pair(lambda a, b: a - _truncated(a, b) * b),
@@ -691,6 +753,9 @@ TABLE: Mapping[str, Convert] = {
     "aten.lift_fresh_copy.default": same,
     "aten.linalg_vector_norm.default": norm,
     "aten.log.default": named("log"),
+    "aten.log10.default": each(lambda e: unary("log", e) * (1 / math.log(10))),
+    "aten.log1p.default": each(maps.log1p),
+    "aten.log2.default": each(lambda e: unary("log", e) * (1 / math.log(2))),
     "aten.logical_and.default": truth(lambda a, b: a & b),
     "aten.logical_not.default": truth(lambda a: ~a),
     "aten.logical_or.default": truth(lambda a, b: a | b),
@@ -719,15 +784,22 @@ TABLE: Mapping[str, Convert] = {
     "aten.pow.Scalar": power,
     "aten.pow.Tensor_Scalar": power,
     "aten.pow.Tensor_Tensor": power,
+    "aten.prod.default": reduced("prod"),
     "aten.prod.dim_int": reduced("prod"),
+    "aten.rand.default": random,
+    "aten.randn.default": random,
+    "aten.randperm.default": random,
     "aten.reciprocal.default": each(maps.reciprocal),
     "aten.reflection_pad1d.default": padded_by("reflect"),
     "aten.reflection_pad2d.default": padded_by("reflect"),
+    "aten.reflection_pad3d.default": padded_by("reflect"),
     "aten.relu.default": each(maps.relu),
     "aten.remainder.Scalar": pair(maps.remainder),
     "aten.remainder.Tensor": pair(maps.remainder),
     "aten.repeat.default": repeat,
+    "aten.replication_pad1d.default": padded_by("edge"),
     "aten.replication_pad2d.default": padded_by("edge"),
+    "aten.replication_pad3d.default": padded_by("edge"),
     "aten.rms_norm.default": rms_norm,
     "aten.roll.default": roll,
     "aten.round.default": named("round"),
@@ -760,11 +832,20 @@ TABLE: Mapping[str, Convert] = {
     "aten.triu.default": triangle(upper=True),
     "aten.trunc.default": named("trunc"),
     "aten.unsqueeze.default": view,
+    "aten.upsample_bicubic2d.default": upsample("cubic"),
     "aten.upsample_bicubic2d.vec": upsample("cubic"),
     "aten.upsample_bilinear2d.default": upsample("linear"),
     "aten.upsample_bilinear2d.vec": upsample("linear"),
+    "aten.upsample_linear1d.default": upsample("linear"),
+    "aten.upsample_linear1d.vec": upsample("linear"),
+    "aten.upsample_nearest1d.default": upsample("nearest"),
+    "aten.upsample_nearest1d.vec": upsample("nearest"),
     "aten.upsample_nearest2d.default": upsample("nearest"),
     "aten.upsample_nearest2d.vec": upsample("nearest"),
+    "aten.upsample_nearest3d.default": upsample("nearest"),
+    "aten.upsample_nearest3d.vec": upsample("nearest"),
+    "aten.upsample_trilinear3d.default": upsample("linear"),
+    "aten.upsample_trilinear3d.vec": upsample("linear"),
     "aten.var.correction": variance,
     "aten.var.dim": variance,
     "aten.view.default": view,

@@ -172,6 +172,35 @@ def is_inf(e: Elem, *, negative: bool = True, positive: bool = True) -> Elem:
     return infinite
 
 
+def log1p(e: Elem) -> Elem:
+    """log(1 + x), with the digits of small x: 1 + x is rounded, and by how much is known;
+    Goldberg, "What Every Computer Scientist Should Know About Floating-Point", 1991."""
+    rounded = 1 + e
+    exact = unary("log", rounded) * (e / (rounded - 1))
+    return where(rounded.equals(1) | is_inf(e), e, exact)
+
+
+def expm1(e: Elem) -> Elem:
+    """exp(x) - 1, with the digits of small x, by the hyperbolic tangent of half of it."""
+    half = unary("tanh", e * 0.5)
+    return where(unary("abs", e) < 1, 2 * half / (1 - half), unary("exp", e) - 1)
+
+
+def atan2(y: Elem, x: Elem) -> Elem:
+    """The angle of a point, from -pi to pi, as C has it for zeros and infinities."""
+
+    def is_negative(e: Elem) -> Elem:
+        return (e < 0) | (e.equals(0) & (1 / e < 0))
+
+    apart = where(is_negative(y).differs(is_negative(x)), constant(-1, y.dtype), 1)
+    ratio = where(is_inf(y) & is_inf(x), apart, where(y.equals(0), y, y / x))
+    angle = unary("atan", ratio)
+    is_left = is_negative(x)
+    return where(
+        is_left, angle + where(is_negative(y), constant(-math.pi, y.dtype), math.pi), angle
+    )
+
+
 def reciprocal(e: Elem) -> Elem:
     return 1 / e
 

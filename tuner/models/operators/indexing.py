@@ -117,7 +117,7 @@ def scatter_elements(
                 is_hit = is_hit & (place < extent)
         return is_hit
 
-    return _combined(x, indices.shape[axis], hit, lambda i, k: updates[places(i, k)], reduction)
+    return combined(x, indices.shape[axis], hit, lambda i, k: updates[places(i, k)], reduction)
 
 
 def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none") -> Value:
@@ -133,7 +133,7 @@ def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none"
             is_hit = is_hit & position(rows[k, number], x.shape[number]).equals(i[number])
         return is_hit
 
-    return _combined(x, count, hit, lambda i, k: slices[(k, *i[depth:])], reduction)
+    return combined(x, count, hit, lambda i, k: slices[(k, *i[depth:])], reduction)
 
 
 def write_slices(
@@ -157,7 +157,7 @@ def write_slices(
     return x.builder.compute("write_slices", x.shape, body, dtype=x.dtype)
 
 
-def _combined(
+def combined(
     x: Value,
     count: int,
     hit: Callable[[Sequence[Elem], Elem], Elem],

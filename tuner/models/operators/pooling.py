@@ -154,6 +154,34 @@ def _counts(w: Window, extent: int, d: int, *, count_padding: bool) -> list[int]
     ]
 
 
+def adaptive_average(x: Value, axis: int, size: int) -> Value:
+    """Means of `size` windows along a dimension, the k-th from floor(k e / size) up to
+    ceil((k + 1) e / size) of e elements."""
+    extent = x.shape[axis]
+    begins = [number * extent // size for number in range(size)]
+    ends = [-(-(number + 1) * extent // size) for number in range(size)]
+    counts = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    shape = [size if number == axis else e for number, e in enumerate(x.shape)]
+
+    def body(*places: Elem) -> Elem:
+        *outer, k = places
+        inside = [*outer]
+        here = outer[axis]
+        begin = here * extent // size
+        inside[axis] = clamp(begin + k, 0, extent - 1)
+        element = x[tuple(inside)]
+        if len(set(counts)) == 1:
+            return element * (1 / counts[0])
+        count = x.builder.constant(counts, "int64")
+        share = x.builder.constant([1 / n for n in counts], x.computed_in)
+        return where(k < count[here], element * share[here], 0)
+
+    order = order_like([x], x.shape)
+    return x.builder.reduce(
+        "adaptive_average", "sum", shape, [max(counts)], body, dtype=x.dtype, order=order
+    )
+
+
 def lp_pool(x: Value, w: Window, p: int) -> Value:
     rank = len(w.kernel)
 
