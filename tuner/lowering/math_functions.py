@@ -196,9 +196,17 @@ def _erf(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     """
 
     def of(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-        return x * name(x * x * _f32(ERF_SCALE) - _f32(1), partial(_polynomial, ERF))
+        return _rounded(x * name(x * x * _f32(ERF_SCALE) - _f32(1), partial(_polynomial, ERF)))
 
     return name(tirx.Max(_f32(-ERF_ONE), tirx.Min(_f32(ERF_ONE), x)), of)
+
+
+def _rounded(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    """The value, which LLVM does not fuse with what is done with it.
+
+    The product that -1 is rounded from is not -1, and 1 + erf(x) would not be 0.
+    """
+    return tirx.call_llvm_pure_intrin(str(value.ty), "llvm.arithmetic.fence", value)
 
 
 def _log(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:

@@ -44,7 +44,7 @@ from tuner.measure.execution import (
 from tuner.measure.fault import warm_up
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Pace, PaceUpdate
-from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.problem import SCREENING_CASES, Problem
 from tuner.measure.sandbox.confinement import (
     Confinement,
     readable_for_kernels,
@@ -125,7 +125,7 @@ class Parent:
     def _prepare_promotion(self) -> Document:
         if self._problem is None:
             raise WireError("a promotion was to be prepared before a workload")
-        self._problem.cases(PROMOTION_CASES)
+        self._problem.cases(self._problem.promotion_cases)
         gc.freeze()
         return {"prepared": True}
 
@@ -179,7 +179,9 @@ class Parent:
                 message="the runner was given a candidate before a workload",
             )
         cases = self._problem.cases(
-            PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
+            self._problem.promotion_cases
+            if request.verification == "promotion"
+            else SCREENING_CASES
         )
         artifact = (
             ""

@@ -17,12 +17,19 @@ from tuner.measure.check import SMALLEST, Array, Case, Expected
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.special_values import are_defined, undecided
 from tuner.workload.workload import Workload
 
 SCREENING_CASES = ("normal",)
 # "fresh" are normal values of a seed that no trial has seen.
-PROMOTION_CASES = ("normal", "large", "zeros", "fresh")
-KINDS: dict[str, Kind] = {"normal": "normal", "large": "large", "zeros": "zeros", "fresh": "normal"}
+PROMOTION_CASES = ("normal", "large", "zeros", "fresh", "special")
+KINDS: dict[str, Kind] = {
+    "normal": "normal",
+    "large": "large",
+    "zeros": "zeros",
+    "fresh": "normal",
+    "special": "special",
+}
 FRESH_SEED_OFFSET = 0x5EED
 
 
@@ -36,6 +43,13 @@ class Problem:
         self.workload = workload
         self.seed = seed
         self._cases: dict[str, Case] = {}
+
+    @property
+    def promotion_cases(self) -> tuple[str, ...]:
+        """The cases of a promotion: with special values where they are defined, under
+        strict numerics."""
+        special = self.workload.numerics == "strict" and are_defined(self.workload.expression)
+        return tuple(name for name in PROMOTION_CASES if special or name != "special")
 
     def cases(self, names: Sequence[str]) -> tuple[Case, ...]:
         """The cases of these names.
@@ -65,13 +79,22 @@ class Problem:
             pristine=tuple(inputs.values()),
             input_names=tuple(inputs),
             expected=tuple(
-                self._expected(output, reference[output], magnitude[output])
+                self._expected(
+                    output,
+                    reference[output],
+                    magnitude[output],
+                    undecided(expression, reference[output]) if name == "special" else None,
+                )
                 for output in expression.outputs
             ),
         )
 
     def _expected(
-        self, output: str, reference: NDArray[np.generic], magnitude: NDArray[np.float64]
+        self,
+        output: str,
+        reference: NDArray[np.generic],
+        magnitude: NDArray[np.float64],
+        free: NDArray[np.bool_] | None,
     ) -> Expected:
         expression = replace(self.workload.expression, outputs=(output,))
 
@@ -87,4 +110,5 @@ class Problem:
             magnitude=np.where(magnitude > 0, magnitude, SMALLEST),
             bound=error_bound(self.workload.expression, self.workload.numerics),
             confirm=confirm,
+            free=free,
         )

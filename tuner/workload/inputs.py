@@ -1,10 +1,12 @@
-"""Random inputs for checking kernels: normal values, large values of both signs, zeros.
+"""Random inputs for checking kernels: normal values, large values of both signs, zeros,
+and normal values with special ones among them.
 
 Indices of gathers lie in their range, and around it among large values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -26,9 +28,13 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.reference import largest_value
+from tuner.workload.special_values import only_orders, sprinkled
 
-Kind = Literal["normal", "large", "zeros"]
+Kind = Literal["normal", "large", "zeros", "special"]
 _LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest until no stage overflows
+# From which size on integers are drawn from their whole range; others where nothing grows.
+_WHOLE_RANGE = {"int8": 1e2, "uint8": 1e2, "int16": 1e4, "uint16": 1e4}
+_SHARE_OF_ENDS = 0.25  # of such integers are the least or greatest of their dtype
 _HEADROOM = 0.25  # share of the dtype's range that values of any stage may take
 
 
@@ -39,8 +45,10 @@ def make_inputs(
 
     - `normal`: standard normal floats; integers small enough not to overflow.
     - `large`: values of both signs, as large as possible without overflow in any stage;
-      indices of gathers also outside their tensor.
+      integers from their dtype's whole range, with both of its ends, where no sum of
+      them overflows; indices of gathers also outside their tensor.
     - `zeros`.
+    - `special`: as `normal`, with special values among floats (`special_values`).
 
     Inputs of which a logarithm or root is computed are positive.
     Raises `UsageError` for an unknown kind.
@@ -50,6 +58,7 @@ def make_inputs(
             f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}"
         )
     indices, positive = index_ranges(expression), _positive(expression)
+    orders = only_orders(expression)
 
     def made(size: float) -> dict[str, NDArray[Any]]:
         rng = np.random.default_rng([seed, get_args(Kind).index(kind)])
@@ -58,8 +67,19 @@ def make_inputs(
             for t in expression.inputs
         }
 
+    if kind == "special":
+        rng = np.random.default_rng([seed, get_args(Kind).index(kind)])
+        dtypes = {tensor.name: tensor.dtype for tensor in expression.inputs}
+        return {
+            name: sprinkled(rng, values, dtype=dtypes[name], extremes=orders)
+            if "float" in dtypes[name]
+            else values
+            for name, values in make_inputs(expression, seed, "normal").items()
+        }
     if kind == "zeros":
         return made(0.0)
+    if kind == "large" and orders:
+        return made(math.inf)
     if kind == "normal" and not any(
         "int" in tensor.dtype and tensor.name not in indices for tensor in expression.inputs
     ):
@@ -91,6 +111,7 @@ def _values(
             tensor.shape, np.float32 if tensor.dtype != "float64" else np.float64
         )
     else:
+        size = min(size, _LARGE[0])
         values = size * rng.uniform(0.5, 1.0, tensor.shape) * rng.choice([-1.0, 1.0], tensor.shape)
     return (np.abs(values) if positive else values).astype(dtype)
 
@@ -103,6 +124,10 @@ def _integers(
         low, high = (
             (0, index_extent - 1) if kind == "normal" else (-2 * index_extent, 3 * index_extent)
         )
+    elif kind == "large" and size >= _WHOLE_RANGE.get(tensor.dtype, math.inf):
+        ends = rng.choice([int(limits.min), int(limits.max)], tensor.shape)
+        drawn = rng.integers(limits.min, limits.max, tensor.shape, limits.dtype, endpoint=True)
+        return np.where(rng.random(tensor.shape) < _SHARE_OF_ENDS, ends, drawn).astype(tensor.dtype)
     else:
         high = max(
             1, int(size if tensor.dtype not in ("int8", "uint8") else 127 if size >= 100 else size)

@@ -32,6 +32,7 @@ from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 
 Arrays = Mapping[str, NDArray[Any]]
 
+NARROW = ("int8", "uint8", "int16", "uint16")
 # Unit roundoff, half the distance from 1 to the next number (IEEE 754; bfloat16 keeps 8 bits).
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "float64": 2.0**-53,
@@ -46,6 +47,12 @@ _FLOATS: Mapping[str, tuple[float, float]] = {
     "float32": (3.4028234663852886e38, 2.0**-126),
     "float16": (65504.0, 2.0**-24),
     "bfloat16": (3.3895313892515355e38, 2.0**-126),
+}
+_SMALLEST: Mapping[str, float] = {
+    "float64": 2.0**-1074,
+    "float32": 2.0**-149,
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
 }
 # Allowed error of a vectorised function in units of the last place (two unit roundoffs).
 FUNCTION_ULP = 4
@@ -92,16 +99,23 @@ def evaluate_with_magnitude(
 def largest_value(expression: Expression, inputs: Arrays) -> float:
     """The largest absolute value of any stage, as a share of its dtype's range.
 
-    Above 1, or infinite, where a stage overflows.
+    Above 1, or infinite, where a stage overflows. Where everything is an integer, those
+    narrower than int32 do not count: they are computed in int32 and wrapped.
     """
     tensors = _run(expression, inputs, track=False, wrap=False)
     shares = [0.0]
+    floats = any("float" in tensor.dtype for tensor in expression.tensors.values())
     for stage in expression.stages:
-        if stage.dtype == "bool":
+        if stage.dtype == "bool" or (stage.dtype in NARROW and not floats):
             continue
         top = float(np.abs(tensors[stage.name].value.astype(np.float64)).max(initial=0))
         shares.append(top / greatest(stage.dtype) if math.isfinite(top) else math.inf)
     return max(shares)
+
+
+def smallest(dtype: str) -> float:
+    """The smallest positive float of a dtype, which is subnormal."""
+    return _SMALLEST[dtype]
 
 
 def greatest(dtype: str) -> float:

@@ -164,6 +164,16 @@ def test_a_sum_is_rounded_before_a_term_is_taken_off() -> None:
     np.testing.assert_array_equal(got, np.rint(inputs["A"]))
 
 
+@pytest.mark.parametrize("how", get_args(MathFunctions))
+def test_an_error_function_is_rounded_before_one_is_added(how: MathFunctions) -> None:
+    """The tail of GELU: huge negative numbers times what is not quite 0."""
+    body = Binary("mul", A, Binary("add", Const(1.0, "float32"), Unary("erf", A)))
+    inputs = {"A": np.array([-math.inf, -3e38, -1e4, -5.0, 0.0, 3.0, math.inf], np.float32)}
+    np.testing.assert_allclose(
+        computed(body, inputs, how), expected(body, inputs), rtol=1e-6, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("op", [op for op, row in UNARY_OPERATORS.items() if row.is_function])
 @pytest.mark.parametrize("how", get_args(MathFunctions))
 def test_functions(op: UnaryOp, how: MathFunctions) -> None:

@@ -3,7 +3,7 @@ canaries and inputs watched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -48,9 +48,49 @@ def test_numpy_passes_all_promotion_cases(name: str) -> None:
     case = case_of("matmul:M=16,N=31,K=64", name)
 
     def invoke(given: Sequence[Array]) -> None:
-        np.matmul(given[0], given[1], out=given[2])
+        with np.errstate(invalid="ignore"):
+            np.matmul(given[0], given[1], out=given[2])
 
     check_case(case, outputs_of(case), invoke)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right_too"), [(np.nan_to_num, False), (lambda y: np.where(y == 1, np.nan, y), True)]
+)
+def test_lost_and_invented_nans_are_seen(wrong: Callable[[Array], Array], right_too: bool) -> None:
+    """Of the greatest of each row; the first kernel has none of them, the other one more."""
+    case = case_of("reduce_max:M=64,N=40", "special")
+
+    def invoke(given: Sequence[Array]) -> None:
+        given[1][...] = given[0].max(axis=1)
+
+    check_case(case, outputs_of(case), invoke)
+    (want,) = right(case)
+    assert np.isnan(want).any() and np.isinf(want).any()
+    got = wrong(np.where(want == want[~np.isnan(want)][0], 1, want) if right_too else want)
+    with pytest.raises(WrongAnswer, match="special inputs"):
+        check_output(got, case.expected[0], "special")
+
+
+def test_what_padding_leaves_out_may_be_anything() -> None:
+    case = case_of("conv2d:N=1,H=6,W=6,CI=4,CO=40,KH=3,KW=3,pad=1", "special")
+    (want,) = right(case)
+    lost = np.isnan(want)
+    assert lost.any() and not lost.all()
+    check_output(np.where(lost, np.float32(1), want), case.expected[0], "special")
+    with pytest.raises(WrongAnswer, match="special inputs"):
+        check_output(np.full_like(want, np.nan), case.expected[0], "special")
+
+
+def test_special_values_are_part_of_strict_promotions_of_floats() -> None:
+    cases = {
+        spec: Problem(parse_spec(spec), 0).promotion_cases
+        for spec in ("matmul:M=4,N=4,K=4", "matmul:M=4,N=4,K=4,dtype=int8")
+    }
+    assert list(cases.values()) == [PROMOTION_CASES, PROMOTION_CASES[:-1]]
+    assert (
+        "special" not in Problem(parse_spec("matmul:M=4,N=4,K=4,numerics=fast"), 0).promotion_cases
+    )
 
 
 def test_one_missing_step_of_a_reduction_is_seen() -> None:

@@ -17,7 +17,7 @@ from tuner.measure.assignment import Request, request_from_document, request_to_
 from tuner.measure.gpu.device import DeviceProcess, Ended, start
 from tuner.measure.gpu.session import failed
 from tuner.measure.outcome import FailureKind
-from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.problem import SCREENING_CASES, Problem
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import from_document
 
@@ -94,7 +94,11 @@ class DeviceSupervisor:
                 FailureKind.INFRASTRUCTURE, "nothing was prepared; prepare a workload first"
             )
         try:
-            self._make(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
+            self._make(
+                self._problem.promotion_cases
+                if request.verification == "promotion"
+                else SCREENING_CASES
+            )
         except MemoryError as error:
             return failed(
                 FailureKind.OUT_OF_MEMORY,

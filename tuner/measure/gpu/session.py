@@ -15,7 +15,7 @@ from tuner.measure.assignment import Request
 from tuner.measure.check import POISONS, WrongAnswer, check_output
 from tuner.measure.gpu.buffers import DeviceCase
 from tuner.measure.outcome import FailureKind
-from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.problem import SCREENING_CASES, Problem
 from tuner.measure.timing import time_calls
 from tuner.measure.wire import Document
 from tuner.runtime.cuda_driver import Clock, CudaError, Device, device_facts
@@ -48,7 +48,11 @@ class Session:
             )
         stage("loading")
         function = CudaLibrary(request.library).function(request.symbol)
-        names = PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
+        names = (
+            self._problem.promotion_cases
+            if request.verification == "promotion"
+            else SCREENING_CASES
+        )
         worst = 0.0
         first, *others = self._problem.cases(names)
         for case in others:
