@@ -184,14 +184,15 @@ def _in_place(node: Expression, name: str) -> bool:
     return True
 
 
-def _joint(first: Expression, second: Expression) -> Expression | None:
-    """Both nodes as one expression; None above the limit of tensors in an expression."""
+def _joint(first: Expression, second: Expression, kept: tuple[str, ...] = ()) -> Expression | None:
+    """Both nodes as one expression, whose results are those of the first that are kept and
+    those of the second; None above the limit of tensors in an expression."""
     stages = (*first.stages, *second.stages)
     joint = Expression(
         name=first.name,
         inputs=_inputs_of(stages, (*first.inputs, *second.inputs)),
         stages=stages,
-        outputs=second.outputs,
+        outputs=(*kept, *second.outputs),
     )
     if len(joint.inputs) + len(joint.stages) > BUDGETS.tensors:
         joint = inlined_within_bounds(joint)
@@ -224,3 +225,48 @@ def _maps_joined(graph: Graph) -> Graph:
                 continue
         position += 1
     return graph
+
+
+def with_pairs(graph: Graph) -> Graph:
+    """Elementwise nodes that read the result of another become one node with it, which has
+    the results of both. For nodes that are called so often that calls count."""
+    position = 0
+    while position < len(graph.nodes):
+        node = graph.nodes[position]
+        pair = next(_pairs(graph, node), None)
+        if pair is None:
+            position += 1
+            continue
+        reader, both = pair
+        graph = _replaced(graph, {id(node): (both,), id(reader): ()})
+    return graph
+
+
+def _pairs(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]:
+    """The nodes that can be computed where the node is, each with the two as one."""
+    if not _is_elementwise(node):
+        return
+    place = next(number for number, other in enumerate(graph.nodes) if other is node)
+    later = {name for other in graph.nodes[place + 1 :] for name in other.outputs}
+    for reader in graph.nodes[place + 1 :]:
+        if not _is_elementwise(reader) or _extents(reader) != _extents(node):
+            continue
+        roots = {graph.root(name) for name in reads_of(reader)}
+        under_own_name = {*reads_of(reader)} & {*node.outputs}
+        if not under_own_name or roots & {*node.outputs} != under_own_name or roots & later:
+            continue
+        rest = [other for other in graph.nodes if other is not reader]
+        seen = {graph.root(name) for other in rest for name in reads_of(other)}
+        seen |= {*graph.outputs, *graph.aliases.values()}
+        kept = tuple(name for name in node.outputs if name in seen)
+        if both := _joint(node, reader, kept):
+            yield reader, both
+
+
+def _is_elementwise(node: Node) -> TypeGuard[Expression]:
+    return isinstance(node, Expression) and all(is_elementwise(stage) for stage in node.stages)
+
+
+def _extents(node: Expression) -> set[tuple[int, ...]]:
+    """The shapes of the results."""
+    return {node.tensor(name).shape for name in node.outputs}

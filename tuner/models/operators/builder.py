@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.models.errors import ModelRefused
-from tuner.models.fusion import fuse
+from tuner.models.fusion import fuse, with_pairs
 from tuner.models.graph import Array, Graph
 from tuner.models.nodes import Branch, Node, Scan, Side, State, Window, reads_of
 from tuner.models.operators.formats import FORMATS, Format
@@ -418,7 +418,7 @@ class GraphBuilder:
                 written.append(self._own_result(value, inner, written))
                 windows[written[-1]] = _window(results[-1].tensor, count, number, backward_results)
             self._hoist(inner, moving, written)
-            nodes = self._fused(self._nodes[inner.first :], [*lasting, *written])
+            nodes = self._fused(self._nodes[inner.first :], [*lasting, *written], often=True)
         self._read_by |= {
             value.tensor: (begin, other)
             for value, begin, other in zip(held, begins, lasting, strict=True)
@@ -580,7 +580,9 @@ class GraphBuilder:
                 inner.hoisted.append(node)
         self._nodes[inner.first :] = nodes
 
-    def _fused(self, nodes: Sequence[Node], results: Sequence[str]) -> tuple[Node, ...]:
+    def _fused(
+        self, nodes: Sequence[Node], results: Sequence[str], *, often: bool = False
+    ) -> tuple[Node, ...]:
         own = {name for node in nodes for name in node.outputs}
         outside = {read for node in nodes for read in reads_of(node)} - own
         body = Graph(
@@ -591,7 +593,8 @@ class GraphBuilder:
             aliases=self._aliases,
             shapes=self._shapes,
         )
-        return fuse(body).nodes
+        fused = fuse(body)
+        return (with_pairs(fused) if often else fused).nodes
 
     def _stage(
         self,

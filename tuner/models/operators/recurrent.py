@@ -14,7 +14,7 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum, matmul
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.movement import along, reshape, transpose
+from tuner.models.operators.movement import along, reshape, transpose, unsqueeze
 from tuner.models.operators.scalars import Elem, clamp, unary, where
 
 Activation = Callable[[Elem], Elem]
@@ -48,18 +48,33 @@ def tanh(e: Elem) -> Elem:
 
 def _projected(x: Value, layer: Layer, gates: int, bias: Sequence[Value | None]) -> Value:
     """The products of all inputs, [time, batch, gates, hidden]."""
-    product = matmul(x, transpose(layer.inputs, [1, 0]))
-    for vector in bias:
-        if vector is not None:
-            product = elementwise("bias", lambda e, b: e + b, product, vector)
-    return reshape(product, [*x.shape[:2], gates, layer.hidden]).materialized()
+    product, vectors = (
+        matmul(x, transpose(layer.inputs, [1, 0])),
+        [v for v in bias if v is not None],
+    )
+    if vectors:
+        product = elementwise("bias", _sum, product, elementwise("bias", _sum, *vectors))
+    stored = x.builder.stored(product.materialized())
+    return x.builder.alias(stored, [*x.shape[:2], gates, layer.hidden])
+
+
+def _sum(first: Elem, *rest: Elem) -> Elem:
+    for element in rest:
+        first = first + element
+    return first
 
 
 def _recurred(state: Value, layer: Layer, gates: Sequence[int]) -> Value:
     """The products of a state for some gates, [batch, gates, hidden]."""
     rows = along(layer.states, 0, gates[0] * layer.hidden, len(gates) * layer.hidden)
+    if len(gates) == 1:
+        return unsqueeze(matmul(state, transpose(rows, [1, 0])), [1])
     weights = reshape(transpose(rows, [1, 0]), [state.shape[1], len(gates), layer.hidden])
     return einsum("bk,kgh->bgh", state, weights)
+
+
+def _by_gate(vector: Value, gates: int) -> Value:
+    return reshape(vector, [1, gates, vector.shape[0] // gates])
 
 
 def _gate(value: Value, number: int) -> Value:
@@ -178,45 +193,40 @@ def gru(
     product of the state, else the state. Results of all steps and the last state."""
     f, g = activations
     size = layer.hidden
-
-    def part(vector: Value | None, number: int, count: int) -> Value | None:
-        return None if vector is None else along(vector, 0, number * size, count * size)
-
-    outside = layer.input_bias
-    projected = _projected(x, layer, 3, [outside])
+    projected = _projected(x, layer, 3, [layer.input_bias])
 
     def step(given: Value, state: Value) -> tuple[list[Value], list[Value]]:
-        pair = _recurred(state, layer, range(2))
-        biased = part(layer.state_bias, 0, 2)
-        values = [pair, along(given, 1, 0, 2)]
-        if biased is not None:
-            values.append(reshape(biased, [1, 2, size]))
-
-        def gate(*elements: Elem) -> Elem:
-            total = elements[0]
-            for element in elements[1:]:
-                total = total + element
-            return f(layer.clipped(total))
-
-        gates = elementwise("gates", gate, *values)
-        update, reset = _gate(gates, 0), _gate(gates, 1)
-        bias = part(layer.state_bias, 2, 1)
-        if reset_after:
-            inner = _gate(_recurred(state, layer, [2]), 0)
-            if bias is not None:
-                inner = elementwise("bias", lambda e, b: e + b, inner, bias)
-            inner = elementwise("reset", lambda r, e: r * e, reset, inner)
-        else:
-            kept = elementwise("reset", lambda r, e: r * e, reset, state)
-            inner = _gate(_recurred(kept, layer, [2]), 0)
-            if bias is not None:
-                inner = elementwise("bias", lambda e, b: e + b, inner, bias)
-
-        def blended(e: Elem, own: Elem, z: Elem, before: Elem) -> Elem:
-            return (1 - z) * g(layer.clipped(e + own)) + z * before
-
-        hidden = elementwise("state", blended, inner, _gate(given, 2), update, state)
+        hidden = after_product(given, state) if reset_after else before_product(given, state)
         return [hidden], [hidden]
+
+    def after_product(given: Value, state: Value) -> Value:
+        """With the products of all gates at once."""
+        products = _recurred(state, layer, range(3))
+        if layer.state_bias is not None:
+            products = elementwise("bias", _sum, products, _by_gate(layer.state_bias, 3))
+
+        def blended(*e: Elem) -> Elem:
+            z, r = f(layer.clipped(e[0] + e[3])), f(layer.clipped(e[1] + e[4]))
+            return (1 - z) * g(layer.clipped(e[2] + r * e[5])) + z * e[6]
+
+        parts = [_gate(value, number) for value in (given, products) for number in range(3)]
+        return elementwise("state", blended, *parts, state)
+
+    def before_product(given: Value, state: Value) -> Value:
+        """With that of the hidden gate after the reset of the state."""
+        values = [_recurred(state, layer, range(2)), along(given, 1, 0, 2)]
+        inner = [_gate(given, 2)]
+        if layer.state_bias is not None:
+            values.append(along(_by_gate(layer.state_bias, 3), 1, 0, 2))
+            inner.append(along(layer.state_bias, 0, 2 * size, size))
+        gates = elementwise("gates", lambda *e: f(layer.clipped(_sum(*e))), *values)
+        kept = elementwise("reset", lambda r, e: r * e, _gate(gates, 1), state)
+
+        def blended(z: Elem, before: Elem, *e: Elem) -> Elem:
+            return (1 - z) * g(layer.clipped(_sum(*e))) + z * before
+
+        product = _gate(_recurred(kept, layer, [2]), 0)
+        return elementwise("state", blended, _gate(gates, 0), state, product, *inner)
 
     return _over_time("gru", projected, [h0], step, layer)
 
@@ -226,9 +236,8 @@ def rnn(x: Value, layer: Layer, h0: Value, *, activation: Activation = tanh) -> 
     projected = _projected(x, layer, 1, [layer.input_bias, layer.state_bias])
 
     def step(given: Value, state: Value) -> tuple[list[Value], list[Value]]:
-        product = _recurred(state, layer, [0])
-        summed = elementwise("state", lambda a, b: activation(layer.clipped(a + b)), product, given)
-        hidden = _gate(summed, 0)
+        values = [_gate(_recurred(state, layer, [0]), 0), _gate(given, 0)]
+        hidden = elementwise("state", lambda a, b: activation(layer.clipped(a + b)), *values)
         return [hidden], [hidden]
 
     return _over_time("rnn", projected, [h0], step, layer)
