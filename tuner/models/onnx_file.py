@@ -317,8 +317,11 @@ def _valid(model: Any) -> Any:
     """
     heavy, declared = _put_aside(model.graph)
     try:
-        onnx.checker.check_model(model)
         typed = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
+        for value in typed.graph.output:  # the checker wants shapes, which files may leave out
+            if value.type.HasField("tensor_type") or not value.HasField("type"):
+                value.type.tensor_type.shape.SetInParent()
+        onnx.checker.check_model(typed)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
