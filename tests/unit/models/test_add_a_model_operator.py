@@ -18,30 +18,34 @@ from tuner.models.evaluation import evaluate_graph
 from tuner.models.reading import read_graph
 
 def model(*shape):
-    node = helper.make_node("Det", ["x"], ["y"], name="area")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape[:-2])
-    graph = helper.make_graph([node], "g", [x], [y])
-    opset = [helper.make_opsetid("", 17)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    node = helper.make_node("ComplexMul", ["a", "b"], ["y"], name="turn", domain="com.microsoft")
+    a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "aby")
+    graph = helper.make_graph([node], "g", [a, b], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
-x = np.random.default_rng(0).standard_normal((5, 2, 2)).astype(np.float32)
-graph = read_graph(model(5, 2, 2), {})
-y = evaluate_graph(graph, [x])[graph.outputs[0]]
-assert np.allclose(y, np.linalg.det(x), atol=1e-6), y
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal((5, 3, 2)).astype(np.float32) for _ in range(2))
+graph = read_graph(model(5, 3, 2), {})
+y = evaluate_graph(graph, [a, b])[graph.outputs[0]]
+product = (a[..., 0] + 1j * a[..., 1]) * (b[..., 0] + 1j * b[..., 1])
+assert np.allclose(y, np.stack([product.real, product.imag], -1), atol=1e-6), y
 try:
-    read_graph(model(5, 3, 3), {})
+    read_graph(model(5, 3), {})
 except ModelRefused as error:
-    assert "'area'" in str(error) and "two rows are taken" in str(error), error
+    assert "'turn'" in str(error) and "complex numbers of shapes [5, 3]" in str(error), error
 else:
-    raise AssertionError("three rows are taken")
+    raise AssertionError("numbers without parts are taken")
 """
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, edited = how_to.carry_out("add-a-model-operator.md", tmp_path_factory.mktemp("page"))
-    assert edited == ["tuner/models/operators/contraction.py", "tuner/models/from_onnx/products.py"]
+    assert edited == [
+        "tuner/models/operators/elementwise.py",
+        "tuner/models/from_onnx/microsoft.py",
+    ]
     return root
 
 

@@ -114,13 +114,13 @@ def test_gathers_stay_inside_whatever_the_index() -> None:
 
 
 def test_an_operator_without_an_expression_is_named() -> None:
-    node = helper.make_node("Det", ["x"], ["y"])
+    node = helper.make_node("ImageDecoder", ["x"], ["y"])
     graph = helper.make_graph(
         [node],
         "one",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [99])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, [8, 8, 3])],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(UsageError, match="Det"):
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    with pytest.raises(UsageError, match="ImageDecoder"):
         read_graph(model.SerializeToString(), {})

@@ -19,6 +19,7 @@ OPERATORS = {
     "compress": "Compress",
     "deformconv": "DeformConv",
     "dequantizelinear": "DequantizeLinear",
+    "det": "Det",
     "dft": "DFT",
     "dynamicquantizelinear": "DynamicQuantizeLinear",
     "eyelike": "EyeLike",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.models.from_onnx.node import Convert, Node
 from tuner.models.from_onnx.products import biased, geometry
-from tuner.models.operators import contraction, grams, pooling, sampling, spectrum
+from tuner.models.operators import contraction, elimination, grams, pooling, sampling, spectrum
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
@@ -168,6 +168,7 @@ TABLE: Mapping[str, Convert] = {
     "Col2Im": col2im,
     "DFT": dft,
     "DeformConv": deform_conv,
+    "Det": lambda node: elimination.determinant(node[0]),
     "GridSample": grid_sample,
     "MaxUnpool": max_unpool,
     "RoiAlign": roi_align,
