@@ -169,7 +169,7 @@ def with_library(session: Session, job_id: str, caller: Caller) -> tuple[Job, st
     if job.kind != MODEL_JOB or not isinstance(digest, str):
         detail = (
             f"job {job_id} is {job.state} and has no model's library; it is made at "
-            f"the end of a job of POST /v1/models"
+            f"the end of a job of POST /v1/models{f': {job.error}' if job.error else ''}"
         )
         raise Problem(404, "not_found", detail)
     return job, digest

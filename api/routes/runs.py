@@ -88,7 +88,7 @@ def submit(
     with service.database.write("run-submit") as session:
         artifacts.remember(session, sha256=digest, size_bytes=len(body), kind="input")
         run = runs.submit(session, of=of, input_artifact=digest, owner=caller.key_id)
-    log.info("run_accepted", run=run.id, of=of.id)
+    log.info("run_accepted", run=run.id, **{of.kind: of.id})
     return run
 
 

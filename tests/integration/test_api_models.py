@@ -17,7 +17,7 @@ from tests.support.answered_runs import work
 from tests.support.database_samples import sample_target
 from tests.support.described_models import description, measurement, settings
 from tuner.client import ServiceError
-from tuner.db import jobs, runs, targets
+from tuner.db import jobs, leases, runs, targets
 from tuner.models.description import Description, Measurement
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
@@ -188,6 +188,15 @@ def test_only_the_library_of_a_model_is_run(service: LiveService) -> None:
             client.run_model(job, inputs())
         assert (caught.value.status, caught.value.code) == (404, "not_found")
     nothing_queued(service)
+
+
+def test_a_failed_models_reason_is_said(service: LiveService) -> None:
+    job = model_job(service, measured=None)
+    with service.database.write() as session:
+        lease = leases.claim(session, job, owner="test")[1]
+        leases.finish(session, lease, jobs.FAILED, error="output 0 is off by 0.5")
+    with pytest.raises(ServiceError, match=r"is failed and has no .* output 0 is off by 0\.5"):
+        service.client(service.key("admin")).run_model(job, inputs())
 
 
 def test_a_library_for_another_cpu_is_refused_with_the_way_out(service: LiveService) -> None:
