@@ -45,8 +45,8 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
     number s is made of h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32 (Knuth's
     multiplicative hashing). Floats take its top 8 bits as k / 128 in [-1, 1), exact in
     every float dtype; int8 takes the top 3 bits minus 4, uint8 the top 3 bits. Wider
-    integers and bool, which may be indices or conditions, take the top bit. An input that
-    may have only one value has it.
+    integers and bool, which may be indices or conditions, take the top bit. An input with
+    a stated value has that.
     """
     return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
 
@@ -86,8 +86,8 @@ def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
 
 def _filled(argument: Argument, number: int) -> Array:
     """The example's array for input `number`."""
-    if argument.only is not None:
-        return argument.only
+    if argument.stated is not None:
+        return argument.stated
     kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
     values: Array = np.empty(prod(argument.shape), kind)
     for first in range(0, values.size, BLOCK):
@@ -134,28 +134,28 @@ def tolerance_of(kernel: ExportKernel, output: Argument) -> float:
 
 def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
     samples = [[[place, value] for place, value in output] for output in sampled(kernel)]
-    fixed = {
-        str(number): list(argument.fixed)
+    stated = {
+        str(number): argument.stated.reshape(-1).tolist()
         for number, argument in enumerate(kernel.inputs)
-        if argument.fixed is not None
+        if argument.stated is not None
     }
     return {
         "tolerances": [tolerance_of(kernel, output) for output in kernel.outputs],
         "samples": samples,
-        **({"fixed": fixed} if fixed else {}),
+        **({"stated": stated} if stated else {}),
     }
 
 
 def _tables(kernels: Sequence[ExportKernel]) -> str:
-    """C tables of the right values of all kernels, and of inputs that have only one."""
+    """C tables of the right values of all kernels, and of inputs with a stated one."""
     parts = []
     for kernel in kernels:
         parts.append(f"/* {title(kernel)} */")
         for number, argument in enumerate(kernel.inputs):
-            if argument.only is not None:
-                content = ", ".join(map(str, argument.only.tobytes()))
+            if argument.stated is not None:
+                content = ", ".join(map(str, argument.stated.tobytes()))
                 parts.append(
-                    f"static const unsigned char {_fixed(kernel, number)}[] = {{{content}}};"
+                    f"static const unsigned char {_stated(kernel, number)}[] = {{{content}}};"
                 )
         for number, samples in enumerate(sampled(kernel)):
             rows = ", ".join(f"{{{place}, {value!r}}}" for place, value in samples) or "{0, 0}"
@@ -171,9 +171,9 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
     lines = []
     for number, (argument, pointer) in enumerate(zip(inputs, pointers[: len(inputs)], strict=True)):
         count = prod(argument.shape)
-        if argument.fixed is not None:
+        if argument.stated is not None:
             lines.append(
-                f"{pad}failures += memcmp({pointer}, {_fixed(kernel, number)}, "
+                f"{pad}failures += memcmp({pointer}, {_stated(kernel, number)}, "
                 f"{argument.tensor.nbytes}) != 0;"
             )
             continue
@@ -225,16 +225,16 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
     )
 
 
-def _fixed(kernel: ExportKernel, number: int) -> str:
-    """The C table with the only value of input `number`."""
-    return f"{kernel.symbol}_fixed_{number}"
+def _stated(kernel: ExportKernel, number: int) -> str:
+    """The C table with the stated value of input `number`."""
+    return f"{kernel.symbol}_stated_{number}"
 
 
 def _filling(kernel: ExportKernel, number: int, argument: Argument, pointer: str) -> str:
     """The C statement that gives an input its value."""
-    if argument.fixed is None:
+    if argument.stated is None:
         return f"fill({pointer}, {_kind(argument)}, {prod(argument.shape)}, {number});"
-    return f"memcpy({pointer}, {_fixed(kernel, number)}, {argument.tensor.nbytes});"
+    return f"memcpy({pointer}, {_stated(kernel, number)}, {argument.tensor.nbytes});"
 
 
 def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:

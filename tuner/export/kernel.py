@@ -30,12 +30,16 @@ class Argument:
     fixed: tuple[int | float | bool, ...] | None = None
     format: str = ""  # of its numbers, such as float8_e4m3fn, where the dtype only holds them
 
+    # The elements that the examples give an input; None: their formula's.
+    example: tuple[int | float | bool, ...] | None = None
+
     @property
-    def only(self) -> Array | None:
-        """The only value that a fixed input may have; None for any other."""
-        if self.fixed is None:
+    def stated(self) -> Array | None:
+        """The value that the examples give an input; None where a formula makes it."""
+        elements = self.example if self.fixed is None else self.fixed
+        if elements is None:
             return None
-        return np.array(self.fixed, numpy_dtype(self.dtype)).reshape(self.shape)
+        return np.array(elements, numpy_dtype(self.dtype)).reshape(self.shape)
 
     @property
     def tensor(self) -> Tensor:

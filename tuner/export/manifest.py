@@ -96,6 +96,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
                 "shape": list(argument.shape),
                 "role": argument.role,
                 **({} if argument.fixed is None else {"fixed": list(argument.fixed)}),
+                **({} if argument.example is None else {"example": list(argument.example)}),
                 **({"format": argument.format} if argument.format else {}),
             }
             for argument in kernel.arguments
@@ -394,14 +395,21 @@ def _check_argument(argument: object, where: str) -> None:
         raise ManifestError(f"{where}: an argument's shape is no list of extents")
     if not isinstance(argument.get("format", ""), str):
         raise ManifestError(f"{where}: an argument's format is no text")
-    fixed = argument.get("fixed", [])
-    if not isinstance(fixed, list) or not all(
-        isinstance(value, (int, float)) and abs(value) <= LARGEST_NUMBER for value in fixed
+    for field in ("fixed", "example"):
+        _check_elements(argument.get(field), argument["shape"], where)
+
+
+def _check_elements(elements: object, shape: list[int], where: str) -> None:
+    """Checks a value of an argument, where it has one: a number for each element."""
+    if elements is None:
+        return
+    if not isinstance(elements, list) or not all(
+        isinstance(value, (int, float)) and abs(value) <= LARGEST_NUMBER for value in elements
     ):
-        raise ManifestError(f"{where}: the only value of an argument is no list of numbers")
-    if "fixed" in argument and len(fixed) != prod(argument["shape"]):
+        raise ManifestError(f"{where}: a value of an argument is no list of numbers")
+    if len(elements) != prod(shape):
         raise ManifestError(
-            f"{where}: an argument has {len(fixed)} numbers for its shape {argument['shape']}"
+            f"{where}: a value of an argument has {len(elements)} numbers for its shape {shape}"
         )
 
 

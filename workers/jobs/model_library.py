@@ -15,12 +15,12 @@ from tuner.db import kernels
 from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
-from tuner.export.kernel import ExportKernel
+from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
-from tuner.models.graph import Graph
+from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
@@ -123,11 +123,26 @@ def checked_kernel(
         provenance["numerics"] = choice.document
     numbers = ModelNumbers(provenance=provenance)
     built = model_kernel(graph, kernels, target, threads, f"{name}_run", numbers)
+    built = replace(built, arguments=_with_examples(built.arguments, model))
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
         path.write_bytes(link("model", [function_of(built)]))
         kernel = _verified(path, built, model, cores, policy)
     return CheckedModel(kernel=kernel, graph=graph, numerics=choice)
+
+
+def _with_examples(arguments: Sequence[Argument], model: Model) -> tuple[Argument, ...]:
+    """The arguments, with the given values of integer inputs for the examples: a number
+    that their formula makes may be none that the model takes."""
+    made = []
+    for place, argument in enumerate(arguments):
+        array = model.values.get(model.graph.labels[place]) if argument.role == "in" else None
+        is_integer = "float" not in argument.dtype
+        if array is not None and is_integer and array.size <= LARGEST_FIXED:
+            made.append(replace(argument, example=tuple(array.reshape(-1).tolist())))
+        else:
+            made.append(argument)
+    return tuple(made)
 
 
 def _verified(

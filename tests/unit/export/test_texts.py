@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.export.examples import example_inputs, sampled, tolerance_of
+from tuner.export.examples import example_files, example_inputs, sampled, tolerance_of
 from tuner.export.header import c_header, c_names
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.library import export_library
+from tuner.export.manifest import function_entry
 from tuner.export.naming import named
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import DTYPE_BYTES
@@ -72,6 +73,22 @@ def test_parameter_names_are_distinct(kernel: Make) -> None:
     names = c_names(arguments)
     assert len(set(names)) == 4
     assert all(name.isascii() and name.isidentifier() for name in names)
+
+
+@pytest.mark.parametrize("field", ["fixed", "example"])
+def test_stated_values_stand_in_for_the_formula(kernel: Make, field: str) -> None:
+    """In the examples, and in the manifest, whose reader refuses other numbers of them."""
+    ids = Argument(name="ids", dtype="int64", shape=(3,), role="in", **{field: (16000, 7, -2)})  # type: ignore[arg-type]  # one of two fields
+    out = Argument(name="y", dtype="float32", shape=(3,), role="out")
+    made = kernel(arguments=(ids, out), symbol="f")
+    np.testing.assert_array_equal(example_inputs(made)[0], [16000, 7, -2])
+    files = example_files("kit", [made])
+    bytes_of = ", ".join(map(str, np.array([16000, 7, -2]).tobytes()))
+    assert f"f_stated_0[] = {{{bytes_of}}};" in files["examples/example.c"]
+    assert '"stated": {' in files["examples/expected.json"]
+    assert function_entry(made)["arguments"][0][field] == [16000, 7, -2]
+    header = c_header("kit", [made])
+    assert ("must be 16000 7 -2" in header) == (field == "fixed")
 
 
 @pytest.mark.parametrize("dtype", list(DTYPE_BYTES))

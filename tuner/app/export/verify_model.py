@@ -88,6 +88,7 @@ def _described(function: Mapping[str, Any]) -> ExportKernel:
                 shape=tuple(argument["shape"]),
                 role=argument["role"],
                 fixed=tuple(argument["fixed"]) if "fixed" in argument else None,
+                example=tuple(argument["example"]) if "example" in argument else None,
                 format=argument.get("format", ""),
             )
             for argument in function["arguments"]

@@ -44,8 +44,8 @@ def checked_import(model: Model, command: CommandTime, note: Callable[[str], obj
             return model
         case Unjudged(reason=reason):
             note(
-                f"the library will be held against a float64 evaluation of the imported graph "
-                f"alone: {reason}"
+                f"{reason}; --inputs gives it other inputs. Without them the library will be "
+                f"held against a float64 evaluation of the imported graph alone"
             )
             return replace(model, evaluate=lambda inputs: _evaluated(model.graph, inputs))
 

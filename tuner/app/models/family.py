@@ -171,8 +171,8 @@ def _error(
     inputs = []
     for place, argument in enumerate(made.inputs):
         shape = (batch, *argument.shape[1:]) if place in family.rows.ranged else argument.shape
-        if argument.only is not None:
-            inputs.append(argument.only)
+        if argument.stated is not None:
+            inputs.append(argument.stated)
         elif argument.dtype.startswith("float"):
             inputs.append(rng.standard_normal(shape).astype(argument.dtype))
         else:

@@ -1,0 +1,88 @@
+"""What a command does with the check of an import, and how it divides its seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.models import nets
+from tuner.app.models import checked_import as module
+from tuner.app.models.checked_import import checked_import
+from tuner.app.models.command_time import CommandTime
+from tuner.models.reading import read_graph
+from tuner.models.verdict import Right, Unjudged, Verdict, Wrong
+from tuner.workers.jobs.model_library import Model, ModelWrong
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 7.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def small() -> Model:
+    content = nets.serialized(nets.perceptron(rows=2, sizes=(4, 3)))
+    return Model(content=content, shapes={}, graph=read_graph(content, {}))
+
+
+def checked(
+    verdict: Verdict, monkeypatch: pytest.MonkeyPatch, seconds: float | None = None
+) -> tuple[Model, list[str], CommandTime, list[float]]:
+    """The model after a check that takes 2 s, its notes, and the limit that it was given."""
+    clock, notes, limits = Clock(), list[str](), list[float]()
+    command = CommandTime(seconds=seconds, clock=clock)
+
+    def judged(*given: object) -> Verdict:
+        limits.append(float(given[-1]))  # type: ignore[arg-type]  # the limit
+        clock.now_s += 2.0
+        return verdict
+
+    monkeypatch.setattr(module, "judged", judged)
+    return checked_import(small(), command, notes.append), notes, command, limits
+
+
+def test_right_outputs_are_kept_for_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = (np.ones((2, 3), np.float32),)
+    model, notes, command, limits = checked(Right(error=1e-7, outputs=outputs), monkeypatch)
+    assert model.right is outputs and "is right, error 1.0e-07" in notes[0]
+    assert command.evaluation_s == 2.0 and limits == [60.0]
+
+
+def test_a_wrong_import_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelWrong, match="operator is Exp; nothing was tuned"):
+        checked(Wrong(message="the first wrong operator is Exp"), monkeypatch)
+
+
+def test_a_slow_check_is_noted_and_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = Unjudged(reason="evaluating it takes more than 3 s", evaluable=True)
+    model, notes, _, limits = checked(verdict, monkeypatch, seconds=20.0)
+    assert model.right is None and model.evaluate is None and limits == [3.0]
+    assert notes == ["the imported graph is not checked before tuning: " + verdict.reason]
+
+
+def test_what_the_evaluator_does_not_run_is_evaluated_in_float64(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdict = Unjudged(reason="no such operator", evaluable=False)
+    model, notes, _, _ = checked(verdict, monkeypatch)
+    assert "no such operator; --inputs" in notes[0] and model.evaluate is not None
+    (y,) = model.evaluate([np.ones((2, 4), np.float32)])
+    np.testing.assert_allclose(y.sum(axis=1), np.ones(2), rtol=1e-5)
+
+
+def test_tuning_leaves_time_for_the_export() -> None:
+    clock, graph = Clock(), small().graph
+    command = CommandTime(seconds=100.0, clock=clock)
+    clock.now_s += 30.0
+    before = command.tuning_s([graph])
+    assert before is not None and 50 < before < 65
+    command.evaluation_s = 5.0
+    assert command.tuning_s([graph]) == pytest.approx(before - 5.0)
+    assert command.tuning_s([]) == pytest.approx(70.0)
+    two = command.tuning_s([graph, graph])
+    assert two is not None and two < before - 10.0
+    clock.now_s += 500.0
+    assert command.tuning_s([graph]) == pytest.approx(0.1)  # the defaults, then
+    assert CommandTime(seconds=None, clock=clock).tuning_s([graph]) is None
