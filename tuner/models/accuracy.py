@@ -79,8 +79,9 @@ def _variance(node: Node, graph: Graph) -> float:
 
 
 def _roundoff(dtype: str) -> float:
-    """Of a result in float16 or bfloat16; wider ones are within TOLERANCE."""
-    return UNIT_ROUNDOFF[dtype] if dtype in ("float16", "bfloat16") else 0.0
+    """Of a result in less than float32; wider ones are within TOLERANCE."""
+    unit = UNIT_ROUNDOFF.get(dtype, 0.0)
+    return unit if unit > UNIT_ROUNDOFF["float32"] else 0.0
 
 
 def _step(node: Expression) -> float:

@@ -140,3 +140,19 @@ def gain_per_trial(kernel: KernelProgress, kernels: Sequence[KernelProgress]) ->
     reachable_s = kernel.flops / (_SIMILAR * max(rates)) if max(rates, default=0.0) > 0 else 0.0
     possible_s = max(min(best_s, best_s - reachable_s), 0.0) / trials
     return kernel.calls * max(_LATELY * recent_s + (1 - _LATELY) * possible_s, 0.0)
+
+
+def needless_variants(kernels: Sequence[KernelProgress]) -> frozenset[int]:
+    """The positions of fast variants that are not faster than the strict ones, or untried."""
+    strict_s = {
+        kernel.variant_of: kernel.best_s[-1]
+        for kernel in kernels
+        if kernel.best_s and not kernel.fast
+    }
+    return frozenset(
+        position
+        for position, kernel in enumerate(kernels)
+        if kernel.fast
+        and kernel.variant_of in strict_s
+        and (not kernel.best_s or kernel.best_s[-1] >= strict_s[kernel.variant_of])
+    )

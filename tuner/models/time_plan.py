@@ -67,6 +67,10 @@ class TimePlan:
         self._promoted = before_s + seconds, before + worth
         self._paces[kernel].promoted = True
 
+    def skipped(self, kernel: int) -> None:
+        """Notes that a kernel is not to be promoted."""
+        self._paces[kernel].promoted = True
+
     def search_s(self) -> float | None:
         """Seconds that may go to rounds now, so that all kernels can be promoted.
 

@@ -24,7 +24,12 @@ from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.kernel_cache import unanswered
-from tuner.workers.jobs.model_jobs import tune_in_rounds, with_library, with_workloads
+from tuner.workers.jobs.model_jobs import (
+    needless_tasks,
+    tune_in_rounds,
+    with_library,
+    with_workloads,
+)
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
 from tuner.workers.jobs.promotion import FINALISTS, NothingVerified, Promotion, promote
@@ -181,9 +186,16 @@ class JobRun:
     ) -> list[str]:
         """Promotes the kernels of a model; returns the reasons of those that failed."""
         errors = []
+        needless: frozenset[int] = frozenset()
+        if not self._stopping():
+            needless = needless_tasks(self._database, self._lease, tasks)
+        for number in needless:
+            plan.skipped(number)
         for number, task in enumerate(tasks):
             if self._stopping():
                 break
+            if number in needless:
+                continue
             with self._database.read() as session:
                 done = jobs.get(session, self._job.id).tasks[task.position].trials_done
             budget = replace(self._job, trials=done, seconds=None)

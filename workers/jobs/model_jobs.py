@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tuner.db import artifacts, events, targets, tasks, workloads
+from tuner.db import artifacts, events, jobs, leases, targets, tasks, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
@@ -25,6 +25,7 @@ from tuner.models.task_scheduler import (
     KernelProgress,
     kind_of,
     model_s,
+    needless_variants,
     next_kernel,
     round_trials,
 )
@@ -297,6 +298,21 @@ class _Gains:
         middle_s = (first_s + last_s) / 2
         begin_s, before = next(entry for entry in reversed(self._times) if entry[0] <= middle_s)
         return ModelGain(seconds=last_s - begin_s, before_s=before, after_s=after)
+
+
+def needless_tasks(database: Database, lease: Lease, left: Sequence[Task]) -> frozenset[int]:
+    """The places in `left`, as `tune_in_rounds` had it, of tasks that need no kernel.
+
+    Those are fast variants that are no faster than the strict ones. They are marked as done.
+    """
+    with database.read() as session:
+        current = jobs.get(session, lease.job_id).tasks
+    tasks_now = [current[task.position] for task in left]
+    needless = needless_variants([_subject(database, task, {}) for task in tasks_now])
+    for place in sorted(needless):
+        with database.write("task") as session:
+            leases.note_task(session, lease, left[place].position, state="succeeded")
+    return needless
 
 
 def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> KernelProgress:

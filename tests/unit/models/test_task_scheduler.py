@@ -7,6 +7,7 @@ from tuner.models.task_scheduler import (
     ROUND,
     KernelProgress,
     gain_per_trial,
+    needless_variants,
     next_kernel,
     round_trials,
 )
@@ -98,3 +99,22 @@ def test_the_slower_variant_gains_only_what_it_is_faster_by() -> None:
     assert gain_per_trial(strict, [like, strict, much_faster]) == 0
     assert 0 < gain_per_trial(strict, [like, strict, a_little_faster]) < alone
     assert gain_per_trial(much_faster, [like, strict, much_faster]) > 0
+
+
+def test_a_fast_variant_that_is_no_faster_needs_no_kernel() -> None:
+    def variant(name: str, best_s: tuple[float, ...], *, fast: bool) -> KernelProgress:
+        return KernelProgress(
+            calls=1, flops=1, kind="4:3", variant_of=name, fast=fast, best_s=best_s
+        )
+
+    kernels = [
+        variant("a", (2e-3, 1e-3), fast=False),
+        variant("b", (1e-3,), fast=False),
+        variant("c", (1e-3,), fast=False),
+        variant("d", (), fast=False),
+        variant("a", (9e-4,), fast=True),  # faster
+        variant("b", (1.1e-3,), fast=True),  # slower
+        variant("c", (), fast=True),  # untried
+        variant("d", (1.0,), fast=True),  # the only one
+    ]
+    assert needless_variants(kernels) == {5, 6}
