@@ -120,13 +120,7 @@ def modulo(node: Node) -> Value:
     """Python's remainder, or with `fmod` C's, which has the dividend's sign."""
     if not node.attribute("fmod", 0):
         return elementwise("mod", ops.remainder, node[0], node[1])
-
-    def body(a: Elem, b: Elem) -> Elem:
-        if a.dtype not in FLOATS:
-            return a - ops.divide(a, b) * b
-        return a - unary("trunc", a / b) * b
-
-    return elementwise("fmod", body, node[0], node[1])
+    return elementwise("fmod", ops.truncated_remainder, node[0], node[1])
 
 
 def prelu(node: Node) -> Value:

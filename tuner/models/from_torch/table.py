@@ -133,8 +133,12 @@ def _truncated(a: Elem, b: Elem) -> Elem:
 
 
 def _floored(a: Elem, b: Elem) -> Elem:
+    """Floats as Python divides them: the multiple of b below a, over b."""
     if a.dtype in FLOATS:
-        return unary("floor", a / b)
+        rest = maps.truncated_remainder(a, b)
+        whole = unary("round", (a - rest) / b)
+        opposite = rest.differs(0) & (rest < 0).differs(b < 0)
+        return where(b.equals(0), a / b, where(opposite, whole - 1, whole))
     return a // where(b.equals(0), 1, b)
 
 
@@ -730,8 +734,8 @@ TABLE: Mapping[str, Convert] = {
     "aten.fill.Scalar": fill,
     "aten.flip.default": flip,
     "aten.floor.default": named("floor"),
-    "aten.fmod.Scalar": pair(lambda a, b: a - _truncated(a, b) * b),
-    "aten.fmod.Tensor": pair(lambda a, b: a - _truncated(a, b) * b),
+    "aten.fmod.Scalar": pair(maps.truncated_remainder),
+    "aten.fmod.Tensor": pair(maps.truncated_remainder),
     "aten.full.default": full,
     "aten.full_like.default": full,
     "aten.gather.default": gather,
@@ -811,7 +815,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.scatter_add.default": scatter("add"),
     "aten.select.int": select,
     "aten.sigmoid.default": each(maps.sigmoid),
-    "aten.sign.default": each(maps.sign),
+    "aten.sign.default": each(lambda e: where(maps.is_nan(e), 0, maps.sign(e))),
     "aten.silu.default": each(maps.silu),
     "aten.sin.default": named("sin"),
     "aten.sinh.default": named("sinh"),

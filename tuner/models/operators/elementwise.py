@@ -151,7 +151,7 @@ def softsign(e: Elem) -> Elem:
 
 
 def shrink(e: Elem, bias: float, lambd: float) -> Elem:
-    return where(e < -lambd, e + bias, where(e > lambd, e - bias, e * 0))
+    return where(e < -lambd, e + bias, where(e > lambd, e - bias, 0))
 
 
 def sign(e: Elem) -> Elem:
@@ -177,7 +177,7 @@ def log1p(e: Elem) -> Elem:
     Goldberg, "What Every Computer Scientist Should Know About Floating-Point", 1991."""
     rounded = 1 + e
     exact = unary("log", rounded) * (e / (rounded - 1))
-    return where(rounded.equals(1) | is_inf(e), e, exact)
+    return where(rounded.equals(1) | is_inf(e, negative=False), e, exact)
 
 
 def expm1(e: Elem) -> Elem:
@@ -201,6 +201,16 @@ def atan2(y: Elem, x: Elem) -> Elem:
     )
 
 
+def same(left: Elem, right: Elem) -> Elem:
+    """Whether both are equal, or both NaN."""
+    return left.equals(right) | (is_nan(left) & is_nan(right))
+
+
+def after(left: Elem, right: Elem) -> Elem:
+    """Whether the left one is greater. NaN is greater than every number, as sorting has it."""
+    return (left > right) | (is_nan(left) & ~is_nan(right))
+
+
 def reciprocal(e: Elem) -> Elem:
     return 1 / e
 
@@ -220,6 +230,14 @@ def remainder(left: Elem, right: Elem) -> Elem:
     """With the divisor's sign, as Python's `%`; of integers 0 where the divisor is."""
     nonzero = right if left.dtype in FLOATS else where(right.equals(0), 1, right)
     return left % nonzero
+
+
+def truncated_remainder(left: Elem, right: Elem) -> Elem:
+    """With the dividend's sign, as C's `fmod` and `%`."""
+    if left.dtype not in FLOATS:
+        return left - divide(left, right) * right
+    size = unary("abs", left) % unary("abs", right)
+    return where(left < 0, -size, size)
 
 
 def power(base: Elem, exponent: Elem) -> Elem:

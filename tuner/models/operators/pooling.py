@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.models.operators.builder import Value
-from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.elementwise import elementwise, same
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, clamp, constant, maximum, unary, where
@@ -103,7 +103,7 @@ def max_pool_positions(x: Value, w: Window, pooled: Value, *, column_major: bool
             position = position * extent + place
         plane = n * x.shape[1] + c
         position = plane * math.prod(extents) + position
-        equal = x.guarded(n, c, *inside).equals(pooled[(n, c, *outer)])
+        equal = same(x.guarded(n, c, *inside), pooled[(n, c, *outer)])
         return where(within & equal, position, 2**31 - 1)
 
     return x.builder.reduce(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tuner.models.operators.builder import Value
-from tuner.models.operators.elementwise import cast, elementwise
+from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, same
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.workload.expression import DType, Reducer
@@ -82,19 +82,27 @@ def log_sum_exp(x: Value, axes: Sequence[int], *, keep: bool) -> Value:
     """Shifted by the greatest element, which keeps exponentials finite."""
     with x.builder.kernel("log_sum_exp"):
         top = reduce("max", "max", x, axes, keep=True)
-        summed = elementwise("shift", lambda e, m: unary("exp", e - m), x, top)
+        summed = elementwise("shift", lambda e, m: unary("exp", e - _finite(m)), x, top)
         total = reduce("sum", "sum", summed, axes, keep=True)
-        result = elementwise("log", lambda e, m: unary("log", e) + m, total, top)
+        result = elementwise("log", lambda e, m: unary("log", e) + _finite(m), total, top)
         if keep:
             return result
         kept = [e for axis, e in enumerate(x.shape) if axis not in axes]
         return reshape(result, kept)
 
 
+def _finite(e: Elem) -> Elem:
+    """0 in the place of an infinity, which nothing can be shifted by."""
+    return where(is_inf(e), 0, e)
+
+
 def arg_extreme(
     x: Value, axis: int, *, greatest: bool, last: bool, keep: bool, dtype: DType = "int64"
 ) -> Value:
-    """The first (or last) position of the greatest (or least) element of a dimension."""
+    """The first (or last) position of the greatest (or least) element of a dimension.
+
+    That of a NaN where there is one.
+    """
     extent = x.shape[axis]
     top = reduce("extreme", "max" if greatest else "min", x, [axis], keep=True)
     missing = -1 if last else extent
@@ -104,7 +112,7 @@ def arg_extreme(
         indices = [*outer[:axis], k, *outer[axis:]]
         edge = [*outer[:axis], constant(0, "int64"), *outer[axis:]]
         position = cast_to("int32", k)
-        return where(x[tuple(indices)].equals(top[tuple(edge)]), position, missing)
+        return where(same(x[tuple(indices)], top[tuple(edge)]), position, missing)
 
     shape = [e for number, e in enumerate(x.shape) if number != axis]
     places = x.builder.reduce(
@@ -136,14 +144,14 @@ def cumulative(
 
 def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
     """How many elements of its row come before each in sorted order; equal ones in the
-    order of their positions."""
+    order of their positions. NaN is the greatest."""
 
     def body(*places: Elem) -> Elem:
         *outer, k = places
         other, here = [*outer], outer[axis]
         other[axis] = k
         a, b = x[tuple(other)], x[tuple(outer)]
-        before = (a > b if greatest else a < b) | (a.equals(b) & (k < here))
+        before = (after(a, b) if greatest else after(b, a)) | (same(a, b) & (k < here))
         return where(before, constant(1, "int32"), 0)
 
     return x.builder.reduce("rank", "sum", x.shape, [x.shape[axis]], body, dtype="int32")
