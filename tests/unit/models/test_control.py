@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
+from tests.support.targets import host_target
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph, check_graph, packed, unpacked
@@ -21,6 +23,7 @@ from tuner.models.memory import plan_memory
 from tuner.models.nodes import Branch, Scan, every_node
 from tuner.models.onnx_evaluation import evaluate
 from tuner.models.reading import read_graph
+from tuner.models.shares import profile
 from tuner.models.workloads import workloads_of
 from tuner.workload.expression import Expression
 
@@ -231,6 +234,19 @@ def test_a_library_computes_what_the_file_says(case: str, tmp_path: Path) -> Non
         results = results if isinstance(results, tuple) else (results,)
         for got, right in zip(results, evaluate(made, list(feed.values())), strict=True):
             np.testing.assert_allclose(got.reshape(np.shape(right)), right, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_of_the_other_side_have_no_share() -> None:
+    made, feeds = constants_or_inputs()
+    graph = graph_of(made)
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    names = []
+    for feed in feeds:
+        inputs = [np.atleast_1d(array) for array in feed.values()]
+        shares = profile(graph, kernels, host_target(), 1, inputs, cores)
+        names.append([(share.workload.expression.name, share.calls) for share in shares])
+    assert names == [[("exp", 1)], [("neg", 1)]]
 
 
 def mismatched() -> Any:

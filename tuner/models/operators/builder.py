@@ -386,8 +386,10 @@ class GraphBuilder:
         `conditional`, the first state is a bool without which no further iteration begins;
         then there are no inputs and no results.
 
-        Raises ValueError for a state that changes its shape or dtype.
+        Raises ValueError for a state that changes its shape or dtype, and without steps.
         """
+        if count < 1:
+            raise ValueError(f"a scan of {count} steps")
         if count == 1 and not conditional:
             after, given = body(*(_first(value) for value in inputs), *states)
             return list(after), [_alone(value) for value in given]
