@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
@@ -20,10 +21,12 @@ from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tests.support.targets import host_target
 from tuner.models.nodes import Scan
+from tuner.models.onnx_evaluation import evaluate
 from tuner.models.reading import read_graph
 from tuner.models.shares import profile
 from tuner.models.workloads import workloads_of
 
+FOUR_BITS = TensorProto.INT4
 MODELS = {
     "perceptron": nets.perceptron(),
     "resnet": nets.resnet(size=16, width=8),
@@ -127,6 +130,49 @@ def test_an_input_with_one_value_is_compared_in_each_call(tmp_path: Path) -> Non
         command = [compiler, file, "-I../include", "../lib/libsized.a", "-lm", "-lpthread"]
         subprocess.run([*command, "-o", "program"], cwd=out / "examples", check=True)
         subprocess.run(["./program"], cwd=out / "examples", check=True)
+
+
+def test_small_formats_travel_as_bytes(tmp_path: Path) -> None:
+    """int4 weights with a scale for each block, and results in int4 and an 8-bit float."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.integers(-8, 8, (32, 16)).astype(ml_dtypes.int4),
+        "scales": rng.uniform(0.01, 0.1, (2, 16)).astype(np.float32),
+        "step": np.float32(0.3),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scales"], ["real"], axis=0, block_size=16),
+        helper.make_node("MatMul", ["x", "real"], ["product"]),
+        helper.make_node("QuantizeLinear", ["product", "step"], ["q"], output_dtype=FOUR_BITS),
+        helper.make_node("Cast", ["product"], ["f"], to=TensorProto.FLOAT8E4M3FN),
+    ]
+    net = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 32])],
+            [
+                helper.make_tensor_value_info("q", FOUR_BITS, [4, 16]),
+                helper.make_tensor_value_info("f", TensorProto.FLOAT8E4M3FN, [4, 16]),
+            ],
+            [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 23)],
+        ir_version=11,
+    )
+    graph = read_graph(nets.serialized(net), {})
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    module = exported(graph, kernels, tmp_path / "out", "small_numbers")
+    x = np.round(rng.standard_normal((4, 32)) * 8).astype(np.float32) / 8
+    for got, right in zip(module.run_small_numbers(x), evaluate(net, [x]), strict=True):
+        assert got.dtype == right.dtype
+        np.testing.assert_array_equal(got, right)
+    (function,) = json.loads((tmp_path / "out/manifest.json").read_text())["functions"]
+    assert [(argument["dtype"], argument.get("format")) for argument in function["arguments"]] == [
+        ("float32", None), ("int8", "int4"), ("uint8", "float8_e4m3fn"),
+    ]  # fmt: skip
+    header = (tmp_path / "out/include/small_numbers.h").read_text()
+    assert "uint8 (each the byte of a float8_e4m3fn)" in header
 
 
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
