@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from tuner.models.operators.scalars import (
     unary,
     where,
 )
+from tuner.workload.expression import Reducer
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 Padding = Literal["zeros", "border", "reflection"]
@@ -63,31 +65,53 @@ def grid_sample(
 
     places = x.builder.compute("grid", grid.shape, place, dtype=dtype)
     taps = _TAPS[mode]
+    # Tables that all channels share: the places that are read, and their weights.
+    shape = [*grid.shape, taps]
+
+    def tap(*i: Elem) -> Elem:
+        middle = places[i[:-1]]
+        if mode == "nearest":
+            return middle
+        return unary("floor", middle) + cast_to(dtype, i[-1] - (taps // 2 - 1))
+
+    def number(*i: Elem) -> Elem:
+        whole, extent = tap(*i), extents[i[-2]]
+        if padding != "zeros":
+            whole = _inside(whole, extent, padding, align_corners=align_corners)
+        bounded = where(whole > -1, minimum(whole, extent), -1)  # NaN lies outside
+        return cast_to("int64", bounded)
+
+    numbers = x.builder.compute("taps", shape, number, dtype="int64")
+    if mode != "nearest":
+        shares = x.builder.compute(
+            "weights",
+            shape,
+            lambda *i: _share(unary("abs", places[i[:-1]] - tap(*i)), mode),
+            dtype=dtype,
+        )
 
     def body(*i: Elem) -> Elem:
         n, c, *rest = i
-        outer, inner = rest[:rank], rest[rank:]
-        weight = constant(1, dtype)
-        indices = []
-        for d in range(rank):
-            middle = places[(n, *outer, rank - 1 - d)]
-            if mode == "nearest":
-                tap = middle
-            else:
-                tap = unary("floor", middle) + cast_to(dtype, inner[d] - (taps // 2 - 1))
-                share = _share(unary("abs", middle - tap), mode)
-                weight = share if d == 0 else weight * share
-            extent = constant(x.shape[2 + d], dtype)
-            if padding != "zeros":
-                tap = _inside(tap, extent, padding, align_corners=align_corners)
-            indices.append(_index(tap, x.shape[2 + d]))
-        element = x.padded(n, c, *indices, pad=0)
-        return element if mode == "nearest" else element * weight
+        outer, inner = rest[:rank], rest[rank:] or [constant(0, "int64")] * rank
+        indices = [numbers[(n, *outer, rank - 1 - d, inner[d])] for d in range(rank)]
+        ends = x.shape[2:]
+        if padding == "zeros":
+            clamped = [clamp(k, -1, end) for k, end in zip(indices, ends, strict=True)]
+            element = x.padded(n, c, *clamped, pad=0)
+        else:
+            inside = [clamp(k, 0, end - 1) for k, end in zip(indices, ends, strict=True)]
+            element = x[(n, c, *inside)]
+        if mode == "nearest":
+            return element
+        weight = shares[(n, *outer, rank - 1, inner[0])]
+        for d in range(1, rank):
+            weight = weight * shares[(n, *outer, rank - 1 - d, inner[d])]
+        return element * weight
 
-    shape = [*x.shape[:2], *grid.shape[1:-1]]
+    result = [*x.shape[:2], *grid.shape[1:-1]]
     if mode == "nearest":
-        return x.builder.compute("grid_sample", shape, body, dtype=x.dtype)
-    return x.builder.reduce("grid_sample", "sum", shape, [taps] * rank, body, dtype=x.dtype)
+        return x.builder.compute("grid_sample", result, body, dtype=x.dtype)
+    return x.builder.reduce("grid_sample", "sum", result, [taps] * rank, body, dtype=x.dtype)
 
 
 def _share(distance: Elem, mode: Interpolation) -> Elem:
@@ -115,11 +139,15 @@ def _inside(place: Elem, extent: Elem, padding: Padding, *, align_corners: bool)
     return clamp(mirrored, 0, extent - 1)
 
 
-def _index(place: Elem, extent: int) -> Elem:
-    """A whole number as an index: -1 for what lies in front of the tensor, and for NaN;
-    `extent` for what lies behind."""
-    bounded = where(place > -1, minimum(place, extent), -1)
-    return clamp(cast_to("int64", bounded), -1, extent)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Samples:
+    """Of one dimension of regions: where samples read, [regions, cells, steps, 2], and
+    their weights; zero for a step that is no sample, or outside."""
+
+    numbers: Value
+    shares: Value
+    is_step: Value  # [regions, cells, steps]
+    are_more: Value  # [regions, cells]: whether a cell has samples that are no step
 
 
 def roi_align(
@@ -141,69 +169,102 @@ def roi_align(
     it covers, along each dimension.
     """
     dtype = x.computed_in
-    offset = 0.5 if half_pixel else 0.0
-    # Steps between samples are longer than half an element, so more lie outside.
-    bounds = [samples or 2 * extent + 3 for extent in x.shape[2:]]
-
-    def begin(r: Elem, d: int) -> Elem:
-        return cast_to(dtype, regions[r, 1 - d]) * scale - offset
-
-    def bin_size(r: Elem, d: int) -> Elem:
-        size = cast_to(dtype, regions[r, 3 - d]) * scale - offset - begin(r, d)
-        return (size if half_pixel else maximum(size, 1)) / sizes[d]
-
-    def count(r: Elem, d: int) -> Elem:
-        return constant(samples, dtype) if samples else unary("ceil", bin_size(r, d))
-
-    def first(r: Elem, d: int, cell: Elem) -> Elem:
-        """The first sample that may lie inside."""
-        if samples:
-            return constant(0, dtype)
-        before = -1 - begin(r, d) - cast_to(dtype, cell) * bin_size(r, d)
-        return maximum(unary("floor", before / bin_size(r, d) * count(r, d) - 0.5), 0)
+    tables = [
+        _samples(x, regions, d, sizes[d], samples, scale, half_pixel=half_pixel, is_max=greatest)
+        for d in range(2)
+    ]
 
     def body(*i: Elem) -> Elem:
         r, c, *rest = i
         cells, steps, taps = rest[:2], rest[2:4], rest[4:]
         image = clamp(cast_to("int64", batch[r]), 0, x.shape[0] - 1)
-        weight = constant(1, dtype)
-        is_sample, is_inside, are_more = (
-            constant(True, "bool"),
-            constant(True, "bool"),
-            constant(False, "bool"),
-        )
-        indices = []
-        for d in range(2):
-            extent = x.shape[2 + d]
-            step = cast_to(dtype, steps[d]) + first(r, d, cells[d])
-            size = bin_size(r, d)
-            place = begin(r, d) + cast_to(dtype, cells[d]) * size
-            place = place + (step + 0.5) * size / count(r, d)
-            is_inside = is_inside & (place >= -1) & (place <= extent)
-            if not samples:
-                is_sample = is_sample & (step < count(r, d))
-                are_more = are_more | (first(r, d, cells[d]) > 0) | (count(r, d) > bounds[d])
-            place = clamp(place, 0, extent - 1)
-            low = unary("floor", place)
-            share = place - low
-            weight = weight * where(taps[d].equals(0), 1 - share, share)
-            indices.append(clamp(_index(low, extent) + taps[d], 0, extent - 1))
-        value = where(is_inside, x[(image, c, *indices)] * weight, 0)
-        if not samples:
-            missing = where(are_more, constant(0, dtype), -math.inf) if greatest else 0
-            value = where(is_sample, value, missing)
-        if greatest:
+        places = [(r, cells[d], steps[d], taps[d]) for d in range(2)]
+        numbers = [clamp(tables[d].numbers[places[d]], 0, x.shape[2 + d] - 1) for d in range(2)]
+        weight = tables[0].shares[places[0]] * tables[1].shares[places[1]]
+        value = x[(image, c, *numbers)] * weight
+        if not greatest or samples:
             return value
-        total = maximum(count(r, 0) * count(r, 1), 1)
-        return value / total
+        is_sample = tables[0].is_step[places[0][:3]] & tables[1].is_step[places[1][:3]]
+        more = tables[0].are_more[r, cells[0]] | tables[1].are_more[r, cells[1]]
+        return where(is_sample, value, where(more, constant(0, dtype), -math.inf))
 
-    return x.builder.reduce(
-        "roi_align",
-        "max" if greatest else "sum",
-        [regions.shape[0], x.shape[1], *sizes],
-        [*bounds, 2, 2],
-        body,
-        dtype=x.dtype,
+    shape = [regions.shape[0], x.shape[1], *sizes]
+    steps = [table.numbers.shape[2] for table in tables]
+    reducer: Reducer = "max" if greatest else "sum"
+    return x.builder.reduce("roi_align", reducer, shape, [*steps, 2, 2], body, dtype=x.dtype)
+
+
+def _samples(
+    x: Value,
+    regions: Value,
+    d: int,
+    cells: int,
+    samples: int,
+    scale: float,
+    *,
+    half_pixel: bool,
+    is_max: bool,
+) -> _Samples:
+    builder, dtype, extent = x.builder, x.computed_in, x.shape[2 + d]
+    offset = 0.5 if half_pixel else 0.0
+    # Steps between samples are longer than half an element, so more lie outside.
+    bound = samples or 2 * extent + 3
+    shape = [regions.shape[0], cells]
+
+    def begin(r: Elem) -> Elem:
+        return cast_to(dtype, regions[r, 1 - d]) * scale - offset
+
+    def cell_size(r: Elem) -> Elem:
+        size = cast_to(dtype, regions[r, 3 - d]) * scale - offset - begin(r)
+        return (size if half_pixel else maximum(size, 1)) / cells
+
+    sizes = builder.compute("cell", shape[:1], cell_size, dtype=dtype)
+
+    def count(r: Elem) -> Elem:
+        return constant(samples, dtype) if samples else unary("ceil", sizes[r])
+
+    def first(r: Elem, cell: Elem) -> Elem:
+        """The first sample that may lie inside."""
+        if samples:
+            return constant(0, dtype)
+        before = -1 - begin(r) - cast_to(dtype, cell) * sizes[r]
+        return maximum(unary("floor", before / sizes[r] * count(r) - 0.5), 0)
+
+    firsts = builder.compute("first", shape, first, dtype=dtype)
+
+    def step(r: Elem, cell: Elem, k: Elem) -> Elem:
+        return cast_to(dtype, k) + firsts[r, cell]
+
+    def place(r: Elem, cell: Elem, k: Elem) -> Elem:
+        start = begin(r) + cast_to(dtype, cell) * sizes[r]
+        return start + (step(r, cell, k) + 0.5) * sizes[r] / count(r)
+
+    places = builder.compute("sample", [*shape, bound], place, dtype=dtype)
+
+    def low(*i: Elem) -> Elem:
+        return unary("floor", clamp(places[i], 0, extent - 1))
+
+    def number(*i: Elem) -> Elem:
+        return clamp(cast_to("int64", where(low(*i[:3]) > 0, low(*i[:3]), 0)) + i[3], 0, extent - 1)
+
+    def is_step(r: Elem, cell: Elem, k: Elem) -> Elem:
+        return step(r, cell, k) < count(r) if not samples else constant(True, "bool")
+
+    def share(*i: Elem) -> Elem:
+        middle = places[i[:3]]
+        is_kept = (middle >= -1) & (middle <= extent) & is_step(*i[:3])
+        rest = clamp(middle, 0, extent - 1) - low(*i[:3])
+        weight = where(i[3].equals(0), 1 - rest, rest)
+        return where(is_kept, weight / (1 if is_max else maximum(count(i[0]), 1)), 0)
+
+    def are_more(r: Elem, cell: Elem) -> Elem:
+        return (firsts[r, cell] > 0) | (count(r) > bound)
+
+    return _Samples(
+        numbers=builder.compute("taps", [*shape, bound, 2], number, dtype="int64"),
+        shares=builder.compute("weights", [*shape, bound, 2], share, dtype=dtype),
+        is_step=builder.compute("is_step", [*shape, bound], is_step, dtype="bool"),
+        are_more=builder.compute("are_more", shape, are_more, dtype="bool"),
     )
 
 
@@ -222,41 +283,55 @@ def deformable_convolution(
     """A convolution whose taps are moved by offsets and scaled by a mask; Zhu et al.,
     "Deformable ConvNets v2", 2019. Layouts are ONNX's.
 
-    What the taps read is a tensor of its own, [N, C, kernel, result's spatial], so that it
-    is interpolated once for all filters.
+    What the taps read is a tensor of its own, [N, C, kernel, points of the result], so that
+    it is interpolated once for all filters.
     """
-    rank = x.rank - 2
+    rank, builder, dtype = x.rank - 2, x.builder, x.computed_in
     kernel, sizes = weight.shape[2:], offset.shape[2:]
-    count = math.prod(kernel)
-    dtype = x.computed_in
-    offset = reshape(offset, [x.shape[0], offset_groups, *kernel, rank, *sizes])
-    mask = None if mask is None else reshape(mask, [x.shape[0], offset_groups, *kernel, *sizes])
+    count, points = math.prod(kernel), math.prod(sizes)
+    tables = [x.shape[0], offset_groups, count, rank, points]
+    offset = reshape(offset, tables)
+    mask = None if mask is None else reshape(mask, [*tables[:3], points])
     per_offset = x.shape[1] // offset_groups
+    # Where an undeformed tap reads, [kernel, dimension, point].
+    grid = np.zeros((count, rank, points))
+    for d in range(rank):
+        taps = np.indices(kernel)[d].reshape(-1, 1) * dilations[d]
+        grid[:, d] = taps + np.indices(sizes)[d].reshape(1, -1) * strides[d] - pads[d]
+    bases = builder.constant(grid, dtype)
+    places = builder.compute(
+        "place", tables, lambda *i: cast_to(dtype, offset[i]) + bases[i[2:]], dtype=dtype
+    )
+    extents = builder.constant(np.array(x.shape[2:], np.float64), dtype)
+
+    def number(*i: Elem) -> Elem:
+        whole = unary("floor", places[i[:-1]]) + cast_to(dtype, i[-1])
+        bounded = where(whole > -1, minimum(whole, extents[i[3]]), -1)  # NaN lies outside
+        return cast_to("int64", bounded)
+
+    def share(*i: Elem) -> Elem:
+        rest = places[i[:-1]] - unary("floor", places[i[:-1]])
+        return where(i[-1].equals(0), 1 - rest, rest)
+
+    numbers = builder.compute("taps", [*tables, 2], number, dtype="int64")
+    shares = builder.compute("weights", [*tables, 2], share, dtype=dtype)
 
     def column(*i: Elem) -> Elem:
-        n, c, *rest = i
-        window, outer, taps = rest[:rank], rest[rank : 2 * rank], rest[2 * rank :]
+        n, c, k, point, *taps = i
         group = c // per_offset if offset_groups > 1 else constant(0, "int64")
-        share = constant(1, dtype)
-        indices = []
+        indices = [
+            clamp(numbers[n, group, k, d, point, taps[d]], -1, x.shape[2 + d]) for d in range(rank)
+        ]
+        value = x.padded(n, c, *indices, pad=0)
         for d in range(rank):
-            base = outer[d] * strides[d] + window[d] * dilations[d] - pads[d]
-            moved = cast_to(dtype, offset[(n, group, *window, d, *outer)])
-            place = cast_to(dtype, base) + moved
-            low = unary("floor", place)
-            tap = low + cast_to(dtype, taps[d])
-            share = share * where(taps[d].equals(0), 1 - (place - low), place - low)
-            indices.append(_index(tap, x.shape[2 + d]))
-        value = x.padded(n, c, *indices, pad=0) * share
-        if mask is None:
-            return value
-        return value * cast_to(dtype, mask[(n, group, *window, *outer)])
+            value = value * shares[n, group, k, d, point, taps[d]]
+        return value if mask is None else value * cast_to(dtype, mask[n, group, k, point])
 
-    columns = x.builder.reduce(
-        "deformed", "sum", [*x.shape[:2], *kernel, *sizes], [2] * rank, column, dtype=x.dtype
+    columns = builder.reduce(
+        "deformed", "sum", [*x.shape[:2], count, points], [2] * rank, column, dtype=x.dtype
     )
     filters = weight.shape[0]
-    flat = reshape(columns, [x.shape[0], groups, weight.shape[1] * count, math.prod(sizes)])
+    flat = reshape(columns, [x.shape[0], groups, weight.shape[1] * count, points])
     factors = reshape(weight, [groups, filters // groups, weight.shape[1] * count])
     product = einsum("ngkp,gok->ngop", flat, factors)
     return reshape(product, [x.shape[0], filters, *sizes])
