@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.models import nets
@@ -28,6 +29,10 @@ from tuner.cli.models import library_name
         (["net.onnx", "--shapes", "batch=4..2"], ["batch=4..2", "within 1..1024"]),
         (["net.onnx", "--trials", "0"], ["trials is 0"]),
         (["matmul:M=8,N=8,K=8", "-o", "out"], ["for models", "tuner export"]),
+        (["matmul:M=8,N=8,K=8", "--inputs", "x.npz"], ["--inputs", "for models"]),
+        (["net.onnx", "--inputs", "missing.npz"], ["missing.npz", "is no file"]),
+        (["net.onnx", "--inputs", "net.onnx"], ["net.onnx is no .npz file"]),
+        (["net.onnx", "--inputs", "z.npz"], ["'z'", "no input of the model", "'x'"]),
     ],
 )
 def test_a_model_is_refused_in_one_line(
@@ -36,6 +41,7 @@ def test_a_model_is_refused_in_one_line(
     work = home / "work"
     (work / "broken.onnx").write_bytes(b"\xff no protocol buffer")
     (work / "net.onnx").write_bytes(nets.serialized(nets.perceptron(rows=2, sizes=(4, 3))))
+    np.savez(work / "z.npz", z=np.zeros(3, np.float32))
     (work / "taken").mkdir()
     (work / "taken" / "mine.txt").write_text("mine")
     called = tuner("tune", *arguments)
@@ -44,7 +50,12 @@ def test_a_model_is_refused_in_one_line(
     assert [words for words in says if words not in called.err] == []
     assert called.err.startswith("error: ") and called.err.count("\n") == 1
     assert not (home / "data").exists()
-    assert sorted(path.name for path in work.iterdir()) == ["broken.onnx", "net.onnx", "taken"]
+    assert sorted(path.name for path in work.iterdir()) == [
+        "broken.onnx",
+        "net.onnx",
+        "taken",
+        "z.npz",
+    ]
 
 
 @pytest.mark.parametrize(
