@@ -133,6 +133,10 @@ def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
         assert http.get(library, headers=etag).status_code == 304
         with running(service.database, tmp_path):
             ran = service.client(token).run_model(sent.json()["id"], nets.feeds(net))
+        shown = service.client(token).model(sent.json()["id"])
+    assert shown.median_s and shown.max_rel_error is not None and shown.max_rel_error <= 1e-4
+    assert {share.kernel for share in shown.shares} == {step.kernel for step in shown.steps}
+    assert sum(share.share for share in shown.shares) == pytest.approx(1.0)
     unpack(fetched.content, tmp_path / "fetched")
     given = nets.feeds(net)
     (expected,) = ReferenceEvaluator(net).run(None, given)
