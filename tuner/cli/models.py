@@ -13,12 +13,13 @@ from tuner.cli.results import conclude
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.models.family import Batch, Family
+    from tuner.app.models.family import Batch, Family, Listed
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
     from tuner.db.engine import Database
     from tuner.models.graph import Graph
     from tuner.models.input_shapes import InputShapes
+    from tuner.models.input_values import InputValues
     from tuner.models.shares import KernelShare
     from tuner.settings import Settings
     from tuner.target.target import Target
@@ -48,13 +49,12 @@ def tune_model(
 
     `shapes` gives the extents that its inputs name, `NAME=EXTENT,…`, and whole shapes of
     inputs, `INPUT=1x3x48x192`. One extent may be a range of batches,
-    `NAME=LEAST..GREATEST`. `inputs` is an `.npz` file of values of inputs. Raises
-    ModelRefused before anything is written.
+    `NAME=LEAST..GREATEST`, or a list, `NAME=A|B|C`. `inputs` is an `.npz` file of values
+    of inputs. Raises ModelRefused before anything is written.
     """
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.checked_import import checked_import
     from tuner.app.models.command_time import CommandTime
-    from tuner.app.models.family import family_of
     from tuner.app.models.tuned_model import submit_model
     from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
@@ -91,7 +91,7 @@ def tune_model(
         invocation.database(create=True) as database,
     ):
         target = with_limits(database, machine)
-        family = None if batch is None else family_of(content, extents, batch, target, values)
+        family = _family(content, extents, batch, target, values)
         models = [model] if family is None else list(family.members.values())
         graphs = [] if directory is None else [model.graph for model in models]
         seconds = command.tuning_s(graphs)
@@ -115,11 +115,29 @@ def tune_model(
         if display.gain is not None:
             invocation.output.note(gain_text(display.gain))
         tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
-        _report(invocation, models[-1], tuned, job.id, directory, library)
+        members = () if family is None else tuple(family.members)
+        _report(invocation, models[-1], tuned, job.id, directory, library, members)
 
 
-def _with(extents: InputShapes, batch: Batch | None) -> InputShapes:
-    """The extents, with the least batch of a range."""
+def _family(
+    content: bytes,
+    extents: InputShapes,
+    batch: Batch | Listed | None,
+    target: Target,
+    values: InputValues,
+) -> Family | None:
+    """The models for several extents, where there are several."""
+    from tuner.app.models.family import Listed, family_of, listed_family
+
+    if batch is None:
+        return None
+    if isinstance(batch, Listed):
+        return listed_family(content, extents, batch, values)
+    return family_of(content, extents, batch, target, values)
+
+
+def _with(extents: InputShapes, batch: Batch | Listed | None) -> InputShapes:
+    """The extents, with the least of several."""
     return extents if batch is None else {**extents, batch.name: batch.low}
 
 
@@ -159,23 +177,34 @@ def _exported(
     return export_model(database, model, target, settings, directory, library, signing_key=key)
 
 
-def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | None]:
-    """The extents and whole shapes in `shapes`, and the one range. Raises UsageError."""
-    from tuner.app.models.family import Batch
+def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | Listed | None]:
+    """The extents and whole shapes in `shapes`, and the one range or list. Raises UsageError."""
+    from tuner.app.models.family import Batch, Listed
     from tuner.models.input_shapes import parse_shapes
 
     parts = [part.strip() for part in shapes.split(",") if part.strip()]
-    ranged = [part for part in parts if ".." in part]
+    ranged = [part for part in parts if ".." in part or "|" in part]
     extents = parse_shapes(",".join(part for part in parts if part not in ranged))
     if not ranged:
         return extents, None
     name, _, ends = (piece.strip() for piece in ranged[0].partition("="))
-    low, _, high = (piece.strip() for piece in ends.partition(".."))
-    if len(ranged) > 1 or name in extents or not name or not (low.isdecimal() and high.isdecimal()):
+    separator = "|" if "|" in ends else ".."
+    numbers = [piece.strip() for piece in ends.split(separator)]
+    if (
+        len(ranged) > 1
+        or name in extents
+        or not name
+        or not all(re.fullmatch("[0-9]{1,18}", number) for number in numbers)
+        or (separator == ".." and len(numbers) != 2)
+    ):
         raise UsageError(
-            f"--shapes has {ranged[-1]!r}; one extent of a model may be a range, such as batch=1..8"
+            f"--shapes has {ranged[-1]!r}; one extent of a model may be a range, such as "
+            f"batch=1..8, or a list, such as words=32|64|128"
         )
-    return extents, Batch(name=name, low=int(low), high=int(high))
+    values = tuple(map(int, numbers))
+    if separator == "|":
+        return extents, Listed(name=name, extents=values)
+    return extents, Batch(name=name, low=values[0], high=values[1])
 
 
 def library_name(path: str) -> str:
@@ -185,7 +214,13 @@ def library_name(path: str) -> str:
 
 
 def _report(
-    invocation: Invocation, model: Model, tuned: TunedModel, job: str, directory: str, name: str
+    invocation: Invocation,
+    model: Model,
+    tuned: TunedModel,
+    job: str,
+    directory: str,
+    name: str,
+    members: tuple[int, ...],
 ) -> None:
     from tuner.models.workloads import workloads_of
 
@@ -203,6 +238,7 @@ def _report(
                     "ci95_s": list(tuned.ci95_s),
                     "max_rel_error": tuned.max_rel_error,
                     "fixed": _fixed(model.graph),
+                    "members": list(members),
                     "shares": [_share(share) for share in tuned.shares],
                     "numerics": tuned.numerics and tuned.numerics.document,
                 },

@@ -78,7 +78,29 @@ def _extent(rows: Rows) -> str:
 def _dimensions(argument: Argument, place: int, rows: Rows | None) -> list[str]:
     """The extents of argument number `place` as C text, with the parameter for a range."""
     shape = [str(extent) for extent in argument.shape]
-    return shape if rows is None or place not in rows.ranged else [_extent(rows), *shape[1:]]
+    if rows is None or place not in rows.ranged:
+        return shape
+    if not rows.listed:
+        return [_extent(rows), *shape[1:]]
+    return [
+        _of_extent(rows, [listed.shapes[place][dimension] for listed in rows.listed])
+        for dimension in range(len(shape))
+    ]
+
+
+def _of_extent(rows: Rows, values: Sequence[int]) -> str:
+    """A C expression for a number that goes with each listed extent."""
+    extents = [listed.extent for listed in rows.listed]
+    if values == extents:
+        return _extent(rows)
+    *others, last = values
+    if all(value == last for value in others):
+        return str(last)
+    choices = "".join(
+        f"{_extent(rows)} == {extent} ? {value} : "
+        for extent, value in zip(extents, others, strict=False)
+    )
+    return f"({choices}{last})"
 
 
 def _parameters(
@@ -91,7 +113,10 @@ def _parameters(
         size = f"{argument.tensor.nbytes} bytes"
         if rows is not None and place in rows.ranged:
             size = (
-                f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
+                f"{argument.tensor.nbytes} bytes at most"
+                if rows.listed
+                else f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of "
+                f"{_extent(rows)}"
             )
         only = "" if argument.fixed is None else f", must be {_value(argument.fixed)}"
         lines.append(f" * {name}: {_dtype_note(argument)}, {shape}, {size}{only}")
@@ -99,7 +124,8 @@ def _parameters(
             f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
         )
     if rows is not None:
-        lines.append(f" * {_extent(rows)}: {rows.low} to {rows.high}")
+        extents = f"one of {rows.names}" if rows.listed else f"{rows.low} to {rows.high}"
+        lines.append(f" * {_extent(rows)}: {extents}")
         parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
 
@@ -191,10 +217,13 @@ def _cpp_function(symbol: str, arguments: Sequence[Argument], rows: Rows | None 
     )
     checks, values = "", [f"{given}.data()" for given in names]
     if rows is not None:
-        first = names[min(rows.ranged)]
+        place, dimension = rows.shown if rows.listed else (min(rows.ranged), 0)
+        first = names[place]
+        absent = (
+            f"{first}.shape().size() <= {dimension}" if dimension else f"{first}.shape().empty()"
+        )
         checks = (
-            f"  const std::int64_t {_extent(rows)} = {first}.shape().empty() ? 0 : "
-            f"{first}.shape()[0];\n"
+            f"  const std::int64_t {_extent(rows)} = {absent} ? 0 : {first}.shape()[{dimension}];\n"
         )
         values.append(_extent(rows))
     for place, (argument, given) in enumerate(zip(arguments, names, strict=True)):

@@ -182,8 +182,14 @@ def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -
         for extent, member in zip(portfolio.extents, portfolio.kernels, strict=True)
     ]
     names = [kernel.arguments[place].name for place in rows.ranged]
+    ends: dict[str, Any] = {"least": rows.low, "greatest": rows.high, "arguments": names}
+    if rows.listed:
+        ends["listed"] = [
+            {"extent": listed.extent, "shapes": [list(shape) for shape in listed.shapes]}
+            for listed in rows.listed
+        ]
     return {
-        "ranges": {rows.name: {"least": rows.low, "greatest": rows.high, "arguments": names}},
+        "ranges": {rows.name: ends},
         "kernels": kernels,
     }
 

@@ -9,7 +9,7 @@ import ctypes
 import json
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -97,6 +97,10 @@ class Rows:
     low: int
     high: int
     ranged: frozenset[int]  # places of these arguments
+    # Where only some extents are taken: the shapes of all arguments for each, and the place
+    # and dimension of an input that tells which.
+    shapes: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    shown: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ class Signature:
         """
         if self.rows is None:
             return self
+        if self.rows.shapes:
+            return self._listed(self.rows, arrays)
         shapes = [
             tuple(getattr(arrays[place], "shape", ()))
             for place in sorted(self.rows.ranged)
@@ -138,10 +144,26 @@ class Signature:
         )
         return replace(self, arguments=arguments)
 
+    def _listed(self, rows: Rows, arrays: Sequence[Any]) -> Signature:
+        place, dimension = rows.shown
+        shape = tuple(getattr(arrays[place], "shape", ())) if place < len(arrays) else ()
+        count = int(shape[dimension]) if len(shape) > dimension else rows.high
+        if count not in rows.shapes:
+            listed = ", ".join(map(str, rows.shapes))
+            raise ShapeError(f"{self.symbol}: {rows.name} is {count}, which is none of {listed}")
+        arguments = tuple(
+            replace(argument, shape=shape)
+            for argument, shape in zip(self.arguments, rows.shapes[count], strict=True)
+        )
+        return replace(self, arguments=arguments)
+
     @property
     def count(self) -> int | None:
         """The number of rows; None for a function without a range."""
-        return None if self.rows is None else self.arguments[min(self.rows.ranged)].shape[0]
+        if self.rows is None:
+            return None
+        place, dimension = self.rows.shown if self.rows.shapes else (min(self.rows.ranged), 0)
+        return self.arguments[place].shape[dimension]
 
     @property
     def consumed(self) -> frozenset[int]:
@@ -446,11 +468,14 @@ def _signature(entry: Mapping[str, Any]) -> Signature:
 
 
 def _rows(entry: Mapping[str, Any] | None) -> Rows | None:
-    return (
-        None
-        if entry is None
-        else Rows(entry["name"], entry["low"], entry["high"], frozenset(entry["ranged"]))
-    )
+    if entry is None:
+        return None
+    shapes = {
+        int(listed["extent"]): tuple(tuple(shape) for shape in listed["shapes"])
+        for listed in entry.get("listed", ())
+    }
+    ranged, shown = frozenset(entry["ranged"]), entry.get("shown", (0, 0))
+    return Rows(entry["name"], entry["low"], entry["high"], ranged, shapes, (shown[0], shown[1]))
 
 
 def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:

@@ -26,6 +26,7 @@ class Portfolio(Generic[Kernel]):
     extents: tuple[int, ...]  # rows of each kernel
     kernels: tuple[Kernel, ...]
     # For each number of rows left, from 0 to the greatest, the kernel that comes next.
+    # Empty where extents are listed.
     plan: tuple[int, ...]
 
 

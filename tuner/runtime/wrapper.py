@@ -17,6 +17,7 @@ from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
 from tuner.target.architectures.table import architecture_named
 from tuner.workload.expression import Tensor
+from tuner.workload.rows import Rows
 
 MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
 
@@ -135,7 +136,7 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
             if not entry.variants
             else {"variants": [{"isa": list(variant.isa)} for variant in (entry, *entry.variants)]}
         )
-        | ({} if entry.portfolio is None else {"rows": asdict(entry.portfolio.rows)})
+        | ({} if entry.portfolio is None else {"rows": _rows(entry.portfolio.rows)})
         | (
             {}
             if entry.prepack is None
@@ -146,6 +147,14 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
     return json.dumps(
         {"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":")
     )
+
+
+def _rows(rows: Rows) -> dict[str, Any]:
+    """What a loader needs of a range; of listed extents also their shapes."""
+    document = asdict(rows)
+    if not rows.listed:
+        del document["listed"], document["shown"]
+    return document
 
 
 def _described(prepack: Prepack) -> dict[str, Any]:
@@ -191,15 +200,17 @@ def _function(index: str, entry: Entry, machine: str) -> str:
         for number, kernel in enumerate(portfolio.kernels)
     )
     named = ", ".join(f"&function_{index}_{number}" for number in range(len(portfolio.kernels)))
+    names = portfolio.rows.names
+    listed = f"  .listed = {_quoted(names)},\n" if names else ""
     tables = (
         f"static const struct tuner_function *const kernels_{index}[] = {{{named}}};\n"
         f"static const int64_t rows_{index}[] = {{{', '.join(map(str, portfolio.extents))}}};\n"
-        f"static const uint8_t plan_{index}[] = {{{', '.join(map(str, portfolio.plan))}}};\n"
+        f"static const uint8_t plan_{index}[] = {{{', '.join(map(str, portfolio.plan)) or '0'}}};\n"
         f"static const struct tuner_portfolio portfolio_{index} = {{\n"
         f"  .extent = {_quoted(portfolio.rows.name)}, .low = {portfolio.rows.low}, .high = "
         f"{portfolio.rows.high},\n"
         f"  .kernels = kernels_{index}, .rows = rows_{index}, .plan = plan_{index},\n"
-        f"  .num_kernels = {len(portfolio.kernels)},\n}};\n"
+        f"{listed}  .num_kernels = {len(portfolio.kernels)},\n}};\n"
         f"{_arguments(index, entry)}"
         f"static const struct tuner_function function_{index} = {{\n"
         f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}, .num_arguments = "
@@ -230,7 +241,8 @@ def _argument(index: str, entry: Entry, place: int) -> str:
     tensor = entry.tensors[place]
     code, bits = DLPACK[tensor.dtype]
     is_output = int(place >= len(entry.inputs))
-    ranged = entry.portfolio is not None and place in entry.portfolio.rows.ranged
+    rows = None if entry.portfolio is None else entry.portfolio.rows
+    ranged = rows is not None and not rows.listed and place in rows.ranged
     row_bytes = tensor.nbytes // tensor.shape[0] if ranged else 0
     return (
         f"  {{{_quoted(tensor.name)}, shape_{index}_{place}, {tensor.nbytes}u, "

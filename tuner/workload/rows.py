@@ -17,13 +17,32 @@ from tuner.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedExtent:
+    """An extent that a kernel of its own serves, and the shapes that go with it."""
+
+    extent: int
+    shapes: tuple[tuple[int, ...], ...]  # of all arguments, inputs then outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The ranged extent of a portfolio, and the arguments that have such rows."""
+    """The ranged extent of a portfolio, and the arguments that have such rows.
+
+    With `listed` only these extents are taken, ascending from `low` to `high`. They may
+    be any dimension of an argument, and `shown` is one of an input that equals them.
+    """
 
     name: str  # of the extent, e.g. "M"
     low: int
     high: int
     ranged: tuple[int, ...]  # places of these arguments, inputs then outputs
+    listed: tuple[ListedExtent, ...] = ()
+    shown: tuple[int, int] = (0, 0)  # place of the argument, and dimension
+
+    @property
+    def names(self) -> str:
+        """The listed extents as text."""
+        return ", ".join(str(listed.extent) for listed in self.listed)
 
 
 def rows_of(portfolio: Portfolio) -> Rows:

@@ -3,6 +3,7 @@ exported, verified; wrong ones are not."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +22,7 @@ from tests.support.model_kernels import fast_config
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
 from tuner.app.export.verify import verify_export
-from tuner.app.models.family import Batch, family_of
+from tuner.app.models.family import Batch, Listed, family_of, listed_family
 from tuner.app.models.tuned_model import export_family, export_model, policy_of, submit_model
 from tuner.db import artifacts, jobs, kernels, targets, workloads
 from tuner.db.engine import Database, open_database
@@ -35,7 +36,7 @@ from tuner.models.evaluation import evaluate_graph
 from tuner.models.importer import import_model
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
-from tuner.runtime.loader import Library, ShapeError
+from tuner.runtime.loader import Library, ShapeError, aligned_empty
 from tuner.settings import Settings, load_settings
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
@@ -235,6 +236,60 @@ def test_one_function_serves_a_range_of_batches(
     with pytest.raises(ShapeError, match="range 1 to 9"):
         run(np.ones((10, 16), np.float32))
     assert isinstance(verify_export(out, settings).functions[0].result, Retimed)
+
+
+def sequences() -> Any:
+    """Words that attend to each other: the length is a middle and a last dimension."""
+    make = nets.Maker()
+    scores = make.add("MatMul", "x", make.add("Transpose", "x", perm=[0, 2, 1]))
+    weights = make.add("Softmax", scores, axis=2)
+    net = make.model({"x": (2, 8, 16)}, make.add("MatMul", weights, "x"), (2, 8, 16))
+    for value in (net.graph.input[0], net.graph.output[0]):
+        value.type.tensor_type.shape.dim[1].dim_param = "words"
+    net.graph.output.append(helper.make_tensor_value_info(weights, 1, [2, "words", "words"]))
+    return net
+
+
+@pytest.mark.slow
+def test_one_function_serves_listed_lengths(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    net, out = sequences(), tmp_path / "out"
+    family = listed_family(net.SerializeToString(), {}, Listed(name="words", extents=(3, 8)))
+    assert list(family.members) == [3, 8] and family.rows.shown == (0, 1)
+    for model in family.members.values():
+        promote_defaults(database, model, settings)
+    export_family(database, family, host_target(), settings, out, "nets", signing_key=None)
+    library = Library(out / "lib/libnets.so")
+    run = library.function("nets_run")
+    for words in (8, 3):
+        x = np.random.default_rng(words).standard_normal((2, words, 16)).astype(np.float32)
+        for got, right in zip(run(x), ReferenceEvaluator(net).run(None, {"x": x}), strict=True):
+            assert got.shape == right.shape
+            np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ShapeError, match="words is 5, which is none of 3, 8"):
+        run(np.ones((2, 5, 16), np.float32))
+    buffers = [aligned_empty(shape, "float32") for shape in ((2, 8, 16), (2, 8, 16), (2, 8, 8))]
+    function = ctypes.CDLL(str(library.path)).nets_run
+    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
+    status = [function(*(b.ctypes.data for b in buffers), words) for words in (3, 4, 8, 9)]
+    assert status == [0, 4, 0, 4]  # TUNER_ERROR_EXTENT
+    assert "one of 3, 8" in (out / "include/nets.h").read_text()
+    manifest = json.loads((out / "manifest.json").read_text())["functions"][0]
+    listed = manifest["ranges"]["words"]["listed"]
+    assert [entry["extent"] for entry in listed] == [3, 8]
+    assert listed[0]["shapes"] == [[2, 3, 16], [2, 3, 16], [2, 3, 3]]
+    assert isinstance(verify_export(out, settings).functions[0].result, Retimed)
+
+
+@pytest.mark.parametrize(
+    ("extents", "says"),
+    [((8,), "lists 1 extents"), ((8, 8), "twice"), ((8, 3), "ascending"), ((0, 3), "at least 1"),
+     (tuple(range(1, 10)), "2 to 8")],
+)  # fmt: skip
+def test_listed_extents_are_a_few_and_ascend(extents: tuple[int, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Listed(name="words", extents=extents)
 
 
 @pytest.mark.long

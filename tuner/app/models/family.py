@@ -1,8 +1,11 @@
-"""Models for a range of batch sizes: one function made of the model for a few of them.
+"""Models for several values of an extent: one function made of the model for each.
 
-The plan is that of any portfolio. Rows must be computed independently, which is checked:
-batches of several blocks and padded batches are compared with ONNX's reference evaluator
-before anything is exported.
+For a range of batch sizes a few members serve all, by the plan of any portfolio. Rows
+must be computed independently, which is checked: batches of several blocks and padded
+batches are compared with ONNX's reference evaluator before anything is exported.
+
+Listed extents may be anything, such as lengths of a sequence. Each has a member, and no
+other is taken.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ from tuner.target.roofline import bandwidth_at
 from tuner.target.target import Target
 from tuner.workers.jobs.model_library import Model, largest_error
 from tuner.workload.expression import Tensor
-from tuner.workload.rows import Rows
+from tuner.workload.rows import ListedExtent, Rows
 
+MOST_LISTED = 8
 MOST_MEMBERS = 4  # each is a whole model to tune
 GREATEST = 1024  # batch size
 
@@ -54,11 +58,33 @@ class Batch:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Values of an extent that the file's inputs name."""
+
+    name: str
+    extents: tuple[int, ...]  # ascending
+
+    def __post_init__(self) -> None:
+        spelt = f"--shapes {self.name}={'|'.join(map(str, self.extents))}"
+        if not 2 <= len(self.extents) <= MOST_LISTED or min(self.extents) < 1:
+            raise UsageError(
+                f"{spelt} lists {len(self.extents)} extents; 2 to {MOST_LISTED} of at least 1 are "
+                f"taken, each is a whole model to tune"
+            )
+        if list(self.extents) != sorted(set(self.extents)):
+            raise UsageError(f"{spelt} lists an extent twice or out of order; write it ascending")
+
+    @property
+    def low(self) -> int:
+        return self.extents[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A model for each batch size worth one, ascending; the last is the range's greatest."""
+    """A model for each extent worth one, ascending; the last is the greatest."""
 
-    batch: Batch
+    batch: Batch | Listed
     rows: Rows
     members: Mapping[int, Model]
 
@@ -99,6 +125,55 @@ def family_of(
     return Family(batch=batch, rows=rows, members=members)
 
 
+def listed_family(
+    content: bytes, shapes: InputShapes, listed: Listed, values: InputValues | None = None
+) -> Family:
+    """The family of a model file with a member for each listed extent.
+
+    Raises as `family_of` does, and UsageError for a model whose arguments have other
+    numbers of dimensions for other extents.
+    """
+    members = {}
+    for extent in listed.extents:
+        given = {**shapes, listed.name: extent}
+        graph = import_model(content, given, values)
+        members[extent] = Model(content=content, shapes=given, graph=graph, values=values or {})
+    return Family(batch=listed, rows=_listed_rows(listed, members), members=members)
+
+
+def _listed_rows(listed: Listed, members: Mapping[int, Model]) -> Rows:
+    entries = tuple(
+        ListedExtent(extent=extent, shapes=tuple(t.shape for t in _tensors(model.graph)))
+        for extent, model in members.items()
+    )
+    columns = list(zip(*(entry.shapes for entry in entries), strict=True))
+    if any(len({len(shape) for shape in column}) > 1 for column in columns):
+        raise UsageError(
+            f"the model's arguments have other numbers of dimensions for other values of "
+            f"{listed.name}; export it for one at a time"
+        )
+    inputs = len(next(iter(members.values())).graph.inputs)
+    shown = [
+        (place, dimension)
+        for place, column in enumerate(columns[:inputs])
+        for dimension, extents in enumerate(zip(*column, strict=True))
+        if extents == listed.extents
+    ]
+    if not shown:
+        raise UsageError(
+            f"no input of the model has {listed.name} as an extent; give one number instead of "
+            f"several"
+        )
+    return Rows(
+        name=listed.name,
+        low=listed.extents[0],
+        high=listed.extents[-1],
+        ranged=tuple(place for place, column in enumerate(columns) if len(set(column)) > 1),
+        listed=entries,
+        shown=shown[0],
+    )
+
+
 def family_kernel(
     family: Family,
     members: Mapping[int, ExportKernel],
@@ -106,35 +181,20 @@ def family_kernel(
     cores: Sequence[int],
     policy: NumericsPolicy,
 ) -> ExportKernel:
-    """One function for all batches of the range, from the members' checked kernels.
+    """One function for all extents of the family, from the members' checked kernels.
 
-    Raises ModelWrong where a batch has wrong outputs.
+    Raises ModelWrong where one has wrong outputs.
     """
-    rows = family.rows
-    row_bytes = _row_bytes(family.members[family.batch.high].graph, rows)
-    # Rows that are not aligned: then every block but the first is copied.
-    unaligned = any(size % ALIGNMENT for size in row_bytes)
-
-    def call_s(extent: int) -> float:
-        return members[extent].median_s + (copy_s(row_bytes, extent) if unaligned else 0.0)
-
-    extents = tuple(members)
-    plan = plan_rows(
-        [(extent, call_s(extent)) for extent in extents],
-        rows.high,
-        lambda count: copy_s(row_bytes, count),
-    )
+    rows, extents = family.rows, tuple(members)
     greatest = members[rows.high]
-    whole_s = plan.seconds[rows.high]
+    plan, whole_s = ((), greatest.median_s) if rows.listed else _plan(family, members)
     made = replace(
         greatest,
         workload_key=sha256(
             " ".join(members[extent].workload_key for extent in extents).encode()
         ).hexdigest(),
         symbol=symbol,
-        portfolio=Portfolio(
-            rows=rows, extents=extents, kernels=tuple(members.values()), plan=plan.first
-        ),
+        portfolio=Portfolio(rows=rows, extents=extents, kernels=tuple(members.values()), plan=plan),
         median_s=whole_s,
         ci95_s=(whole_s, whole_s),
         isa=tuple(sorted({feature for kernel in members.values() for feature in kernel.isa})),
@@ -151,8 +211,29 @@ def family_kernel(
     )
 
 
+def _plan(family: Family, members: Mapping[int, ExportKernel]) -> tuple[tuple[int, ...], float]:
+    """The member that comes next for each number of rows left, and the seconds of all rows."""
+    rows = family.rows
+    row_bytes = _row_bytes(family.members[rows.high].graph, rows)
+    # Rows that are not aligned: then every block but the first is copied.
+    unaligned = any(size % ALIGNMENT for size in row_bytes)
+
+    def call_s(extent: int) -> float:
+        return members[extent].median_s + (copy_s(row_bytes, extent) if unaligned else 0.0)
+
+    plan = plan_rows(
+        [(extent, call_s(extent)) for extent in members],
+        rows.high,
+        lambda count: copy_s(row_bytes, count),
+    )
+    return plan.first, plan.seconds[rows.high]
+
+
 def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
-    """Batches without a member: padded ones, and ones that take several blocks."""
+    """Batches without a member: padded ones, and ones that take several blocks. Of listed
+    extents, those with members."""
+    if rows.listed:
+        return list(extents)
     others = [batch for batch in range(rows.low, rows.high + 1) if batch not in extents]
     return sorted({others[0], others[len(others) // 2], others[-1]}) if others else [rows.high]
 
@@ -170,7 +251,7 @@ def _error(
     rng = np.random.default_rng(batch)
     inputs = []
     for place, argument in enumerate(made.inputs):
-        shape = (batch, *argument.shape[1:]) if place in family.rows.ranged else argument.shape
+        shape = _shape_for(family.rows, batch, place, argument.shape)
         if argument.stated is not None:
             inputs.append(argument.stated)
         elif argument.dtype.startswith("float"):
@@ -182,6 +263,13 @@ def _error(
     checked = run_library(path, str(made.symbol), inputs, cores)
     symbol = f"{made.symbol} with {family.batch.name}={batch}"
     return largest_error(symbol, checked.outputs, right, tolerance)
+
+
+def _shape_for(rows: Rows, extent: int, place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an argument in a call with this extent; `shape` goes with the greatest."""
+    if rows.listed:
+        return next(listed.shapes[place] for listed in rows.listed if listed.extent == extent)
+    return (extent, *shape[1:]) if place in rows.ranged else shape
 
 
 def _tensors(graph: Graph) -> tuple[Tensor, ...]:

@@ -129,9 +129,9 @@ def export_family(
     *,
     signing_key: Path | None,
 ) -> TunedModel:
-    """Does as `export_model` for a model for a range of batches.
+    """Does as `export_model` for a model for several extents.
 
-    Times and shares are those of the greatest batch. Raises as `export_model` does.
+    Times and shares are those of the greatest. Raises as `export_model` does.
     """
     store, members = ArtifactStore(settings.artifacts), {}
     threads, policy = settings.threads, policy_of(settings)

@@ -36,6 +36,7 @@ struct tuner_portfolio {
   const struct tuner_function *const *kernels;
   const int64_t *rows; /* of each kernel */
   const uint8_t *plan; /* the kernel that comes next */
+  const char *listed;  /* the extents as text, where only those of kernels are taken; else null */
   int32_t num_kernels;
 };
 

@@ -68,9 +68,20 @@ static int call_rows(const struct tuner_function *function, void *const *buffers
   return TUNER_OK;
 }
 
+/* The kernel of just this extent; its buffers have other shapes than those of other extents. */
+static int call_listed(const struct tuner_function *function, void *const *buffers, int64_t extent) {
+  const struct tuner_portfolio *portfolio = function->portfolio;
+  for (int32_t i = 0; i < portfolio->num_kernels; ++i) {
+    if (portfolio->rows[i] == extent) return tuner_call_kernel(portfolio->kernels[i], buffers);
+  }
+  return tuner_fail(TUNER_ERROR_EXTENT, "%s: %s is %lld, which is none of %s", function->symbol, portfolio->extent,
+                    (long long)extent, portfolio->listed);
+}
+
 int tuner_call_portfolio(const struct tuner_function *function, void *const *buffers) {
   const struct tuner_portfolio *portfolio = function->portfolio;
   int64_t rows = (int64_t)(intptr_t)buffers[function->num_arguments];
+  if (portfolio->listed != NULL) return call_listed(function, buffers, rows);
   int status = check_rows(function, rows);
   for (int32_t i = 0; status == TUNER_OK && i < portfolio->num_kernels; ++i) {
     if (tuner_supported(portfolio->kernels[i]) == NULL) status = TUNER_ERROR_ISA;
