@@ -39,9 +39,9 @@ def fold_batch_norms(model: Any) -> int:
         before = makers.get(node.input[0])
         if before is None or before.op_type != "Conv" or uses[before.output[0]] != 1:
             continue
-        if any(
-            name not in constants for name in (*node.input[1:], *before.input[1:])
-        ) or not _floats(constants, node, before):
+        if any(name not in constants for name in (*node.input[1:], *before.input[1:])) or not (
+            _floats(constants, node, before) and _fit(constants, node, before)
+        ):
             continue
         _fold(graph, constants, before, node, folded)
         folded += 1
@@ -56,6 +56,14 @@ def _trains(node: Any) -> bool:
 def _floats(constants: dict[str, Any], *nodes: Any) -> bool:
     kinds = {constants[name].data_type for node in nodes for name in node.input[1:]}
     return kinds == {onnx.TensorProto.FLOAT}
+
+
+def _fit(constants: dict[str, Any], norm: Any, conv: Any) -> bool:
+    """Whether all of them have a number for each channel of the convolution's results."""
+    channels = list(constants[conv.input[1]].dims[:1])
+    return all(
+        list(constants[name].dims) == channels for name in (*norm.input[1:5], *conv.input[2:])
+    )
 
 
 def _fold(graph: Any, constants: dict[str, Any], conv: Any, norm: Any, number: int) -> None:

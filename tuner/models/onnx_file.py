@@ -64,6 +64,7 @@ def read_model(
     _check_arguments(model.graph, limits)
     bodies = (model.graph, *model.functions)
     _check_nodes([node for body in bodies for node in _nodes(body)], limits)
+    _check_attributes(model.graph)
     for body in bodies:
         for tensor in tensors_of(body):
             _check_tensor(tensor, limits)
@@ -162,6 +163,17 @@ def _check_nodes(nodes: Sequence[Any], limits: ModelLimits) -> None:
     _check_names([name for node in nodes for name in (*node.input, *node.output)], limits)
 
 
+def _check_attributes(graph: Any) -> None:
+    """Checks that no operator outside of functions takes an attribute of one."""
+    for node in _nodes(graph):
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise ModelRefused(
+                    f"operator {node.op_type[:60]} refers to the attribute "
+                    f"{attribute.ref_attr_name[:60]!r} of a function, but is in none"
+                )
+
+
 def _check_names(names: Sequence[str], limits: ModelLimits) -> None:
     for name in names:
         if len(name) > limits.name:
@@ -215,7 +227,7 @@ def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
         )
     if len(tensor.dims) > limits.dimensions or any(extent < 0 for extent in tensor.dims):
         raise ModelRefused(f"constant {name!r} has shape {list(tensor.dims)[:16]}, which is none")
-    count = prod(tensor.dims)
+    count = prod(max(extent, 1) for extent in tensor.dims)
     if count * _ELEMENT_BYTES > limits.tensor_bytes:
         raise ModelRefused(
             f"constant {name!r} has {count} elements, the limit is "
@@ -250,7 +262,7 @@ def _fix_shapes(graph: Any, shapes: InputShapes, limits: ModelLimits) -> None:
                 dimension.dim_value = given
             if not dimension.HasField("dim_value") or dimension.dim_value < 0:
                 raise ModelRefused(_open_extent(value))
-        count = prod(dimension.dim_value for dimension in dimensions)
+        count = prod(max(dimension.dim_value, 1) for dimension in dimensions)
         if len(dimensions) > limits.dimensions or count * _ELEMENT_BYTES > limits.tensor_bytes:
             raise ModelRefused(
                 f"input {value.name!r} has {len(dimensions)} dimensions and {count} elements, "

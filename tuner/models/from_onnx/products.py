@@ -182,6 +182,13 @@ def resample(node: Node) -> Value:
         rounding = str(node.attribute("nearest_mode", "round_prefer_floor"))
     axes = [axis % x.rank for axis in node.attribute("axes", None) or range(x.rank)]
     factors, extents = _factors(node, x, axes, scales, sizes, policy)
+    if not all(0 < factor < math.inf for factor in factors):
+        raise node.refusal(f"scales by {factors}, which is not above 0")
+    if 0 in extents:
+        shape = list(x.shape)
+        for axis, extent in zip(axes, extents, strict=True):
+            shape[axis] = extent
+        return node.builder.constant(np.empty(shape), x.dtype)
     roi = node.known(1) if coordinates == "tf_crop_and_resize" else None
     for place, axis in enumerate(axes):
         old, new, scale = x.shape[axis], extents[place], factors[place]

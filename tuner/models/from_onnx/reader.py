@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx.version_converter
 from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import WorkloadError
@@ -67,7 +68,9 @@ MOVEMENTS = (
 )  # fmt: skip
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _FOLDED_ELEMENTS = 1 << 22  # of an operator's constant inputs that are computed with at import
-_FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
+_FAULTS = (
+    ValueError, TypeError, IndexError, KeyError, ArithmeticError, RuntimeError, WorkloadError,
+)  # fmt: skip
 
 Scope = dict[str, Value]
 
@@ -103,10 +106,17 @@ def _graph(model: Any, values: InputValues, outputs: Sequence[str], *, complete:
 
 
 def without_functions(model: Any) -> Any:
-    """The model with its own functions inlined."""
-    if len(model.functions):
-        model = onnx.inliner.inline_local_functions(model, convert_version=True)
-    return model
+    """The model with its own functions inlined.
+
+    Raises ModelRefused for functions that cannot be, such as one called with too many inputs.
+    """
+    if not len(model.functions):
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
+        text = " ".join(str(error).split())
+        raise ModelRefused(f"functions of the model cannot be inlined: {text[:300]}") from error
 
 
 class _Reader:
@@ -190,13 +200,21 @@ class _Reader:
                     f"operator {proto.op_type} reads {name!r}, which nothing before it makes"
                 )
             inputs.append(scope[name] if name else None)
+        label = proto.name or next((name for name in proto.output if name), "?")
+        try:
+            attributes = {a.name: _attribute(a) for a in proto.attribute}
+        except ValueError as error:  # such as one that refers to an attribute of a function
+            text = " ".join(str(error).split())
+            raise ModelRefused(
+                f"operator {proto.op_type} ({label[:80]!r}) has a damaged attribute: {text[:200]}"
+            ) from error
         node = Node(
             builder=self.builder,
             op=proto.op_type,
-            name=proto.name or next((name for name in proto.output if name), "?"),
+            name=label,
             inputs=tuple(inputs),
             outputs=tuple(proto.output),
-            attributes={a.name: _attribute(a) for a in proto.attribute},
+            attributes=attributes,
             opset=self.opset,
         )
         try:

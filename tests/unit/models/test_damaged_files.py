@@ -1,0 +1,30 @@
+"""Damaged files are refused with one clear error, or read: nothing else comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.damaged_models import damaged, samples
+from tuner.errors import TunerError
+from tuner.models.reading import read_graph
+
+FILES = samples()
+
+
+@pytest.mark.parametrize("name", list(FILES))
+def test_sound_files_are_read(name: str) -> None:
+    assert read_graph(FILES[name], {}).nodes
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, in ONNX's evaluator
+@pytest.mark.parametrize("name", list(FILES))
+def test_damaged_files_are_refused_or_read(name: str) -> None:
+    rng, refused = np.random.default_rng(len(name)), 0
+    for _ in range(40):
+        try:
+            read_graph(damaged(FILES[name], rng), {})
+        except TunerError as error:
+            refused += 1
+            assert 10 < len(str(error)) < 1000
+    assert refused > 10
