@@ -251,10 +251,13 @@ class JobRun:
             return self._promote(run, result.best, finalists)
 
     def _promote(self, run: TaskRun, best: Sequence[Trial], finalists: int | None) -> str | None:
+        """Promotes the task's kernel; the reason if it failed and is needed."""
         self._observer(Phase(name="promotion"))
         position = run.task.position
         key = self._options.signing_key
         signer = None if key is None else signer_at(key)
+        # A model can do without a fast variant.
+        needed = self._job.kind != jobs.MODEL or run.problem.workload.numerics == "strict"
         error = kernel = None
         started = time.monotonic()
         try:
@@ -269,7 +272,7 @@ class JobRun:
                 )
             )
         except NothingVerified as failure:
-            self._unverified = True
+            self._unverified = self._unverified or needed
             error = str(failure)
         with self._database.write("task") as session:
             before = jobs.get(session, self._job.id).tasks[position].elapsed_s
@@ -279,7 +282,7 @@ class JobRun:
                 session, self._lease, position, state=state, elapsed_s=elapsed, error=error
             )
         self._observer(TaskFinished(position=position, kernel=kernel, error=error))
-        return error
+        return error if needed else None
 
     def _check(self) -> None:
         """Raises once the job is to stop; called between steps that cannot be interrupted."""
