@@ -73,6 +73,18 @@ def test_kernels_of_each_sketch_are_right_thread_by_thread(
         check_points(runner, spec, 2, tmp_path)
 
 
+@pytest.mark.parametrize("spec", ["reduce_max:M=8,N=40", "elementwise:M=8,N=40,act=relu"])
+def test_maxima_keep_nan(spec: str, runner: GpuRunner, tmp_path: Path) -> None:
+    workload = parse_spec(spec)
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
+    )
+    with runner:
+        runner.prepare(workload)
+        for config in points(candidates, 1, spec):
+            check(runner, candidates, config, tmp_path, "promotion")
+
+
 def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
     runner: GpuRunner, tmp_path: Path
 ) -> None:
