@@ -92,3 +92,32 @@ def test_kernels_that_read_between_elements_compile_to_what_they_say(tmp_path: P
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
     for got, right in zip(results, ReferenceEvaluator(model).run(None, inputs), strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_grid_may_lie_far_outside(mode: str, padding: str, align_corners: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1, 1, 5, 6)).astype(np.float32)
+    grid = rng.uniform(-3, 3, (1, 4, 5, 2)).astype(np.float32)
+    node = helper.make_node(
+        "GridSample",
+        ["x", "grid"],
+        ["y"],
+        mode=mode,
+        padding_mode=padding,
+        align_corners=align_corners,
+    )
+    inputs = {"x": x, "grid": grid}
+    made = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 1, 4, 5))],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    (right,) = ReferenceEvaluator(model).run(None, inputs)
+    graph = read_graph(model.SerializeToString(), {})
+    (got,) = graph_outputs(graph, list(inputs.values()))
+    np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)

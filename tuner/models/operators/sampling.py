@@ -61,7 +61,13 @@ def grid_sample(
             middle = unary("round", middle)
         if padding == "zeros" or (mode == "cubic" and not cubic_inside):
             return middle
-        return _inside(middle, extent, padding, align_corners=align_corners)
+        inside = _inside(middle, extent, padding, align_corners=align_corners)
+        if mode != "cubic":
+            return clamp(inside, 0, extent - 1)
+        # Half an element around the tensor counts as inside, where taps are mirrored.
+        low = 0.0 if align_corners else -0.5
+        is_inside = (middle >= low) & (middle <= extent - 1 - low)
+        return where(is_inside, middle, inside)
 
     places = x.builder.compute("grid", grid.shape, place, dtype=dtype)
     taps = _TAPS[mode]
@@ -77,7 +83,8 @@ def grid_sample(
     def number(*i: Elem) -> Elem:
         whole, extent = tap(*i), extents[i[-2]]
         if padding != "zeros":
-            whole = _inside(whole, extent, padding, align_corners=align_corners)
+            inside = _inside(whole, extent, padding, align_corners=align_corners)
+            whole = clamp(inside, 0, extent - 1)
         bounded = where(whole > -1, minimum(whole, extent), -1)  # NaN lies outside
         return cast_to("int64", bounded)
 
@@ -126,7 +133,8 @@ def _share(distance: Elem, mode: Interpolation) -> Elem:
 
 
 def _inside(place: Elem, extent: Elem, padding: Padding, *, align_corners: bool) -> Elem:
-    """A place moved to the nearest of the tensor, or mirrored at its borders."""
+    """A place moved to the nearest of the tensor, or mirrored at its borders, which lie
+    half an element outside where corners are not aligned."""
     if padding == "border":
         return clamp(place, 0, extent - 1)
     low = 0.0 if align_corners else -0.5
@@ -135,8 +143,7 @@ def _inside(place: Elem, extent: Elem, padding: Padding, *, align_corners: bool)
     times = unary("floor", distance / span)
     rest = distance - times * span
     is_even = (times - 2 * unary("floor", times * 0.5)).equals(0)
-    mirrored = where(is_even, rest, span - rest) + low
-    return clamp(mirrored, 0, extent - 1)
+    return where(is_even, rest, span - rest) + low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
