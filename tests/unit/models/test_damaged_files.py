@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.damaged_models import damaged, samples
 from tuner.errors import TunerError
@@ -28,3 +29,14 @@ def test_damaged_files_are_refused_or_read(name: str) -> None:
             refused += 1
             assert 10 < len(str(error)) < 1000
     assert refused > 10
+
+
+def test_an_axis_may_not_be_added_twice() -> None:
+    axes = numpy_helper.from_array(np.array([0, -3]), "axes")
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2]), ("y", None))
+    ]
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [axes])
+    with pytest.raises(TunerError):
+        read_graph(helper.make_model(graph).SerializeToString(), {})

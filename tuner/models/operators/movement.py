@@ -284,6 +284,8 @@ def triangle(x: Value, diagonal: int, *, upper: bool) -> Value:
 def unsqueeze(x: Value, axes: Sequence[int]) -> Value:
     rank = x.rank + len(axes)
     added = {axis % rank for axis in axes}
+    if len(added) < len(axes):
+        raise ValueError(f"{list(axes)} name an axis of {rank} dimensions twice")
     extents = iter(x.shape)
     return reshape(x, [1 if number in added else next(extents) for number in range(rank)])
 
