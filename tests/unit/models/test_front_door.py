@@ -297,6 +297,13 @@ def recurrent_layers() -> tuple[Any, Feed]:
     return model(nodes, feed, ["ys", "yh", "yc", "gs", "gh", "es", "eh"], constants), feed
 
 
+def missing_values() -> tuple[Any, Feed]:
+    """A constant that is no number, which the notation has no literal for."""
+    feed = {"m": floats(4, 5) > 0, "x": floats(4, 5)}
+    nodes = [n("Where", ["m", "nan", "x"], ["w"]), n("Neg", ["w"], ["y"])]
+    return model(nodes, feed, ["y"], {"nan": np.float32("nan")}), feed
+
+
 def empty_past() -> tuple[Any, Feed]:
     """No key before the first: tensors without elements come in, go out, and are reduced."""
     feed = {"past": floats(1, 0, 4), "x": floats(1, 3, 4)}
@@ -347,6 +354,7 @@ CASES: dict[str, Callable[[], tuple[Any, Feed]]] = {
         class_token, focus_slices, rotate_half, window_partition, computed_shape, branches,
         upsampling, pyramid, quantised, integer_products, positions, rows_of_nothing, ordering,
         writes, norms, recurrent_layers, recurrent_variants, empty_past,
+        missing_values,
     )
 }  # fmt: skip
 

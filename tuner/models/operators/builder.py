@@ -133,6 +133,8 @@ class Value:
         if not spread and self.array.size > _COMPARED_BYTES:
             return None
         first = self.array.reshape(-1)[0]
+        if first != first:  # the notation has no literal for NaN
+            return None
         return first.item() if spread or (self.array == first).all() else None
 
     @property

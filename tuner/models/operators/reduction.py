@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 
 from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, same
-from tuner.models.operators.movement import reshape
+from tuner.models.operators.indexing import gather_elements
+from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.workload.expression import DType, Reducer
 from tuner.workload.terms import FLOATS
+
+_LONG_ROW = 256  # elements, above which prefixes are computed in blocks
+_SORTED = 1024  # elements of a row that are compared with each other
 
 
 def normalized(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
@@ -126,20 +130,46 @@ def cumulative(
     x: Value, axis: int, reducer: Reducer, *, exclusive: bool = False, reverse: bool = False
 ) -> Value:
     """Prefix sums (or products): each element reduces all up to it."""
+    if reverse:
+        return flip(cumulative(flip(x, axis), axis, reducer, exclusive=exclusive), axis)
+    return cast(_prefixes(x, axis, reducer, exclusive=exclusive), x.dtype)
+
+
+def _prefixes(x: Value, axis: int, reducer: Reducer, *, exclusive: bool) -> Value:
+    """In the dtype that x is computed in. Of a long row in blocks: each block by itself,
+    then all with what comes before their block, which takes n^1.5 operations and not n^2.
+    """
+    extent = x.shape[axis]
     neutral = 1 if reducer == "prod" else 0
+    if extent <= _LONG_ROW:
 
-    def body(*places: Elem) -> Elem:
-        *outer, k = places
-        indices = [*outer]
-        indices[axis] = k
-        here = outer[axis]
-        if reverse:
-            included = k > here if exclusive else k >= here
-        else:
-            included = k < here if exclusive else k <= here
-        return where(included, x[tuple(indices)], neutral)
+        def body(*places: Elem) -> Elem:
+            *outer, k = places
+            indices = [*outer]
+            indices[axis] = k
+            here = outer[axis]
+            return where(k < here if exclusive else k <= here, x[tuple(indices)], neutral)
 
-    return x.builder.reduce("cumulative", reducer, x.shape, [x.shape[axis]], body, dtype=x.dtype)
+        return x.builder.reduce("cumulative", reducer, x.shape, [extent], body, dtype=x.computed_in)
+    block = math.isqrt(extent - 1) + 1
+    blocks = _in_blocks(x, axis, block, neutral)
+    inner = _prefixes(blocks, axis + 1, reducer, exclusive=exclusive)
+    totals = reduce("totals", reducer, blocks, [axis + 1], keep=False, dtype=x.computed_in)
+    before = unsqueeze(_prefixes(totals, axis, reducer, exclusive=True), [axis + 1])
+    join = (lambda a, b: a * b) if reducer == "prod" else (lambda a, b: a + b)
+    joined = elementwise("cumulative", join, inner, before)
+    rows = reshape(joined, [*x.shape[:axis], -(-extent // block) * block, *x.shape[axis + 1 :]])
+    return along(rows, axis, 0, extent)
+
+
+def _in_blocks(x: Value, axis: int, block: int, pad_value: float) -> Value:
+    """A dimension as blocks and places in them, the last block filled up with a value."""
+    count = -(-x.shape[axis] // block)
+    none = [0] * x.rank
+    missing = [*none]
+    missing[axis] = count * block - x.shape[axis]
+    filled = pad(x, none, missing, "constant", pad_value)
+    return reshape(filled, [*x.shape[:axis], count, block, *x.shape[axis + 1 :]])
 
 
 def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
@@ -159,6 +189,8 @@ def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
 
 def top_k(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]:
     """The k greatest (or least) elements of each row in order, and their positions."""
+    if x.shape[axis] > 2 * _SORTED and k <= _SORTED // 2:
+        return _top_of_tops(x, k, axis, greatest=greatest)
     position = ranks(x, axis, greatest=greatest)
     shape = [k if number == axis else e for number, e in enumerate(x.shape)]
 
@@ -179,3 +211,30 @@ def top_k(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]
         return x[tuple(inside)]
 
     return x.builder.compute("top_values", shape, gathered, dtype=x.dtype), indices
+
+
+def _top_of_tops(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]:
+    """Of a long row: the greatest k of each block first. Equal elements keep their order,
+    because blocks do."""
+    count = x.shape[axis] // _SORTED
+    whole = along(x, axis, 0, count * _SORTED)
+    shape = [*x.shape[:axis], count, _SORTED, *x.shape[axis + 1 :]]
+    tops = top_k(reshape(whole, shape), k, axis + 1, greatest=greatest)
+    shape[axis : axis + 2] = [count * k]
+    values = [reshape(tops[0], shape)]
+    positions = [reshape(_moved(tops[1], axis, step=_SORTED), shape)]
+    rest = x.shape[axis] - count * _SORTED
+    if rest:
+        tail = along(x, axis, count * _SORTED, rest)
+        last, places = top_k(tail, min(k, rest), axis, greatest=greatest)
+        values.append(last)
+        positions.append(_moved(places, axis, begin=count * _SORTED))
+    best, chosen = top_k(concatenate(values, axis), k, axis, greatest=greatest)
+    return best, gather_elements(concatenate(positions, axis), chosen, axis)
+
+
+def _moved(places: Value, axis: int, begin: int = 0, step: int = 0) -> Value:
+    """Positions in the whole row of places in blocks that begin every `step` elements."""
+    return places.builder.compute(
+        "positions", places.shape, lambda *i: i[axis] * step + begin + places[i], dtype="int64"
+    )
