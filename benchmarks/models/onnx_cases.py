@@ -4,8 +4,8 @@ old models converted from PyTorch, small graphs, and nine networks without their
     python -m benchmarks.models.onnx_cases [--only softmax] [--write tests/tables/onnx_cases.json]
 
 One line a case that is not right. Cases of training, of `ai.onnx.ml` and with something
-other than tensors in and out are left out. Where a shape depends on an input, the input's
-values are given at import, which the verdict says.
+other than tensors in and out are left out. An input that decides a shape is fixed at its
+value, which the verdict says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import importlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ from tuner.models.graph import check_graph
 from tuner.models.operators.formats import FORMATS
 from tuner.models.reading import read_graph
 
-RIGHT, KNOWN, WRONG = "right", "right with inputs known at import", "wrong"
+RIGHT, WRONG = "right", "wrong"
+FIXED = "right with an input fixed"  # at its given value, because it decides a shape
+FOLDED = "right with all inputs fixed"  # ONNX's evaluator computes the result at import
 _APART = ("ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training")
 _HALF = ("float16", "bfloat16")
-_SMALL = 16  # elements of an input that may say a shape
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -147,52 +148,33 @@ def _array(value: Any) -> Array:
 
 
 def verdict(case: Case) -> str:
-    """`right`, `right with inputs known at import`, `wrong: …` or `refused: …`."""
-    reason = ""
-    for is_known in (_never, _may_say_a_shape, _always):
-        try:
-            verdict = _compared(case, is_known)
-        except TunerError as error:
-            reason = str(error)
-            if "known at import" not in reason:
-                break
-        except (RuntimeError, ValueError, TypeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            break
-        else:
-            return KNOWN if verdict == RIGHT and is_known is not _never else verdict
-    return f"refused: {reason}"
+    """`RIGHT`, `FIXED`, `FOLDED`, `wrong: …` or `refused: …`."""
+    try:
+        return _compared(case)
+    except TunerError as error:
+        return f"refused: {error}"
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"refused: {type(error).__name__}: {error}"
 
 
-def _never(array: Array) -> bool:
-    return False
-
-
-def _may_say_a_shape(array: Array) -> bool:
-    return array.size <= _SMALL and (array.dtype.kind in "iub" or array.ndim < 2)
-
-
-def _always(array: Array) -> bool:
-    return True
-
-
-def _compared(case: Case, is_known: Callable[[Array], bool]) -> str:
-    """With the inputs of which `is_known` holds given at import."""
+def _compared(case: Case) -> str:
+    """With the values of all inputs, as `--inputs` gives them: those that decide a shape
+    are fixed."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
-    given = []
     initial = {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in initial]
-    for value, array in zip(values, case.inputs, strict=False):
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    values = {}
+    for value, array in zip(inputs, case.inputs, strict=False):
         shape = value.type.tensor_type.shape
         del shape.dim[:]
         for extent in array.shape:
             shape.dim.add().dim_value = extent
-        if is_known(array):
-            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
-        else:
-            given.append(_in_bytes(array))
-    graph = read_graph(model.SerializeToString(), {})
+        values[value.name] = _in_bytes(array)
+    given = list(values.values())
+    bits = {name: a.view(np.uint16) if a.dtype.name == "bfloat16" else a
+            for name, a in values.items()}  # fmt: skip
+    graph = read_graph(model.SerializeToString(), {}, bits)
     check_graph(graph)
     with np.errstate(all="ignore"):
         tensors = evaluate_graph(graph, given)
@@ -209,7 +191,9 @@ def _compared(case: Case, is_known: Callable[[Array], bool]) -> str:
             wide = _in_float64(case).get(label) if right.dtype.name in _HALF else None
             if wide is None or not np.allclose(a, wide, rtol=tolerance, atol=1e-5, equal_nan=True):
                 return f"{WRONG}: off by {np.nanmax(np.abs(a - b)):.3g}"
-    return RIGHT
+    if not graph.fixed:
+        return RIGHT
+    return FOLDED if len(graph.fixed) == len(graph.inputs) else FIXED
 
 
 def _in_float64(case: Case) -> dict[str, Array]:
@@ -231,7 +215,8 @@ def _in_float64(case: Case) -> dict[str, Array]:
         for value, array in zip(model.graph.input, case.inputs, strict=False)
     }
     try:
-        outputs = ReferenceEvaluator(model).run(None, feeds)
+        with np.errstate(all="ignore"):
+            outputs = ReferenceEvaluator(model).run(None, feeds)
     except (RuntimeError, ValueError, TypeError):
         return {}
     names = [value.name for value in model.graph.output]
@@ -253,13 +238,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verdicts = {}
     for case in cases(options.only):
         verdicts[case.name] = verdict(case)
-        if verdicts[case.name] not in (RIGHT, KNOWN):
+        if verdicts[case.name] not in (RIGHT, FIXED, FOLDED):
             print(case.name, verdicts[case.name][:200], flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in kinds(verdicts).most_common()))
     if options.write:
-        plain = {name: text if text in (RIGHT, KNOWN) else text.partition(":")[0]
-                 for name, text in verdicts.items()}  # fmt: skip
-        options.write.write_text(json.dumps(plain, indent=0) + "\n")
+        options.write.write_text(json.dumps(dict(sorted(verdicts.items())), indent=0) + "\n")
 
 
 if __name__ == "__main__":

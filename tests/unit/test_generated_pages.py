@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measurement import read_all
-from docs.generators import benchmarks, knobs, matmul
+from docs.generators import benchmarks, knobs, matmul, onnx_cases
 from tuner.spaces.core.roles import KnobRole
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -30,6 +30,12 @@ def test_the_innermost_loop_has_the_multiply_adds() -> None:
 def test_the_knobs_page_is_what_spaces_declare() -> None:
     assert (DOCS / "reference/knobs.md").read_text() == knobs.page(), (
         "run: python -m docs.generators.knobs > docs/reference/knobs.md"
+    )
+
+
+def test_the_page_of_onnx_is_what_the_table_says() -> None:
+    assert (DOCS / "reference/onnx.md").read_text() == onnx_cases.page(onnx_cases.verdicts()), (
+        "run: python -m docs.generators.onnx_cases > docs/reference/onnx.md"
     )
 
 

@@ -328,5 +328,7 @@ def _evaluated(
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
     single = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
-    results = ReferenceEvaluator(single, new_ops=operators_of(opset)).run(None, dict(feeds))
+    evaluator = ReferenceEvaluator(single, new_ops=operators_of(opset))
+    with np.errstate(all="ignore"):  # infinities and NaN are values like others
+        results = evaluator.run(None, dict(feeds))
     return [np.asarray(result) for result in results]

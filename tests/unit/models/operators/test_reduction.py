@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tests.unit.models.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder, Value
 from tuner.models.operators.reduction import cumulative, top_k
+from tuner.workload.expression import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LONG = 2300
@@ -18,7 +19,7 @@ LONG = 2300
 
 def computed(array: Array, function: Callable[[Value], tuple[Value, ...]]) -> list[Array]:
     builder = GraphBuilder()
-    x = builder.input(array.shape, array.dtype.name)
+    x = builder.input(array.shape, cast(DType, array.dtype.name))
     results = function(x)
     graph = builder.graph(results, ["x", *map(str, range(len(results)))])
     return graph_outputs(graph, [array])
