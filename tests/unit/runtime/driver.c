@@ -43,7 +43,7 @@ static const struct tuner_argument whole[] = {
 static const struct tuner_function *const blocks[] = {&right[0], &either};
 static const int64_t block_rows[] = {COUNT / ROW, COUNT / ROW};
 static const uint8_t plan[MOST + 1] = {[30 ... 90] = 1};
-static const struct tuner_portfolio portfolio = {"M", 1, MOST, blocks, block_rows, plan, 2};
+static const struct tuner_portfolio portfolio = {"M", 1, MOST, blocks, block_rows, plan, NULL, 2};
 static const struct tuner_function any_rows = {"any_rows", NULL, whole, NULL, NULL, 2, 0, 3, &portfolio, NULL, 0};
 
 /* The buffers are no larger than the rows of the call, so that a sanitizer sees what goes beyond them. */
