@@ -21,20 +21,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_grou
 
 def test_the_overview_filters_into_its_address(watched: Watched, site: Site) -> None:
     page = watched.open("/")
-    expect(page.locator("#jobs tbody tr")).to_have_count(7)
+    expect(page.locator("#jobs tbody tr")).to_have_count(8)
     page.get_by_label("State").select_option("running")
     expect(page.locator("#jobs tbody tr")).to_have_count(1)
     assert "state=running" in page.url
     page.get_by_label("State").select_option("")
     page.get_by_label("Operator, workload or id").fill("softmax")
-    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    expect(page.locator("#jobs tbody tr")).to_have_count(3)
     page.reload()
-    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    expect(page.locator("#jobs tbody tr")).to_have_count(3)
     expect(page.get_by_label("Operator, workload or id")).to_have_value("softmax")
     page.get_by_label("Operator, workload or id").fill("no such workload")
     expect(page.get_by_text("No job fits this filter.")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
-    expect(page.locator("#jobs tbody tr")).to_have_count(7)
+    expect(page.locator("#jobs tbody tr")).to_have_count(8)
 
 
 def test_trials_are_sorted_filtered_paged_and_kept_in_the_address(
