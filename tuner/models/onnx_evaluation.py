@@ -26,7 +26,6 @@ _FAULTS = (
     IndexError,
     ArithmeticError,
     AttributeError,
-    NotImplementedError,
 )
 
 

@@ -3,6 +3,7 @@ sequences, clipping, activations and coupled gates without a word."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,9 +50,9 @@ class _Recurrent(OpRun):  # type: ignore[misc]  # onnx has no types here
     states: int
     defaults: tuple[str, ...]
 
+    @abstractmethod
     def step(self, x: Array, held: list[Array], weights: _Weights) -> list[Array]:
         """The states after a step. `x` is the input's product, [batch, gates * hidden]."""
-        raise NotImplementedError
 
     def _run(
         self, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
