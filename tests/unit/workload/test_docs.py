@@ -18,7 +18,9 @@ from tuner.workload.terms import DTYPE_NAMES, FUNCTIONS
 
 DOCS = Path(tuner.__file__).parent.parent / "docs/reference"
 NOTATION = (DOCS / "notation.md").read_text()
-BLOCKS = re.findall(r"^```(kernel|refused)(.*?)\n(.*?)^```", NOTATION, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r'^```(kernel|refused) title="(.*?)"\n(.*?)^```', NOTATION, re.MULTILINE | re.DOTALL
+)
 
 
 @pytest.mark.parametrize(("kind", "info", "text"), BLOCKS)
