@@ -75,12 +75,15 @@ def submit(
     inputs: Sequence[Tensor],
     body: bytes,
 ) -> Run:
-    """Queues a run on the `.npz` in `body`. Raises ArrayError, and Problem for another refusal."""
-    specs = [ArraySpec(name=each.name, dtype=each.dtype, shape=each.shape) for each in inputs]
-    check_npz(body, specs)
+    """Queues a run on the `.npz` in `body`. Raises ArrayError, and Problem for another refusal.
+
+    The target is looked at first: right arrays would not help where nothing can run.
+    """
     with service.database.read() as session:
         check_target(session, service, of, target)
         waiting = totals.waiting_runs(session, caller.key_id)
+    specs = [ArraySpec(name=each.name, dtype=each.dtype, shape=each.shape) for each in inputs]
+    check_npz(body, specs)
     if waiting >= service.options.max_waiting_runs:
         detail = f"this key has {waiting} runs waiting, its limit; wait for them"
         raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "5"})
