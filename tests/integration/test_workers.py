@@ -180,7 +180,7 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
 
 def test_what_never_builds_in_time_fails_the_job(database: Database, tmp_path: Path) -> None:
     job_id = queue_job(database, [SMALL], trials=3)
-    report = run_here(database, job_id, tmp_path, limits=replace(QUICK, build_timeout_s=0.003))
+    report = run_here(database, job_id, tmp_path, limits=replace(QUICK, build_timeout_s=0.0006))
     kinds = {
         trial.outcome.kind
         for trial in recorded(database, job_id)

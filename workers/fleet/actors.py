@@ -104,9 +104,10 @@ class Worker:
         with suppress(RayError):
             ray.kill(self.handle)
 
-    def limit_s(self, items: int, *, first: bool) -> float:
+    def limit_s(self, items: float, *, first: bool) -> float:
         """The time limit of a call with so many items, in seconds.
 
+        An item that may take several times its limit counts so often.
         The first call of a problem also waits for the compiler, or for inputs to be made.
         """
         return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s

@@ -116,7 +116,7 @@ def serve(descriptor: str) -> None:
             continue
         key, request = message
         # The alarm's default action ends the process.
-        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)
+        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s * request.patience + 5.0)
         result = build(compilers[key], request, storage)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))

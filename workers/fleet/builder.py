@@ -106,7 +106,7 @@ class Compiler:
         self._awake()
 
     def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
-        """Compiles and links one candidate, within the build timeout.
+        """Compiles and links one candidate, within its limit.
 
         A new process may need more time, to start.
         """
@@ -117,11 +117,12 @@ class Compiler:
                 child.connection.send(problem)
                 self._problems.add(problem.key)
             child.connection.send((problem.key, request))
-            if not child.connection.poll(limits.build_timeout_s):
+            limit_s = limits.build_timeout_s * request.patience
+            if not child.connection.poll(limit_s):
                 self.start()
                 return Failed(
                     kind=FailureKind.BUILD_TIMEOUT,
-                    message=f"not built within {limits.build_timeout_s:g} s",
+                    message=f"not built within {limit_s:g} s",
                 )
             reply: BuildReply = child.connection.recv()
         except (EOFError, ConnectionError) as error:

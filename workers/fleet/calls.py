@@ -57,15 +57,19 @@ class WorkerCalls:
         requests: Sequence[object],
         *,
         control: ControlRequest | None = None,
+        items: float | None = None,
         limit_s: float = 0.0,
     ) -> None:
-        """Gives a worker a batch; `limit_s` is added to its requests' time limit."""
+        """Gives a worker a batch.
+
+        Its time limit is that of `items` requests (None: of as many as there are), and
+        `limit_s` more.
+        """
         worker.control, worker.control_since_s = control, time.time()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
-        worker.deadlines.append(
-            time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s
-        )
+        count = len(requests) if items is None else items
+        worker.deadlines.append(time.monotonic() + worker.limit_s(count, first=first) + limit_s)
         self._await(CallReturned(worker.name, worker.generation, future, control))
 
     def prepare(self, worker: Worker, problem: str) -> None:

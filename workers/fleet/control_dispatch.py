@@ -107,7 +107,14 @@ class ControlDispatch:
                 continue
             request = self._requests.next_build()
             if request is not None:
-                self._calls.work(self._roster[name], "build", problem, [request], control=control)
+                self._calls.work(
+                    self._roster[name],
+                    "build",
+                    problem,
+                    [request],
+                    control=control,
+                    items=request.patience,
+                )
 
     def returned(
         self, control: ControlRequest, worker: Worker, results: Sequence[Built | RaceOutcome]

@@ -298,7 +298,8 @@ class Driver:
             self._calls.work(self._roster[runner], "measure", problem, measure_requests)
         while build := self._pipeline.next_build():
             builder, problem, build_requests = build
-            self._calls.work(self._roster[builder], "build", problem, build_requests)
+            items = sum(request.patience for request in build_requests)
+            self._calls.work(self._roster[builder], "build", problem, build_requests, items=items)
         self._controls.dispatch()
 
     def _calibrate(self) -> None:

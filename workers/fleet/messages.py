@@ -15,6 +15,8 @@ from tuner.target.target import Target
 from tuner.workers.fleet.policy import JobShare, PolicyName
 from tuner.workload.workload import Workload
 
+DEFAULT_PATIENCE = 5.0  # times that the default schedule may build longer than a candidate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -68,6 +70,14 @@ class BuildRequest:
     keep: bool = False  # leave object code and stored schedule beside the library
     lane: str = ""  # a lane that waits, and may begin as soon as the library exists
     best_s: float | None = None  # the best median so far, for that lane
+
+    @property
+    def patience(self) -> float:
+        """How many times a candidate's limit its build may take.
+
+        Nothing can take the place of the default schedule, and the machine may be busy.
+        """
+        return DEFAULT_PATIENCE if self.config is None else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

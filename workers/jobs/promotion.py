@@ -46,7 +46,7 @@ FINALISTS = 4  # best trials with different code that take part, beside default 
 UNSTEADY_FINALISTS = 12
 # Limit on a race beyond its kernels' own time; preparing large references takes longest.
 RACE_S = 300.0
-BUILD_S = 60.0  # limit on one finalist's build
+BUILD_S = 60.0  # limit on one finalist's build; a patient one's is as many times longer
 # Of a build or race that lost its worker, and of a race whose incumbent changed meanwhile.
 ATTEMPTS = 3
 DEFAULT, INCUMBENT = "default", "incumbent"
@@ -160,7 +160,7 @@ def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Bu
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.request_control(
             BuildFinalists(requests=requests),
-            timeout_s=BUILD_S * len(requests),
+            timeout_s=BUILD_S * sum(request.patience for request in requests),
             check=promotion.check,
         )
         error = answer.error
