@@ -15,11 +15,11 @@ from tuner.models.from_onnx.node import (
     rounding_of,
 )
 from tuner.models.operators import elementwise as ops
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import BinaryOp, UnaryOp
 from tuner.workload.terms import FLOATS
 

@@ -10,9 +10,10 @@ import numpy as np
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
 from tuner.models.nodes import NO_LIMIT
-from tuner.models.operators.builder import Value
+from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
+from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
@@ -40,7 +41,9 @@ def branch(node: Node, run: Run) -> Results:
             raise
 
     try:
-        results = node.builder.branch("if", condition, lambda: side(then), lambda: side(other))
+        results = branches.branch(
+            node.builder, "if", condition, lambda: side(then), lambda: side(other)
+        )
     except ValueError as error:
         raise node.computed_at_run_time(condition, f"has no expression: {error}") from error
     if late:  # known once inputs are fixed
@@ -123,7 +126,7 @@ def _counted(node: Node, run: Run, count: int, carried: Sequence[Value]) -> list
         return results[: len(states)], results[len(states) :]
 
     numbers = node.builder.constant(np.arange(count))
-    states, results = node.builder.scan("loop", count, [numbers], carried, step)
+    states, results = scans.scan(node.builder, "loop", count, [numbers], carried, step)
     return [*states, *results]
 
 
@@ -158,7 +161,7 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value]) -> list[Value]:
 
     first = [running(going if begins is None else begins, _scalar(node, 0)), _scalar(node, 0)]
     name, most = "while", NO_LIMIT if count is None else count
-    states, _ = node.builder.scan(name, most, [], [*first, *carried], step, conditional=True)
+    states, _ = scans.scan(node.builder, name, most, [], [*first, *carried], step, conditional=True)
     return states[2:]
 
 
@@ -202,7 +205,8 @@ def _scanned(
         results = run(body, [*held, *slices])
         return results[: len(held)], results[len(held) :]
 
-    last, results = node.builder.scan(
+    last, results = scans.scan(
+        node.builder,
         "scan",
         count,
         inputs,
@@ -232,7 +236,7 @@ def _batched_scan(node: Node, run: Run, count: int) -> list[Value]:
         directions = node.attribute("directions", None) or []
         return [], _scanned(node, run, held, walked, directions, [0] * stacked, [])
 
-    return node.builder.scan("batch", batch, values, [], entry)[1]
+    return scans.scan(node.builder, "batch", batch, values, [], entry)[1]
 
 
 def _axis_first(value: Value, axis: int) -> Value:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.models.operators.builder import Value
+from tuner.models.operators.values import Value
 from tuner.workload.arrays import numpy_dtype
 
 

@@ -18,10 +18,10 @@ from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import contraction
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import normalization as norms
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import along, transpose, unsqueeze
 from tuner.models.operators.scalars import Elem, clamp, unary
+from tuner.models.operators.values import Value
 
 # Of an element and the parameters of the operator, in the order of its attribute.
 _ACTIVATIONS: Mapping[str, Callable[..., Elem]] = {

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import attention as ops
 from tuner.models.operators import normalization as norms
-from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import matmul
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.indexing import gather, position, write_slices
 from tuner.models.operators.movement import along, concatenate, pad, reshape, transpose, unsqueeze
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
+from tuner.models.operators.values import Value
 
 _MASKED = -10000.0  # added to a score by default
 _LOWEST = -3.4028234663852886e38  # of a score that causality rules out

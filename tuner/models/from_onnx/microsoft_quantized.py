@@ -18,10 +18,10 @@ from tuner.models.operators import contraction, movement
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import quantization as ops
 from tuner.models.operators import reduction as reduce_ops
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape, transpose
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Binary
 
 

@@ -11,8 +11,9 @@ import onnx
 
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array
-from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.formats import FORMATS, Format, Rounding
+from tuner.models.operators.values import Value
 from tuner.workload.expression import DTYPE_BYTES, DType
 
 Results = Value | Sequence[Value | None]  # None for one that is left out

@@ -18,11 +18,11 @@ from tuner.models.from_onnx.node import (
     rounding_of,
 )
 from tuner.models.operators import contraction, pooling, quantization, resize
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.normalization import channel
 from tuner.models.operators.scalars import Elem, cast_to
+from tuner.models.operators.values import Value
 
 
 def matmul(node: Node) -> Value:

@@ -39,7 +39,8 @@ from tuner.models.given_inputs import typed
 from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.input_values import InputValues
 from tuner.models.older_operators import operators_of
-from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {
     **arithmetic.TABLE,

@@ -9,10 +9,10 @@ import numpy as np
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import recurrent
-from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import along, concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.recurrent import Activation, Layer
 from tuner.models.operators.scalars import Elem, where
+from tuner.models.operators.values import Value
 
 # Functions of an element and of the parameters that they take, alpha and then beta.
 _ACTIVATIONS: Mapping[str, tuple[Callable[..., Elem], tuple[float, ...]]] = {  # defaults

@@ -8,10 +8,10 @@ from math import prod
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import normalization as norms
 from tuner.models.operators import reduction as ops
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, constant, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 
 

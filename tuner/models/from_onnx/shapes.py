@@ -9,9 +9,9 @@ import numpy as np
 
 from tuner.models.from_onnx.node import Convert, Node, dtype_of
 from tuner.models.operators import indexing, movement
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import cast
 from tuner.models.operators.scalars import Elem, clamp, where
+from tuner.models.operators.values import Value
 
 
 def reshape(node: Node) -> Value:

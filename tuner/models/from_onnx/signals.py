@@ -11,10 +11,10 @@ import numpy as np
 from tuner.models.from_onnx.node import Convert, Node
 from tuner.models.from_onnx.products import biased, geometry
 from tuner.models.operators import contraction, elimination, grams, pooling, sampling, spectrum
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import constant, where
+from tuner.models.operators.values import Value
 
 _MODES: Mapping[str, sampling.Interpolation] = {
     "nearest": "nearest",

@@ -10,9 +10,9 @@ import numpy as np
 
 from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import contraction, indexing, movement, sampling
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 from tuner.workload.terms import FLOATS
 

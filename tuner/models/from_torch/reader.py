@@ -15,7 +15,8 @@ from tuner.models.from_torch import places, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.table import TABLE, random
 from tuner.models.graph import Graph
-from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {**TABLE, **places.TABLE, **recurrent.TABLE}
 CONVOLUTION = "aten.convolution.default"

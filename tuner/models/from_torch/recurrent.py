@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import recurrent
-from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import along, concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.recurrent import Layer
+from tuner.models.operators.values import Value
 
 # The gates of PyTorch in the order of `operators.recurrent`.
 _LSTM, _GRU, _RNN = (0, 3, 1, 2), (1, 0, 2), (0,)

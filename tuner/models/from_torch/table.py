@@ -11,9 +11,9 @@ from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import contraction, indexing, movement, normalization, pooling, resize
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import reduction as reductions
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Binary, BinaryOp, DType, Reducer, UnaryOp
 from tuner.workload.terms import FLOATS
 

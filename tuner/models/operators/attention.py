@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import reshape, transpose
 from tuner.models.operators.normalization import softmax
 from tuner.models.operators.scalars import Elem, unary, where
+from tuner.models.operators.values import Value
 
 # Of a scaled score and its batch, head, query and key: the score that softmax takes.
 Mask = Callable[[Elem, Elem, Elem, Elem, Elem], Elem]

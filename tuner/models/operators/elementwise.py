@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.formats import Format, Rounding
 from tuner.models.operators.movement import broadcast_shape, expand, order_like
 from tuner.models.operators.scalars import (
@@ -22,6 +21,7 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.scalars import bitcast as bitcast_of
+from tuner.models.operators.values import Value
 from tuner.workload.expression import DTYPE_BYTES, INTEGER_RANGES, DType, Unary
 from tuner.workload.terms import FLOATS
 

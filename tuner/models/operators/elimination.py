@@ -6,11 +6,12 @@ from math import prod
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import arg_extreme
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
+from tuner.models.operators.scans import scan
+from tuner.models.operators.values import Value
 
 
 def determinant(x: Value) -> Value:
@@ -61,6 +62,6 @@ def determinant(x: Value) -> Value:
 
         return [after, builder.compute("pivots", [batch], multiplied, dtype=dtype)], []
 
-    (_, last), _ = builder.scan("determinant", size, [columns], [begin, unit], step)
+    (_, last), _ = scan(builder, "determinant", size, [columns], [begin, unit], step)
     result = reshape(last, x.shape[:-2])
     return elementwise("determinant", lambda e: e, result, dtype=x.dtype)

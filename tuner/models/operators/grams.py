@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
+from tuner.models.operators.values import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import along, reshape
 from tuner.models.operators.scalars import (
     Elem,
@@ -19,6 +18,7 @@ from tuner.models.operators.scalars import (
     minimum,
     where,
 )
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 from tuner.workload.terms import FLOATS
 

@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, maximum, minimum, where
+from tuner.models.operators.values import Value
 
 _JOINED = 12  # tensors that one node concatenates
 

@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, unary, where
+from tuner.models.operators.values import Value
 
 
 def softmax(x: Value, axes: Sequence[int], *, log: bool = False) -> Value:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import elementwise, same
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, clamp, constant, maximum, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.terms import FLOATS
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import decoded, elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS, Format, Rounding
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, maximum, minimum, unary
+from tuner.models.operators.values import Value
 from tuner.workload.expression import INTEGER_RANGES, DType, UnaryOp
 from tuner.workload.terms import FLOATS
 

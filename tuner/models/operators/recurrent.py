@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.models.operators import elementwise as maps
-from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum, matmul
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import along, reshape, transpose, unsqueeze
 from tuner.models.operators.scalars import Elem, clamp, unary, where
+from tuner.models.operators.scans import scan
+from tuner.models.operators.values import Value
 
 Activation = Callable[[Elem], Elem]
 Step = Callable[..., tuple[list[Value], list[Value]]]  # of a slice and states: states, results
@@ -94,7 +95,8 @@ def _over_time(
     if layer.lengths is not None:
         inputs.append(projected.builder.constant(np.arange(steps), layer.lengths.dtype))
         step = _within(step, reshape(layer.lengths, [layer.lengths.elements, 1]))
-    last, (every,) = projected.builder.scan(
+    last, (every,) = scan(
+        projected.builder,
         name,
         steps,
         inputs,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, same
 from tuner.models.operators.indexing import gather_elements
 from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
+from tuner.models.operators.values import Value
 from tuner.workload.expression import DType, Reducer
 from tuner.workload.terms import FLOATS
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.scalars import Elem, clamp, where
+from tuner.models.operators.values import Value
 
 Floats = NDArray[np.float64]
 Coordinates = Callable[[Floats, int, int, float], Floats]

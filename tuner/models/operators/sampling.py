@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import (
@@ -23,6 +22,7 @@ from tuner.models.operators.scalars import (
     unary,
     where,
 )
+from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 
 Interpolation = Literal["nearest", "linear", "cubic"]

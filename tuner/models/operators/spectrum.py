@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.models.operators.builder import Value
 from tuner.models.operators.contraction import einsum
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import along, reshape, transpose
 from tuner.models.operators.scalars import Elem
+from tuner.models.operators.values import Value
 
 _MOST_ELEMENTS = 1 << 25  # of a transform's matrix
 

@@ -10,8 +10,9 @@ import pytest
 
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.operators import movement
-from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.values import Value
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = tuple[Callable[[Value], Value], Callable[[Array], Array]]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.unit.models.graph_values import graph_outputs
-from tuner.models.operators.builder import GraphBuilder, Value
+from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.reduction import cumulative, top_k
+from tuner.models.operators.values import Value
 from tuner.workload.expression import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -1,0 +1,190 @@
+"""Values: the tensors of a model as operators see them.
+
+A value has a logical shape and a view of the tensor that stores it: transposing, slicing
+and broadcasting make another view and no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tuner.models.graph import Array
+from tuner.models.operators.formats import Format
+from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    DType,
+    Read,
+    Scalar,
+    Unary,
+    Var,
+    substitute,
+)
+from tuner.workload.terms import COMPUTED_IN
+
+if TYPE_CHECKING:
+    from tuner.models.operators.builder import GraphBuilder
+
+COMPARED_BYTES = 1 << 12  # of constants whose contents are looked at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the model as operators see it.
+
+    `access` gives the indices into the stored tensor, with `Var("0")`, `Var("1")`, ... for
+    the logical indices. A constant is an array (`array`), and has no stored tensor until
+    a node reads it.
+    """
+
+    builder: GraphBuilder
+    shape: tuple[int, ...]
+    dtype: DType
+    tensor: str = ""
+    storage: tuple[int, ...] = ()
+    access: tuple[Scalar, ...] = ()
+    array: Array | None = None
+    format: Format | None = None  # of the numbers, where `dtype` only holds them
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def computed_in(self) -> DType:
+        return COMPUTED_IN.get(self.dtype, self.dtype)
+
+    def __getitem__(self, indices: Operand | tuple[Operand, ...]) -> Elem:
+        """The element at logical indices, which must lie inside."""
+        return self._read(indices, pad=None)
+
+    def guarded(self, *indices: Operand) -> Elem:
+        """The element at logical indices, and some value of no meaning outside. For the
+        branches of a condition."""
+        if self.dtype == "bool":  # has no padding
+            inside = (
+                _clamped(index(place), extent)
+                for place, extent in zip(indices, self.shape, strict=True)
+            )
+            return self._read(tuple(inside), pad=None)
+        return self._read(indices, pad=0)
+
+    def padded(self, *indices: Operand, pad: float) -> Elem:
+        """The element at logical indices, `pad` outside of the tensor."""
+        return (self if self.whole else self.materialized())._read(indices, pad=pad)
+
+    def _read(self, indices: Operand | Sequence[Operand], pad: float | None) -> Elem:
+        places = indices if isinstance(indices, tuple) else (indices,)
+        if len(places) != self.rank:
+            raise IndexError(f"{len(places)} indices for a tensor of rank {self.rank}")
+        number = 0 if not self.elements else self._everywhere()
+        if number is not None:
+            return constant(number, self.dtype)
+        value = self.builder.stored(self)
+        logical: dict[str, Scalar] = {
+            str(number): index(place).node for number, place in enumerate(places)
+        }
+        inside = tuple(_folded(substitute(place, logical)) for place in value.access)
+        padding = None
+        if pad is not None:
+            number = constant(pad, value.dtype).constant
+            padding = Const(number if number is not None else 0, value.dtype)
+        read = Read(value.tensor, inside, padding)
+        wide = value.computed_in
+        return Elem(read if wide == value.dtype else Cast(wide, read), wide)
+
+    def _everywhere(self) -> float | int | bool | None:
+        """The number that a constant has at all its places; None for any other."""
+        if self.array is None or not self.array.size:
+            return None
+        spread = not any(self.array.strides)  # one number in memory
+        if not spread and self.array.size > COMPARED_BYTES:
+            return None
+        first = self.array.reshape(-1)[0]
+        if first != first:  # the notation has no literal for NaN
+            return None
+        return first.item() if spread or (self.array == first).all() else None
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """Which logical dimension each stored one is, where the view only permutes; units
+        that were added or dropped do not count. None for any other view."""
+        order = []
+        for place, extent in zip(self.access, self.storage, strict=True):
+            if isinstance(place, Var) and self.shape[int(place.name)] == extent:
+                order.append(int(place.name))
+            elif not (isinstance(place, Const) and extent == 1):
+                return None
+        missing = set(range(self.rank)) - set(order)
+        if len(set(order)) != len(order) or any(self.shape[number] != 1 for number in missing):
+            return None
+        return tuple(order)
+
+    @property
+    def whole(self) -> bool:
+        """Whether logical indices lie outside just where the stored tensor's do."""
+        order = self.order
+        return (
+            self.array is None and order is not None and len(order) == len(self.access) == self.rank
+        )
+
+    def view(self, shape: Sequence[int], access: Callable[..., Sequence[Operand]]) -> Value:
+        """The value whose element at indices i is this one's at `access(*i)`, which lies
+        inside for all of them."""
+        if 0 in shape:
+            return self.builder.constant(np.empty(tuple(shape)), self.dtype)
+        if self.array is not None:
+            raise TypeError("a constant's view is another array")
+        places = access(*(iterator(str(number)) for number in range(len(shape))))
+        logical: dict[str, Scalar] = {
+            str(number): index(place).node for number, place in enumerate(places)
+        }
+        return replace(
+            self,
+            shape=tuple(shape),
+            access=tuple(_folded(substitute(place, logical)) for place in self.access),
+        )
+
+    def materialized(self, order: Sequence[int] | None = None) -> Value:
+        """The value stored as a tensor of its own, in the given order of its dimensions
+        (default: as they are)."""
+        return self.builder.stored_copy(self, tuple(order or range(self.rank)))
+
+
+def _clamped(place: Elem, extent: int) -> Elem:
+    return clamp(place, 0, extent - 1)
+
+
+def _folded(place: Scalar) -> Scalar:
+    """Index arithmetic without neutral operands, after a substitution."""
+    match place:
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            left, right = Elem(_folded(lhs), "int64"), Elem(_folded(rhs), "int64")
+            match op:
+                case "add":
+                    return (left + right).node
+                case "sub":
+                    return (left - right).node
+                case "mul":
+                    return (left * right).node
+                case "floordiv":
+                    return (left // right).node
+                case "floormod":
+                    return (left % right).node
+                case _:
+                    return Binary(op, left.node, right.node)
+        case Unary(op=unary_op, arg=arg):
+            return Unary(unary_op, _folded(arg))
+        case _:
+            return place
