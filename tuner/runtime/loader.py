@@ -192,7 +192,8 @@ def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
     nbytes = prod(shape) * kind.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes].view(kind).reshape(tuple(shape))
+    # In two steps: NumPy gives an empty slice the address of the array that it is of.
+    return raw[start:][:nbytes].view(kind).reshape(tuple(shape))
 
 
 @dataclass(frozen=True)
