@@ -32,6 +32,8 @@ from tuner.workload.workload import Numerics
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
+# Of a whole model where nobody set any: a first library is to be there within five minutes.
+MODEL_SECONDS = 270.0
 
 Auth = Literal["on", "off"]
 Policy = Literal["fair", "srtf", "pack", "fifo"]
@@ -226,6 +228,12 @@ class LoadedSettings:
     # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
     origins: Mapping[str, str]
     files: tuple[Path, ...]  # the settings files that were read, nearest first
+
+    @property
+    def model_seconds(self) -> float:
+        """Seconds of a command on one model, which are fewer where nobody set any."""
+        built_in = self.origins["seconds"] == BUILT_IN
+        return MODEL_SECONDS if built_in else self.values.seconds
 
 
 def load_settings(

@@ -1,11 +1,14 @@
-"""Tune models like ResNet, MobileNet and BERT, and race them against ONNX Runtime.
+"""Tune networks that people use, hold them against PyTorch, race them against runtimes.
 
-    python -m benchmarks.models -o results [--only resnet] [--seconds 1200] [--again]
+    python -m benchmarks.models -o results [--only resnet-50] [--door onnx] [--seconds 300]
+    python -m benchmarks.models -o results --door program --race no
     python -m benchmarks.models -o results --report
 
-`tuner tune MODEL.onnx` tunes each model, within so many seconds of search for the whole
-of it. Then library and ONNX Runtime run in turn on one core, with one thread each. Each
-model is a line of results.jsonl; results.md is made of all lines.
+Each network goes through a door of its own: the file of `torch.onnx.export` (`onnx`), or
+the program of `torch.export` (`program`). Its library is held against the network itself
+on three inputs, then runs in turn with ONNX Runtime, OpenVINO, PyTorch and its compiler,
+as far as they are installed, on as many threads. Each line of results.jsonl is a network
+with a door and threads; results.md is made of all lines.
 """
 
 from __future__ import annotations
@@ -15,125 +18,123 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import nets
+from benchmarks.models.networks import NETWORKS
 
-MODELS: Mapping[str, Callable[[], Any]] = {
-    "resnet": lambda: nets.resnet(size=64, width=32, blocks=(2, 2, 2), classes=100),
-    "mobilenet": lambda: nets.mobilenet(
-        size=96,
-        width=16,
-        blocks=((16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1)),
-        classes=100,
-    ),
-    "bert": lambda: nets.bert(words=128, width=256, heads=4, layers=2, vocabulary=1000),
-}
+TOLERANCE = 1e-4  # of the greatest value of an output
+RIVALS = ("onnxruntime", "openvino", "eager", "inductor")
+Row = Mapping[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=1050.0,
-        help="of search; promotion of the kernels comes on top",
-    )
-    parser.add_argument("--trials", type=int, default=100_000)
-    parser.add_argument("--core", type=int, default=1)
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--report", action="store_true")
-    given = parser.parse_args()
+    given = _parser().parse_args()
     output = given.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
     lines = output / "results.jsonl"
     rows = {
-        row["model"]: row
+        _key(row): row
         for row in map(json.loads, lines.read_text().splitlines() if lines.exists() else [])
     }
-    for name in () if given.report else given.only.split(","):
-        if name in rows and not given.again:
+    names = [] if given.report else given.only.split(",")
+    for name in names:
+        key = (name, given.door, given.threads, given.max_error)
+        if key in rows and not given.again:
             continue
-        rows[name] = _tuned_and_raced(name, output, given)
+        # A process of its own: what one network leaves behind must not slow the next.
+        command = [sys.executable, "-m", "benchmarks.models.trial", name, str(output)]
+        settings = {
+            "door": given.door,
+            "seconds": given.seconds,
+            "trials": given.trials,
+            "threads": given.threads,
+            "max_error": given.max_error,
+            "race": given.race == "yes",
+        }
+        started = time.monotonic()
+        done = subprocess.run(
+            [*command, json.dumps(settings)], stdout=subprocess.PIPE, text=True, check=False
+        )
+        row = {"model": name, **settings, "took_s": time.monotonic() - started}
+        last = done.stdout.strip().splitlines()[-1:] or ["{}"]
+        row |= (
+            json.loads(last[0]) if done.returncode == 0 else {"refused": f"exit {done.returncode}"}
+        )
+        rows[key] = row
         with lines.open("a") as file:
-            file.write(json.dumps(rows[name]) + "\n")
-    report = _report(rows)
+            file.write(json.dumps(row) + "\n")
+        print(_line(row), flush=True)
+    report = _report(list(rows.values()))
     (output / "results.md").write_text(report)
     print(report)
 
 
-def _tuned_and_raced(name: str, output: Path, given: argparse.Namespace) -> dict[str, Any]:
-    file, directory = output / f"{name}.onnx", output / name
-    file.write_bytes(nets.serialized(MODELS[name]()))
-    command = [
-        sys.executable,
-        "-m",
-        "tuner",
-        "--json",
-        "--db",
-        f"sqlite:///{output}/tuner.sqlite",
-        "tune",
-        str(file),
-    ]
-    command += [
-        "-o",
-        str(directory),
-        "--name",
-        name,
-        "--seconds",
-        str(given.seconds),
-        "--trials",
-        str(given.trials),
-    ]
-    started = time.monotonic()
-    tuned = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    elapsed_s = time.monotonic() - started
-    return {
-        "model": name,
-        "tuned_s": elapsed_s,
-        **tuned["model"],
-        **_raced(file, directory, name, given.core),
-    }
-
-
-def _raced(file: Path, directory: Path, name: str, core: int) -> dict[str, Any]:
-    """In a process of its own, which is pinned."""
-    program = (
-        "import json, sys\nfrom dataclasses import asdict\nfrom pathlib import Path\nimport onnx\n"
-        "from benchmarks.models import nets\nfrom benchmarks.models.race import race\n"
-        "file, directory, name, core = sys.argv[1:]\ncontent = Path(file).read_bytes()\n"
-        "feeds = nets.feeds(onnx.load_model_from_string(content))\n"
-        "print(json.dumps(asdict(race(content, Path(directory), name, feeds, int(core)))))\n"
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    command = [sys.executable, "-c", program, str(file), str(directory), name, str(core)]
-    result: dict[str, Any] = json.loads(
-        subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    )
-    return result
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--only", default=",".join(NETWORKS))
+    parser.add_argument("--door", choices=("onnx", "program"), default="onnx")
+    parser.add_argument("--seconds", type=float, help="of a command; default: its own")
+    parser.add_argument("--trials", type=int, help="for each kernel; default: its own")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--max-error", type=float)
+    parser.add_argument("--race", choices=("yes", "no"), default="yes")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    return parser
 
 
-def _report(results: Mapping[str, dict[str, Any]]) -> str:
-    rows = [
-        "| model | kernels | ours ms | ONNX Runtime ms | theirs/ours | error | tuned s |",
-        "|---|---|---|---|---|---|---|",
+def _key(row: Row) -> tuple[Any, ...]:
+    return row["model"], row["door"], row["threads"], row["max_error"]
+
+
+def _line(row: Row) -> str:
+    head = f"{row['model']}, {row['door']}, {row['threads']} threads"
+    if "refused" in row:
+        return f"{head}: refused: {row['refused']}"
+    verdict = "right" if row["error"] <= TOLERANCE else "WRONG"
+    rivals = ", ".join(f"{name} {ratio:.2f}" for name, ratio in _ratios(row).items())
+    return f"{head}: {verdict}, error {row['error']:.1e}, {row['took_s']:.0f} s; {rivals}"
+
+
+def _ratios(row: Row) -> dict[str, float]:
+    """Each rival's time over ours."""
+    medians = row.get("medians_s") or {}
+    return {name: medians[name] / medians["ours"] for name in RIVALS if name in medians}
+
+
+def _report(rows: Sequence[Row]) -> str:
+    table = [
+        "| network | door | threads | kernels | error | tuned in, s | library, ms | "
+        + " | ".join(f"{name} / ours" for name in RIVALS)
+        + " | fastest / ours |",
+        "|---|---|" + "---:|" * (len(RIVALS) + 6),
     ]
-    ratios = []
-    for name, result in results.items():
-        ratios.append(result["theirs_s"] / result["ours_s"])
-        rows.append(
-            f"| {name} | {result['kernels']} | {result['ours_s'] * 1e3:.3f} | "
-            f"{result['theirs_s'] * 1e3:.3f} | {ratios[-1]:.2f} "
-            f"| {result['error']:.1e} | {result['tuned_s']:.0f} |"
+    best = []
+    for row in rows:
+        head = f"| {row['model']} | {row['door']} | {row['threads']} |"
+        if "refused" in row:
+            table.append(f"{head} refused: {row['refused']} |" + " |" * (len(RIVALS) + 4))
+            continue
+        ratios = _ratios(row)
+        cells = [f"{ratios[name]:.2f}" if name in ratios else "" for name in RIVALS]
+        if ratios:
+            best.append(min(ratios.values()))
+        ours = f"{row['medians_s']['ours'] * 1e3:.3f}" if ratios else ""
+        table.append(
+            f"{head} {row['kernels']} | {row['error']:.1e} | {row['tuned_s']:.0f} | {ours} | "
+            f"{' | '.join(cells)} | {f'{best[-1]:.2f}' if ratios else ''} |"
         )
-    mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else float("nan")
-    return "\n".join([*rows, "", f"Geometric mean {mean:.2f}."]) + "\n"
+    right = sum(row.get("error", 1.0) <= TOLERANCE for row in rows)
+    text = f"{right} of {len(rows)} right to {TOLERANCE:g}."
+    if best:
+        text += f" Geometric mean of fastest / ours: {exp(sum(map(log, best)) / len(best)):.2f}."
+    return "\n".join([*table, "", text]) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,74 +1,33 @@
-"""Race a model's exported library against ONNX Runtime, in turn on one core."""
+"""Race a model's exported library against the runtimes that are installed, in turn.
+
+A runtime is imported where its call is prepared: one that is missing is left out.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
-from benchmarks.models.nets import Array
+Array = np.ndarray[Any, np.dtype[Any]]
+Call = Callable[[], object]
 
-ROUNDS = 31
-SAMPLE_S = 20e-3  # of calls in one round, at least
+ROUNDS = 15
+SAMPLE_S = 0.1  # of calls in one round, at least
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raced:
-    ours_s: float  # median seconds of a call
-    theirs_s: float
-    error: float  # of ours against theirs, relative to the greatest value
-
-
-def race(
-    content: bytes, directory: Path, name: str, feeds: Mapping[str, Array], core: int
-) -> Raced:
-    """Both run in this process, on one thread, on the given core."""
-    os.sched_setaffinity(0, {core})
-    package = loaded(directory, name)
-    symbol = f"{name}_run"
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    (theirs,) = session.run(None, dict(feeds))
-    ours = getattr(package, symbol)(*feeds.values())
-    error = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-    binding = session.io_binding()
-    for key, array in feeds.items():
-        binding.bind_cpu_input(key, array)
-    for output in session.get_outputs():
-        binding.bind_output(output.name)
-    arrays = [*(_aligned(package, array) for array in feeds.values()), _aligned(package, ours)]
-
-    def call_ours(count: int) -> float:
-        return float(package.library.time(symbol, arrays, count, 1)[0])
-
-    def call_theirs(count: int) -> float:
-        started = time.perf_counter()
-        for _ in range(count):
-            session.run_with_iobinding(binding)
-        return (time.perf_counter() - started) / count
-
-    counts = [
-        max(1, round(SAMPLE_S / min(call(1) for _ in range(3))))
-        for call in (call_ours, call_theirs)
-    ]
-    samples = [(call_ours(counts[0]), call_theirs(counts[1])) for _ in range(ROUNDS)]
-    ours_s, theirs_s = (float(np.median([sample[place] for sample in samples])) for place in (0, 1))
-    return Raced(ours_s=ours_s, theirs_s=theirs_s, error=error)
-
-
-def _aligned(package: Any, array: Array) -> Array:
-    made: Array = package.loader.aligned_empty(array.shape, array.dtype)
-    made[...] = array
-    return made
+    medians_s: Mapping[str, float]  # of a call: "ours", and each rival's
+    missing: Mapping[str, str]  # rivals that could not run, with why
 
 
 def loaded(directory: Path, name: str) -> Any:
@@ -79,3 +38,94 @@ def loaded(directory: Path, name: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def race(ours: Call, rivals: Mapping[str, Callable[[], Call]], cores: Sequence[int]) -> Raced:
+    """Medians of interleaved samples, in this process on the given cores.
+
+    `rivals` prepare their calls; one that raises is left out, and said so.
+    """
+    os.sched_setaffinity(0, cores)
+    calls, missing = {"ours": ours}, {}
+    for name, prepare in rivals.items():
+        try:
+            calls[name] = prepare()
+            calls[name]()
+        except Exception as error:  # whatever a rival does must not end the race
+            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            calls.pop(name, None)
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        sample(call)
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            samples[name].append(sample(call))
+    medians = {name: float(np.median(times)) for name, times in samples.items()}
+    return Raced(medians_s=medians, missing=missing)
+
+
+def sample(call: Call) -> float:
+    """Seconds of a call, the mean of as many as take `SAMPLE_S`."""
+    count, started = 0, time.perf_counter()
+    while True:
+        call()
+        count += 1
+        elapsed = time.perf_counter() - started
+        if elapsed >= SAMPLE_S:
+            return elapsed / count
+
+
+def library_call(package: Any, symbol: str, feeds: Sequence[Array], threads: int) -> Call:
+    """A call of the library on arrays that are bound once, as the rivals' are."""
+    if threads > 1:
+        package.set_num_threads(threads)
+    function = getattr(package, symbol)
+    return lambda: function(*feeds)
+
+
+def onnxruntime_call(content: bytes, feeds: Sequence[Array], threads: int) -> Call:
+    onnxruntime = importlib.import_module("onnxruntime")
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for argument, array in zip(session.get_inputs(), feeds, strict=True):
+        binding.bind_cpu_input(argument.name, array)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def openvino_call(content: bytes, feeds: Sequence[Array], threads: int) -> Call:
+    """In float32: by itself it takes bfloat16 where the machine has it."""
+    openvino = importlib.import_module("openvino")
+
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    compiled = openvino.Core().compile_model(content, b"", "CPU", options)
+    request = compiled.create_infer_request()
+    for place, array in enumerate(feeds):
+        request.set_input_tensor(place, openvino.Tensor(array))
+    call: Call = request.infer
+    return call
+
+
+def eager_call(network: Any, inputs: Sequence[Any], threads: int) -> Call:
+    torch = importlib.import_module("torch")
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return lambda: network(*inputs)
+
+
+def inductor_call(network: Any, inputs: Sequence[Any], threads: int) -> Call:
+    torch = importlib.import_module("torch")
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    compiled = torch.compile(network, mode="max-autotune-no-cudagraphs", dynamic=False)
+    return lambda: compiled(*inputs)

@@ -33,6 +33,14 @@ def test_built_in_values_have_their_origin_and_the_database_lies_under_the_data_
     assert loaded.values.artifacts == empty_machine / "data/tuner/artifacts"
 
 
+def test_a_model_has_less_time_unless_somebody_sets_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_settings()
+    assert loaded.model_seconds < 300 < loaded.values.seconds
+    assert load_settings({"seconds": 900.0}).model_seconds == 900
+    monkeypatch.setenv("TUNER_SECONDS", "700")
+    assert load_settings().model_seconds == 700
+
+
 def test_data_dir_moves_the_database_and_the_artifacts(empty_machine: Path) -> None:
     values = load_settings({"data_dir": empty_machine / "elsewhere"}).values
     assert values.db == f"sqlite:///{empty_machine}/elsewhere/tuner.db"

@@ -66,7 +66,7 @@ def tune_model(
     an input whose value decides shapes or a branch is fixed at it. The library's outputs
     are compared with those of ONNX's reference evaluator, or of the program itself. What
     is None comes from the settings; `trials` are for each kernel on average, `seconds`
-    for the whole call.
+    for the whole call (270 by themselves).
 
     `max_error`, between 0 and 1, bounds the error of an output, relative to its greatest
     value. It lets kernels have fast numerics where the outputs stay within, unless
@@ -85,8 +85,8 @@ def tune_model(
         "max_error": max_error,
         "db": db,
     }
-    settings = load_settings(given, given_as="argument {}").values
-    command = CommandTime(seconds=settings.seconds)
+    loaded = load_settings(given, given_as="argument {}")
+    settings, command = loaded.values, CommandTime(seconds=loaded.model_seconds)
     check_library_name(name)
     check_replaceable(Path(directory))
     model = _read(

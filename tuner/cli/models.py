@@ -63,18 +63,19 @@ def tune_model(
     from tuner.models.input_values import read_values
     from tuner.workers.jobs.model_library import Model
 
-    settings = invocation.settings(**flags).values
+    loaded = invocation.settings(**flags)
+    settings = loaded.values
     if settings.server:
         raise UsageError(
             f"{path} is tuned on this machine; send a file to {settings.server} with POST "
             f"/v1/models"
         )
-    command = CommandTime(seconds=settings.seconds)
+    extents, batch = _extents(shapes)
+    command = CommandTime(seconds=loaded.model_seconds if batch is None else settings.seconds)
     library = name or library_name(path)
     check_library_name(library)
     if directory is not None:
         check_replaceable(Path(directory))
-    extents, batch = _extents(shapes)
     machine = checked_target(settings)
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
