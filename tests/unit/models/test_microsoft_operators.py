@@ -340,7 +340,7 @@ CASES = [
         attributes={"hidden_size": 8},
         outputs=("y", "h", "c"),
         constants=frozenset({1, 2, 8, 9, 10, 11}),
-        tolerance=0.02,  # it rounds inputs and states to integers, the graph does not
+        tolerance=1e-5,
     ),
     Case(op="QuickGelu", inputs=(real(3, 8),), attributes={"alpha": 1.5}),
     Case(op="QuantizeLinear", inputs=(real(3, 8), f32(0.02), np.uint8(120))),
@@ -398,6 +398,7 @@ def run(model: Any, given: dict[str, Any]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # by several, DynamicQuantizeLSTM rounds rows apart
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -221,8 +221,9 @@ def attention(node: Node) -> Results:
 
 
 def dynamic_quantize_lstm(node: Node) -> Results:
-    """With the real numbers of its weights, which lie [directions, features, gates]; its
-    inputs and states are not rounded to integers."""
+    """With the real numbers of its weights, which lie [directions, features, gates], and of
+    its inputs and states, which are rounded to uint8: the inputs of all steps together,
+    a state in each step."""
     real = []
     for place, scale in ((1, 8), (2, 10)):
         value = node[place]
@@ -236,7 +237,13 @@ def dynamic_quantize_lstm(node: Node) -> Results:
 
         weights = elementwise("weights", weight, value, factors, zeros, dtype=vector.dtype)
         real.append(transpose(weights, [0, 2, 1]))
-    return recurrent.lstm(replace(node, inputs=(node[0], *real, *node.inputs[3:8])))
+    return recurrent.lstm(replace(node, inputs=(node[0], *real, *node.inputs[3:8])), _nearest)
+
+
+def _nearest(x: Value) -> Value:
+    """The real numbers of the nearest integers."""
+    integers, scale, zero = ops.dynamic_quantize(x)
+    return ops.dequantize(integers, scale, zero, ops.Layout(), x.dtype)
 
 
 TABLE: Mapping[str, Convert] = {

@@ -54,8 +54,17 @@ def _with(function: Callable[..., Elem], parameters: Sequence[float]) -> Activat
     return lambda e: function(e, *parameters)
 
 
-def converted(node: Node, states: int, default: Sequence[str], direction: Direction) -> Results:
-    """The layer's results for all directions: of each step, then the last states."""
+def converted(
+    node: Node,
+    states: int,
+    default: Sequence[str],
+    direction: Direction,
+    operand: Callable[[Value], Value] = lambda value: value,
+) -> Results:
+    """The layer's results for all directions: of each step, then the last states.
+
+    `operand` gives what products read of the inputs and of a state.
+    """
     x = node[0]
     by_batch = bool(node.attribute("layout", 0))
     if by_batch:
@@ -86,6 +95,7 @@ def converted(node: Node, states: int, default: Sequence[str], direction: Direct
             clip=node.attribute("clip", None),
             reverse=reverse,
             lengths=lengths,
+            operand=operand,
         )
         begins = [
             _begin(node, 5 + place, number, batch, hidden, by_batch) for place in range(states)
@@ -113,7 +123,7 @@ def _begin(node: Node, place: int, number: int, batch: int, hidden: int, by_batc
     return _row(transpose(given, [1, 0, 2]) if by_batch else given, number)
 
 
-def lstm(node: Node) -> Results:
+def lstm(node: Node, operand: Callable[[Value], Value] = lambda value: value) -> Results:
     holes = node.optional(7)
 
     def direction(
@@ -128,7 +138,7 @@ def lstm(node: Node) -> Results:
             couple=bool(node.attribute("input_forget", 0)),
         )
 
-    return converted(node, 2, ["Sigmoid", "Tanh", "Tanh"], direction)
+    return converted(node, 2, ["Sigmoid", "Tanh", "Tanh"], direction, operand)
 
 
 def gru(node: Node) -> Results:

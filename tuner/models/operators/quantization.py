@@ -13,7 +13,7 @@ from tuner.models.operators.elementwise import decoded, elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS, Format, Rounding
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import reduce
-from tuner.models.operators.scalars import Elem, cast_to, clamp, maximum, minimum, unary
+from tuner.models.operators.scalars import Elem, cast_to, clamp, maximum, minimum, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import INTEGER_RANGES, DType, UnaryOp
 from tuner.workload.terms import FLOATS
@@ -125,7 +125,10 @@ def dequantize(
 
 
 def dynamic_quantize(x: Value) -> tuple[Value, Value, Value]:
-    """To uint8 by the least and greatest element, 0 included: integers, scale, zero point."""
+    """To uint8 by the least and greatest element, 0 included: integers, scale, zero point.
+
+    Of zeros alone the scale is 0 by the standard's formula, and the integers are 0.
+    """
     axes: Sequence[int] = range(x.rank)
     low = reduce("least", "min", x, axes, keep=False)
     high = reduce("greatest", "max", x, axes, keep=False)
@@ -133,10 +136,14 @@ def dynamic_quantize(x: Value) -> tuple[Value, Value, Value]:
     def step(a: Elem, b: Elem) -> Elem:
         return unary("float32", unary("float32", maximum(b, 0) - minimum(a, 0)) / 255.0)
 
+    def divisor(s: Elem) -> Elem:
+        return where(s.equals(0), 1, s)
+
     def origin(a: Elem, s: Elem) -> Elem:
-        quotient = unary("float32", -minimum(a, 0) / s)
+        quotient = unary("float32", -minimum(a, 0) / divisor(s))
         return cast_to("int32", unary("round", clamp(quotient, 0, 255)))
 
     scale = elementwise("scale", step, low, high)
     zero = elementwise("zero_point", origin, low, scale, dtype="uint8")
-    return quantize(x, scale, zero, Layout(), "uint8"), scale, zero
+    divisors = elementwise("divisor", divisor, scale)
+    return quantize(x, divisors, zero, Layout(), "uint8"), scale, zero

@@ -38,6 +38,8 @@ class Layer:
     # Of the sequences of the batch, where they end before the last step: integers [batch].
     lengths: Value | None = None
     projection: Value | None = None
+    # What products read of the inputs and of a state, such as their nearest integers' values.
+    operand: Callable[[Value], Value] = lambda value: value
 
     def clipped(self, e: Elem) -> Elem:
         return e if self.clip is None else clamp(e, -self.clip, self.clip)
@@ -50,7 +52,7 @@ def tanh(e: Elem) -> Elem:
 def _projected(x: Value, layer: Layer, gates: int, bias: Sequence[Value | None]) -> Value:
     """The products of all inputs, [time, batch, gates, hidden]."""
     product, vectors = (
-        matmul(x, transpose(layer.inputs, [1, 0])),
+        matmul(layer.operand(x), transpose(layer.inputs, [1, 0])),
         [v for v in bias if v is not None],
     )
     if vectors:
@@ -67,6 +69,7 @@ def _sum(first: Elem, *rest: Elem) -> Elem:
 
 def _recurred(state: Value, layer: Layer, gates: Sequence[int]) -> Value:
     """The products of a state for some gates, [batch, gates, hidden]."""
+    state = layer.operand(state)
     rows = along(layer.states, 0, gates[0] * layer.hidden, len(gates) * layer.hidden)
     if len(gates) == 1:
         return unsqueeze(matmul(state, transpose(rows, [1, 0])), [1])
