@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.models.equal_nodes import without_equal
 from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
@@ -35,4 +36,4 @@ def read_exported(program: Any) -> Graph:
         )
     from tuner.models.from_torch.reader import graph_of_program  # noqa: PLC0415  # loads torch
 
-    return fuse(graph_of_program(program))
+    return fuse(without_equal(graph_of_program(program)))

@@ -28,7 +28,7 @@ from tuner.models.nodes import (
 )
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
-from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
+from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Stage, Tensor, reads
 from tuner.workload.structure import check_structure
 from tuner.workload.tree import expression_document, expression_from
 
@@ -325,15 +325,16 @@ def _is_flag(tensor: Tensor) -> bool:
 def without_unused(graph: Graph) -> Graph:
     """The graph without nodes, aliases and constants that no output depends on.
 
-    Its inputs stay.
+    Scans write only those of their sequences that are read. Its inputs stay.
     """
     live = set(graph.outputs)
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
         live |= {graph.aliases[name] for name in live if name in graph.aliases}
         if live & set(node.outputs):
-            nodes.append(node)
-            live |= {name for inner in every_node([node]) for name in reads_of(inner)}
+            kept = _without_unread(node, live, graph) if isinstance(node, Scan) else node
+            nodes.append(kept)
+            live |= {name for inner in every_node([kept]) for name in reads_of(inner)}
     live |= {graph.aliases[name] for name in live if name in graph.aliases}
     return replace(
         graph,
@@ -342,6 +343,50 @@ def without_unused(graph: Graph) -> Graph:
         aliases={name: other for name, other in graph.aliases.items() if name in live},
         shapes={name: tensor for name, tensor in graph.shapes.items() if name in live},
     )
+
+
+def _without_unread(scan: Scan, live: set[str], graph: Graph) -> Scan:
+    """The scan with those of its sequences that are live, and what these and states need."""
+    sequences = tuple(tensor for tensor in scan.sequences if tensor.name in live)
+    if len(sequences) == len(scan.sequences):
+        return scan
+    written = {name for node in scan.body for name in node.outputs}
+    results = {
+        name for name, window in scan.windows.items() if name in written and window.tensor in live
+    }
+    needed = {state.after for state in scan.states} | results
+    body: list[Node] = []
+    for node in reversed(scan.body):
+        roots = {graph.root(name) for name in needed}
+        if roots & {*node.outputs}:
+            kept = _narrowed(node, roots) if isinstance(node, Expression) else node
+            body.append(kept)
+            needed |= {name for inner in every_node([kept]) for name in reads_of(inner)}
+    needed = {graph.root(name) for name in needed}
+    windows = {
+        name: window
+        for name, window in scan.windows.items()
+        if name in (results if name in written else needed)
+    }
+    return replace(
+        scan,
+        body=tuple(reversed(body)),
+        windows=windows,
+        shapes={name: scan.shapes[name] for name in windows},
+        sequences=sequences,
+    )
+
+
+def _narrowed(node: Expression, live: set[str]) -> Expression:
+    """The node with those of its results that are live, and the stages that these need."""
+    outputs = tuple(name for name in node.outputs if name in live)
+    needed, stages = {*outputs}, list[Stage]()
+    for stage in reversed(node.stages):
+        if stage.name in needed:
+            stages.append(stage)
+            needed |= {read.tensor for read in reads(stage.body)}
+    inputs = tuple(tensor for tensor in node.inputs if tensor.name in needed)
+    return replace(node, inputs=inputs, stages=tuple(reversed(stages)), outputs=outputs)
 
 
 def _node_document(node: Node) -> Any:

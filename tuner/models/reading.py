@@ -58,11 +58,12 @@ def read_graph(
 
     Raises ModelRefused and WorkloadError.
     """
+    from tuner.models.equal_nodes import without_equal  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415
     from tuner.models.onnx_file import read_model  # noqa: PLC0415  # loads onnx
 
     model = read_model(content, shapes, values=values)
-    return fuse(recorded(model, values or {}))
+    return fuse(without_equal(recorded(model, values or {})))
 
 
 def recorded(model: Any, values: InputValues) -> Graph:
