@@ -128,7 +128,7 @@ def _equal_constants(constants: Mapping[str, Array]) -> dict[str, str]:
             continue
         for name in group:
             digest = sha256(f"{shape}{dtype}".encode())
-            digest.update(np.ascontiguousarray(constants[name]).data)
+            digest.update(constants[name].reshape(-1).view(np.uint8).data)
             if (other := first.setdefault(digest.digest(), name)) != name:
                 names[name] = other
     return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.unit.models.graph_values import graph_outputs
 from tuner.models.equal_nodes import without_equal
@@ -14,6 +15,7 @@ from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scans import scan
 from tuner.models.operators.values import Value
+from tuner.workload.expression import DType
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -53,11 +55,12 @@ def test_two_equal_outputs_are_one_tensor() -> None:
     assert np.array_equal(first, second)
 
 
-def test_equal_constants_are_kept_once() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_equal_constants_are_kept_once(dtype: DType) -> None:
     """Above the size whose contents are compared while a graph is recorded."""
     builder = GraphBuilder()
-    x = builder.input((2048,), "float32")
-    tables = [builder.constant(np.arange(2048, dtype=np.float32)) for _ in range(2)]
+    x = builder.input((4096,), dtype)
+    tables = [builder.constant(np.arange(4096), dtype) for _ in range(2)]
     left, right = (elementwise("add", lambda a, b: a + b, x, table) for table in tables)
     graph = builder.graph([elementwise("mul", lambda a, b: a * b, left, right)], ["x", "y"])
     merged = without_equal(graph)
