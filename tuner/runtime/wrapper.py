@@ -19,7 +19,7 @@ from tuner.target.architectures.table import architecture_named
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
 
-MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
+MAX_ARGUMENTS = 512  # TUNER_MAX_ARGUMENTS
 
 C_TYPES: Mapping[str, str] = {
     "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",

@@ -13,14 +13,16 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch import places, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
-from tuner.models.from_torch.table import TABLE, random
+from tuner.models.from_torch.table import TABLE
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.movement import transpose
 from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {**TABLE, **places.TABLE, **recurrent.TABLE}
 CONVOLUTION = "aten.convolution.default"
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
+_DROPOUT = "aten.native_dropout.default"
 _CHECKS = (
     "aten._assert_tensor_metadata.default",
     "aten._assert_scalar.default",
@@ -38,49 +40,76 @@ def graph_of_program(program: Any) -> Graph:
     rules = torch.export.default_decompositions()
     for rule in [rule for rule in rules if str(rule) in recurrent.TABLE]:
         del rules[rule]
-    return _Reader(program.run_decompositions(rules)).read()
+    plain = program.run_decompositions(rules)
+    reader, labels = Reader(), []
+    result: Sequence[Any] = ()
+    tensors = _held(plain)
+    with torch.no_grad():
+        for node in plain.graph.nodes:
+            if node.op == "placeholder" and node.name in tensors:
+                reader.hold(node, tensors[node.name].detach())
+            elif node.op == "placeholder":
+                labels.append(node.name)
+                reader.input(node)
+            elif node.op == "call_function":
+                reader.call(node)
+            elif node.op == "output":
+                result = node.args[0]
+    outputs = [reader.values[node] for node in result if node is not None]
+    labels += [f"out{number}" for number in range(len(outputs))]
+    return reader.builder.graph(outputs, labels)
 
 
-class _Reader:
-    def __init__(self, program: Any) -> None:
-        self.program = program
+def _held(program: Any) -> dict[str, Any]:
+    """The program's own tensors, by the name of their placeholder."""
+    signature = program.graph_signature
+    tensors = {**program.state_dict, **program.constants}
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    return {name: tensors[key] for name, key in names.items()}
+
+
+def is_random(node: Any) -> bool:
+    """Whether a call's result differs from call to call."""
+    import torch  # noqa: PLC0415
+
+    op = str(node.target)
+    if op in OPERATORS:  # whose rows refuse arguments that make them random
+        return op == _DROPOUT and bool(node.args[2])
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+class Reader:
+    """Records the calls of an `torch.fx` graph of ATen operators, one after the other.
+
+    `values` has what each node is so far. Nothing is computed by PyTorch but what depends
+    on constants alone, which wants `torch.no_grad()`.
+    """
+
+    def __init__(self) -> None:
         self.builder = GraphBuilder()
         self.values: dict[Any, Any] = {}
         self.folded: dict[Any, Any] = {}  # nodes whose results are known, as torch's tensors
 
-    def read(self) -> Graph:
-        import torch  # noqa: PLC0415  # loaded by whoever has a program
-
-        labels: list[str] = []
-        result: Sequence[Any] = ()
-        with torch.no_grad():
-            for node in self.program.graph.nodes:
-                if node.op == "placeholder":
-                    self.placeholder(node, labels)
-                elif node.op == "call_function":
-                    self.values[node] = self.call(node)
-                elif node.op == "output":
-                    result = node.args[0]
-        outputs = [self.values[node] for node in result if node is not None]
-        labels += [f"out{number}" for number in range(len(outputs))]
-        return self.builder.graph(outputs, labels)
-
-    def placeholder(self, node: Any, labels: list[str]) -> None:
-        signature = self.program.graph_signature
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        tensors = {**self.program.state_dict, **self.program.constants}
-        if node.name in held or node.name in signature.inputs_to_lifted_tensor_constants:
-            name = held.get(node.name) or signature.inputs_to_lifted_tensor_constants[node.name]
-            self.known(node, tensors[name].detach())
-            return
+    def input(self, node: Any, order: Sequence[int] | None = None) -> None:
+        """Makes a node an input, stored in the given order of its dimensions (default: as
+        they are)."""
         meta = node.meta.get("val")
         if meta is None or not hasattr(meta, "shape"):
             raise ModelRefused(
                 f"input {node.name!r} is no tensor; export the program with tensors alone"
             )
         shape = [self.extent(extent, node.name) for extent in meta.shape]
-        labels.append(node.name)
-        self.values[node] = self.builder.input(shape, dtype_of(meta.dtype, f"input {node.name!r}"))
+        dtype = dtype_of(meta.dtype, f"input {node.name!r}")
+        if order is None:
+            self.values[node] = self.builder.input(shape, dtype)
+            return
+        stored = self.builder.input([shape[axis] for axis in order], dtype)
+        inverse = sorted(range(len(order)), key=lambda axis: order[axis])
+        self.values[node] = transpose(stored, inverse)
 
     def extent(self, extent: Any, name: str) -> int:
         if not isinstance(extent, int):
@@ -89,7 +118,8 @@ class _Reader:
             )
         return extent
 
-    def known(self, node: Any, tensor: Any) -> None:
+    def hold(self, node: Any, tensor: Any) -> None:
+        """Makes a node a constant."""
         self.folded[node] = tensor
         self.values[node] = self.constant(tensor, node.name)
 
@@ -99,19 +129,29 @@ class _Reader:
         dtype = dtype_of(tensor.dtype, f"constant {name!r}")
         plain = tensor.detach().cpu()
         array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+        if array.size > 1 and (array == array.reshape(-1)[0]).all():
+            # One number in memory, which those who read it recognise.
+            array = np.broadcast_to(array.reshape(-1)[0], array.shape)
         return self.builder.constant(array, dtype)
 
-    def call(self, node: Any) -> Any:
+    def call(self, node: Any) -> None:
+        """Records a call of an operator. Raises ModelRefused for one without expression."""
+        self.values[node] = self.result(node)
+
+    def result(self, node: Any) -> Any:
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
         op = str(node.target)
         if op in _CHECKS:
             return None
-        is_constant = OPERATORS.get(op) is not random
-        if is_constant and all(source in self.folded for source in node.all_input_nodes):
+        if not is_random(node) and all(source in self.folded for source in node.all_input_nodes):
             constant = self.fold(node)
             if constant is not None:
                 return constant
+        if is_random(node):
+            raise ModelRefused(
+                f"operator {op} ({node.name!r}) is random; a model must compute the same each time"
+            )
         if op not in OPERATORS:
             raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
         try:

@@ -110,10 +110,6 @@ def inverted(call: Call) -> Value:
     return elementwise(call.op, lambda a: -a - 1, x)
 
 
-def random(call: Call) -> Results:
-    raise call.refusal("is random; a model must compute the same each time")
-
-
 def tested(function: Callable[[Elem], Elem]) -> Convert:
     return lambda call: elementwise(call.op, function, call.value("self"), dtype="bool")
 
@@ -790,9 +786,6 @@ TABLE: Mapping[str, Convert] = {
     "aten.pow.Tensor_Tensor": power,
     "aten.prod.default": reduced("prod"),
     "aten.prod.dim_int": reduced("prod"),
-    "aten.rand.default": random,
-    "aten.randn.default": random,
-    "aten.randperm.default": random,
     "aten.reciprocal.default": each(maps.reciprocal),
     "aten.reflection_pad1d.default": padded_by("reflect"),
     "aten.reflection_pad2d.default": padded_by("reflect"),

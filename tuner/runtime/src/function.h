@@ -7,7 +7,7 @@
 
 #include "tvm_abi.h"
 
-enum { TUNER_MAX_ARGUMENTS = 64 }; /* tensors of one function */
+enum { TUNER_MAX_ARGUMENTS = 512 }; /* tensors of one function */
 
 struct tuner_argument {
   const char *name;

@@ -1,0 +1,75 @@
+"""Models compiled with regions that the float64 reference evaluates: no compiler takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tuner.models.evaluation import evaluate_graph
+from tuner.models.from_torch.region import memory_order
+from tuner.torch.compiling import compiled
+from tuner.torch.partition import Left, Partition, Region
+from tuner.torch.rebuilding import Function
+
+
+def evaluated(region: Region, eager: Function) -> Function:
+    """A region as its graph of expressions computes it."""
+    given = [memory_order(node.meta["val"]) for node in region.part.inputs]
+    traced = [node.meta["val"] for node in region.part.outputs]
+
+    def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        arrays = [
+            _array(tensor if order is None else tensor.permute(order))
+            for tensor, order in zip(tensors, given, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            values = evaluate_graph(region.graph, arrays)
+        return tuple(
+            _as_traced(values[name], meta)
+            for name, meta in zip(region.graph.outputs, traced, strict=True)
+        )
+
+    function.__name__ = "evaluated_region"
+    return function
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    plain = tensor.detach().contiguous()
+    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+
+
+def _as_traced(array: Any, meta: torch.Tensor) -> torch.Tensor:
+    """The array, which is in the order of memory, with the traced tensor's strides."""
+    order = memory_order(meta) or tuple(range(meta.dim()))
+    result = torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)
+    stored = array.astype(np.float32) if meta.dtype == torch.bfloat16 else array
+    stored = torch.from_numpy(np.ascontiguousarray(stored)).to(meta.dtype)
+    result.permute(order).copy_(stored.reshape([meta.shape[axis] for axis in order]))
+    return result
+
+
+class Evaluated:
+    """A backend for `torch.compile`; `parts` are the partitions that it made."""
+
+    def __init__(self) -> None:
+        self.parts: list[Partition] = []
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        return compiled(module, inputs, evaluated, lambda traced, cut: self.parts.append(cut))
+
+    @property
+    def regions(self) -> list[Region]:
+        return [region for cut in self.parts for region in cut.regions]
+
+    @property
+    def left(self) -> list[Left]:
+        return [left for cut in self.parts for left in cut.left]
+
+
+def compile_evaluated(model: Callable[..., Any]) -> tuple[Callable[..., Any], Evaluated]:
+    torch._dynamo.reset()
+    backend = Evaluated()
+    return torch.compile(model, backend=backend), backend

@@ -1,0 +1,200 @@
+"""Graphs of `torch.compile` cut into regions: what the regions compute is what PyTorch does,
+and what they cannot compute stays with PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tests.support.torch_regions import compile_evaluated  # noqa: E402
+from tuner.runtime.wrapper import MAX_ARGUMENTS  # noqa: E402
+from tuner.torch.partition import Partition, partition  # noqa: E402
+
+nn = torch.nn
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
+
+
+def conv_net() -> Any:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, stride=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 6),
+        nn.GELU(),
+        nn.LayerNorm(6),
+    )
+
+
+def assert_same(got: Any, right: Any) -> None:
+    """Values within 1e-4, and the same dtypes, shapes and strides."""
+    torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5, check_stride=True)
+
+
+def check(function: Callable[..., Any], *inputs: Any) -> Any:
+    """Compares a compiled function with itself; returns the backend."""
+    compiled, backend = compile_evaluated(function)
+    torch.manual_seed(1)
+    got = compiled(*copy.deepcopy(inputs))
+    torch.manual_seed(1)
+    assert_same(got, function(*copy.deepcopy(inputs)))
+    return backend
+
+
+def test_a_network_is_one_region() -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        backend = check(conv_net().eval(), torch.randn(2, 3, 8, 8))
+    assert len(backend.regions) == 1 and backend.left == []
+
+
+def test_gradients_are_right() -> None:
+    torch.manual_seed(0)
+    net, x = conv_net(), torch.randn(4, 3, 8, 8, requires_grad=True)
+    own, y = copy.deepcopy(net), x.detach().clone().requires_grad_()
+    compiled, backend = compile_evaluated(net)
+    compiled(x).square().mean().backward()
+    own(y).square().mean().backward()
+    assert_same(x.grad, y.grad)
+    for (name, ours), theirs in zip(net.named_parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+    for ours, theirs in zip(net.buffers(), own.buffers(), strict=True):
+        assert_same(ours, theirs)  # running statistics
+    assert len(backend.parts) == 2 and all(cut.regions for cut in backend.parts)
+
+
+def test_what_has_no_expression_stays_and_parts_regions() -> None:
+    backend = check(lambda x: torch.special.i1(x.tanh() @ x).exp().sum(0), torch.randn(4, 4))
+    assert len(backend.regions) == 2
+    assert [left.operator for left in backend.left] == ["aten.special_i1.default"]
+    assert "no expression" in backend.left[0].reason
+
+
+def test_regions_are_as_few_as_can_be() -> None:
+    """Our calls behind the same foreign ones lie together, wherever the trace has them."""
+
+    def function(x: Any) -> Any:
+        early = torch.special.i1(x)
+        late = torch.special.i1((x * 2).exp())
+        return early.exp() + 1, late + 1, x.tanh() * 2, x.sigmoid() @ early
+
+    backend = check(function, torch.randn(3, 3))
+    assert [len(region.part.outputs) for region in backend.regions] == [4, 1]
+
+
+def test_random_numbers_are_those_of_the_model_itself() -> None:
+    def function(x: Any) -> Any:
+        early = nn.functional.dropout(x, 0.5)
+        late = nn.functional.dropout(x.exp() @ x, 0.3) + torch.rand(3, 3)
+        return early, late, torch.rand_like(x) * x
+
+    backend = check(function, torch.randn(3, 3))
+    assert backend.left and all("random" in left.reason for left in backend.left)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.relu().T, x.exp()),
+        lambda x: x.T,
+        lambda x: (x.relu()[1:, ::2], x.relu()[0]),
+        lambda x: (x[1:], x * 2),
+        lambda x: x.relu().expand(3, 4, 6),
+        lambda x: torch.as_strided(x * 2, (3, 3), (1, 2), 1),
+        lambda x: (x, x.detach(), x.unsqueeze(1)),
+        lambda x: torch.split((x + 1).T, [2, 4]),
+    ],
+)  # fmt: skip
+def test_views_are_those_of_pytorch(function: Callable[..., Any]) -> None:
+    check(function, torch.randn(4, 6))
+    check(function, torch.randn(6, 4).T)
+
+
+def test_results_that_alias_inputs_do_so() -> None:
+    x = torch.randn(4, 6)
+    compiled, _ = compile_evaluated(lambda x: (x[1:], x.exp()))
+    view, _ = compiled(x)
+    assert view.data_ptr() == x[1:].data_ptr()
+
+
+def test_inputs_may_be_written() -> None:
+    def function(x: Any, y: Any) -> Any:
+        z = x * 2
+        x.add_(1)
+        y[0] = x.sum()
+        return z + x
+
+    compiled, _ = compile_evaluated(function)
+    ours, theirs = ([torch.ones(3, 4), torch.zeros(5)] for _ in range(2))
+    assert_same(compiled(*ours), function(*theirs))
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last),
+        torch.randn(2, 4, 5, 5).permute(3, 0, 2, 1),
+        torch.randn(2, 4, 5, 10)[..., ::2],
+        torch.randn(1, 4, 5, 1).expand(2, 4, 5, 5),
+    ],
+)
+def test_strides_are_kept(x: Any) -> None:
+    backend = check(lambda x: (x * 2, x.tanh().sum(1), x.transpose(1, 2) + 1), x)
+    assert backend.regions and not backend.left
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.randn(0, 3), "0 elements"),
+        (torch.randn(3, dtype=torch.complex64), "complex64"),
+    ],
+)  # fmt: skip
+def test_other_tensors_stay_with_pytorch(x: Any, reason: str) -> None:
+    backend = check(lambda x: x * 2 + x, x)
+    assert not backend.regions and all(reason in left.reason for left in backend.left)
+
+
+def test_dynamic_shapes_stay_with_pytorch() -> None:
+    compiled, backend = compile_evaluated(lambda x: (x.exp() @ x.T, x.shape[0]))
+    x = torch.randn(5, 4)
+    torch._dynamo.mark_dynamic(x, 0)
+    assert_same(compiled(x)[0], x.exp() @ x.T)
+    assert not backend.regions
+    assert any("dynamic shape" in left.reason for left in backend.left)
+
+
+def traced(function: Callable[..., Any], *inputs: Any) -> Partition:
+    return partition(make_fx(function, tracing_mode="fake")(*inputs).graph)
+
+
+def test_a_region_of_too_many_tensors_is_several() -> None:
+    tensors = [torch.ones(2) for _ in range(MAX_ARGUMENTS // 2 + 10)]
+    cut = traced(lambda tensors: [tensor * 2 for tensor in tensors], tensors)
+    assert len(cut.regions) == 2 and not cut.left
+
+
+def test_a_call_of_too_many_tensors_stays_with_pytorch() -> None:
+    tensors = [torch.ones(2) for _ in range(MAX_ARGUMENTS + 1)]
+    cut = traced(lambda tensors: torch.cat(tensors) * 2, tensors)
+    assert len(cut.regions) == 1
+    assert [left.operator for left in cut.left] == ["aten.cat.default"]
+    assert f"the limit is {MAX_ARGUMENTS}" in cut.left[0].reason
+
+
+def test_bfloat16_is_stored_as_bfloat16() -> None:
+    compiled, backend = compile_evaluated(lambda x: (x @ x + 1).relu())
+    x = torch.randn(4, 4).bfloat16()
+    torch.testing.assert_close(compiled(x), (x @ x + 1).relu(), rtol=2e-2, atol=2e-2)
+    assert backend.regions

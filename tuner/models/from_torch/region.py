@@ -1,0 +1,150 @@
+"""Parts of a traced `torch.fx` graph of ATen operators as graphs of expressions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import WorkloadError
+from tuner.models.errors import ModelRefused
+from tuner.models.from_torch.call import dtype_of
+from tuner.models.from_torch.reader import Reader, is_random
+from tuner.models.graph import Graph, check_graph
+from tuner.models.operators.builder import MOST_ELEMENTS
+from tuner.models.operators.elementwise import cast
+from tuner.models.operators.movement import reshape, transpose
+from tuner.models.operators.values import Value
+
+# What they hold is for others to write, so they are no constants.
+_UNSET = ("aten.empty.memory_format", "aten.empty_strided.default")
+_MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedPart:
+    """Calls of a traced graph that are computed together. A node's `meta["val"]` has its
+    shape, dtype and strides."""
+
+    nodes: Sequence[Any]  # of torch.fx, in the graph's order
+    inputs: Sequence[Any]  # nodes that are tensors
+    outputs: Sequence[Any]
+
+
+def graph_of_part(part: TracedPart) -> Graph:
+    """The graph of a part, before fusion. Its inputs and outputs are stored as the traced
+    tensors lie in memory, those without gaps.
+
+    Raises ModelRefused for an operator at fault, and WorkloadError.
+    """
+    import torch  # noqa: PLC0415  # loaded by whoever traced the graph
+    from torch.utils._python_dispatch import _disable_current_modes  # noqa: PLC0415
+
+    reader = Reader()
+    for node in part.inputs:
+        reader.input(node, memory_order(node.meta["val"]))
+    # Constants are computed, not traced.
+    with _disable_current_modes(), torch.no_grad():
+        for node in part.nodes:
+            reader.call(node)
+    outputs = [_as_traced(reader.values[node], node) for node in part.outputs]
+    # Names of the trace would make equal parts of two traces differ.
+    labels = [f"in{number}" for number in range(len(part.inputs))]
+    labels += [f"out{number}" for number in range(len(outputs))]
+    graph = reader.builder.graph(outputs, labels)
+    check_graph(graph)
+    return graph
+
+
+def _as_traced(value: Value | None, node: Any) -> Value:
+    """A result in the dtype, shape and order in memory that the trace has for it."""
+    if value is None:
+        raise ModelRefused(f"result {node.name!r} has no expression yet")
+    meta = node.meta["val"]
+    value = reshape(cast(value, dtype_of(meta.dtype, f"{node.name!r}")), list(meta.shape))
+    order = memory_order(meta)
+    if order is None and not meta.is_contiguous() and not is_free(node):
+        raise ModelRefused(f"result {node.name!r} lies in memory with gaps")
+    return value if order is None else transpose(value, list(order))
+
+
+def memory_order(tensor: Any) -> tuple[int, ...] | None:
+    """The order of dimensions in which a tensor without gaps lies in memory, the slowest
+    first; None where they are in order, or where there are gaps."""
+    if tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
+    following = 1
+    for axis in reversed(order):
+        if tensor.shape[axis] != 1 and strides[axis] != following:
+            return None
+        following *= tensor.shape[axis]
+    return order
+
+
+def refusal(node: Any) -> str | None:
+    """Why a call of a traced graph is none of a graph of expressions; None for one that is."""
+    try:
+        _check(node)
+        results = _results(node)
+        gotten = [result for result in results if result is not node]
+        part = TracedPart(nodes=[node, *gotten], inputs=node.all_input_nodes, outputs=results)
+        graph_of_part(part)
+    except (ModelRefused, WorkloadError) as error:
+        return str(error)
+    return None
+
+
+def is_free(node: Any) -> bool:
+    """Whether a call computes nothing from tensors: it makes a view, or has no tensors."""
+    if node.target is operator.getitem:
+        return is_free(node.args[0])
+    if not node.all_input_nodes:
+        return True
+    returns = node.target._schema.returns
+    return bool(returns) and all(result.alias_info is not None for result in returns)
+
+
+def _results(node: Any) -> list[Any]:
+    """The nodes that hold the call's tensors."""
+    if isinstance(node.meta.get("val"), list | tuple):
+        return [user for user in node.users if user.target is operator.getitem]
+    return [node]
+
+
+def _check(node: Any) -> None:
+    """Raises ModelRefused for what no region has, whatever the operator. Results that
+    nobody reads do not count."""
+    if not hasattr(node.target, "_schema"):
+        raise ModelRefused(f"{node.target} ({node.name!r}) is no operator of ATen")
+    if node.target._schema.is_mutable:
+        raise ModelRefused(f"operator {node.target} ({node.name!r}) writes its arguments")
+    if str(node.target) in _UNSET or is_random(node):
+        raise ModelRefused(f"operator {node.target} ({node.name!r}) is random")
+    for other in (*node.all_input_nodes, *_results(node)):
+        _check_tensor(other.meta.get("val"), other.name)
+    made = 0 if node.all_input_nodes else node.meta["val"].numel()
+    if made > _MOST_CONSTANT:
+        raise ModelRefused(
+            f"{node.name!r} is a constant of {made} elements, the limit is {_MOST_CONSTANT}"
+        )
+
+
+def _check_tensor(tensor: Any, name: str) -> None:
+    import torch  # noqa: PLC0415
+
+    if not isinstance(tensor, torch.Tensor):
+        raise ModelRefused(f"{name!r} is a symbolic number, as of a dynamic shape")
+    if any(not isinstance(extent, int) for extent in (*tensor.shape, *tensor.stride())):
+        raise ModelRefused(f"{name!r} has a dynamic shape {list(tensor.shape)}")
+    dtype_of(tensor.dtype, f"{name!r}")
+    if not tensor.is_cpu:
+        raise ModelRefused(f"{name!r} lies on {tensor.device}; regions take tensors of the CPU")
+    if tensor.layout != torch.strided or tensor.is_neg() or tensor.is_quantized:
+        raise ModelRefused(f"{name!r} is no plain tensor")
+    if not 0 < tensor.numel() <= MOST_ELEMENTS:
+        raise ModelRefused(
+            f"{name!r} has {tensor.numel()} elements; regions take 1 to {MOST_ELEMENTS}"
+        )

@@ -1,0 +1,45 @@
+"""A graph of Dynamo's, taken apart, cut into regions, and put together as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from tuner.torch.decompositions import decompositions, is_training
+from tuner.torch.partition import Partition, Region, partition
+from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
+
+RegionFunction = Callable[[Region, Function], Function]
+"""What computes a region, given what PyTorch computes it by."""
+
+Observer = Callable[[torch.fx.GraphModule, Partition], object]
+"""Is called with each traced graph and its partition."""
+
+
+def compiled(
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    function_of: RegionFunction,
+    observer: Observer = lambda module, cut: None,
+) -> Function:
+    """The function of a graph of Dynamo's; forward and backward graphs are cut alike."""
+
+    def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
+        cut = partition(traced.graph)
+        observer(traced, cut)
+        functions = [function_of(region, of_pytorch(traced, region.part)) for region in cut.regions]
+        boxed: Function = make_boxed_func(rebuilt(traced, cut, functions).forward)
+        return boxed
+
+    through_autograd = aot_autograd(
+        fw_compiler=compile_traced,
+        decompositions=decompositions(training=is_training(inputs)),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    function: Function = through_autograd(module, inputs)
+    return function

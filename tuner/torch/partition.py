@@ -1,0 +1,225 @@
+"""Cuts a traced graph into the largest regions that have expressions; the rest stays.
+
+A node has a level: how many regions lie on the way to it from the inputs. What is ours
+at one level is a region, since all that it reads lies in earlier levels or is ours too.
+So there are as few regions as there can be.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from tuner.errors import WorkloadError
+from tuner.models.errors import ModelRefused
+from tuner.models.from_torch.reader import is_random
+from tuner.models.from_torch.region import TracedPart, graph_of_part, is_free, refusal
+from tuner.models.graph import Graph
+from tuner.runtime.wrapper import MAX_ARGUMENTS
+
+Node: TypeAlias = Any  # torch.fx.Node, of a package that is read without its types
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A call that stays with PyTorch."""
+
+    operator: str  # e.g. aten.sort.stable
+    name: str  # in the traced graph
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """Calls that are computed together, and their graph of expressions."""
+
+    part: TracedPart
+    graph: Graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """What a traced graph is computed by, in order: regions and nodes of PyTorch."""
+
+    steps: tuple[Region | Node, ...]
+    left: tuple[Left, ...]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Region))
+
+
+def partition(graph: torch.fx.Graph) -> Partition:
+    """The partition of a functional graph of ATen operators, as AOTAutograd makes it.
+
+    Views at the end of a region are PyTorch's, of what the region computes, so that they
+    alias what they alias there. Random operators keep their order.
+    """
+    return _Cut(graph).partition()
+
+
+class _Cut:
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.graph = graph
+        self.calls = [node for node in graph.nodes if node.op == "call_function"]
+        self.reasons = self._reasons()
+        self.levels: dict[Node, int] = {}
+        self.left: list[Left] = []
+        self.steps: list[Region | Node] = []
+
+    def partition(self) -> Partition:
+        # What reads no tensors is computed first, and within each region that reads it.
+        self.steps += [node for node in self.graph.nodes if node.op == "get_attr"]
+        self.steps += [node for node in self.calls if self._is_constant(node)]
+        self._find_levels()
+        for node, reason in self.reasons.items():
+            if reason is not None and node.target is not operator.getitem:
+                self._leave(node, reason)
+        for level in range(max(self.levels.values(), default=0) + 1):
+            own = [node for node in self.calls if self.levels.get(node) == level]
+            self._add([node for node in own if self._is_ours(node)])
+            self.steps += [node for node in own if not self._is_ours(node)]
+        return Partition(steps=self._needed(), left=tuple(self.left))
+
+    def _reasons(self) -> dict[Node, str | None]:
+        """Why each call stays; None for those that are ours. Equal calls are tried once."""
+        tried: dict[str, str | None] = {}
+        reasons: dict[Node, str | None] = {}
+        for node in self.calls:
+            if node.target is operator.getitem:
+                reasons[node] = reasons[node.args[0]]
+                continue
+            key = _described(node)
+            if key not in tried:
+                tried[key] = refusal(node)
+            reasons[node] = tried[key]
+        return reasons
+
+    def _is_ours(self, node: Node) -> bool:
+        return node in self.reasons and self.reasons[node] is None
+
+    def _is_constant(self, node: Node) -> bool:
+        return self._is_ours(node) and not node.all_input_nodes
+
+    def _find_levels(self) -> None:
+        random = 0
+        for node in self.calls:
+            if self._is_constant(node):
+                continue
+            before = 0
+            for source in node.all_input_nodes:
+                if self._is_constant(source):
+                    continue
+                enters = self._is_ours(node) and not self._is_ours(source)
+                before = max(before, self.levels.get(source, 0) + enters)
+            if self._is_ours(node):
+                before = max(before, 1)
+            elif is_random(node):
+                before = random = max(before, random)
+            self.levels[node] = before
+
+    def _leave(self, node: Node, reason: str) -> None:
+        self.left.append(Left(operator=str(node.target), name=node.name, reason=reason))
+
+    def _add(self, nodes: Sequence[Node]) -> None:
+        """Adds a region of nodes of one level, or several where it has too many tensors,
+        or PyTorch's own calls where there is none."""
+        part, views = self._part(nodes)
+        if all(is_free(node) for node in part.nodes):
+            self.steps += nodes
+            return
+        count = len(part.inputs) + len(part.outputs)
+        if count > MAX_ARGUMENTS:
+            halves = [half for half in _halves(nodes) if half]
+            if len(halves) > 1:
+                for half in halves:
+                    self._add(half)
+                return
+        try:
+            if count > MAX_ARGUMENTS:
+                raise ModelRefused(f"it has {count} tensors, the limit is {MAX_ARGUMENTS}")
+            self.steps.append(Region(part=part, graph=graph_of_part(part)))
+            self.steps += views
+        except (ModelRefused, WorkloadError) as error:
+            self.steps += nodes
+            for node in nodes:
+                if not is_free(node):
+                    self._leave(node, f"its region has no graph: {error}")
+
+    def _part(self, nodes: Sequence[Node]) -> tuple[TracedPart, list[Node]]:
+        """The region of these nodes, and the views behind it."""
+        inside, outputs, views = set(nodes), dict[Node, None](), set[Node]()
+        waiting = [node for node in nodes if any(user not in inside for user in node.users)]
+        while waiting:
+            node = waiting.pop()
+            if node in views or node in outputs:
+                continue
+            if not is_free(node):
+                outputs[node] = None
+                continue
+            views.add(node)
+            waiting += [source for source in node.all_input_nodes if source in inside]
+        needed = set(outputs)
+        for node in reversed(nodes):
+            if node in needed:
+                needed |= {source for source in node.all_input_nodes if source in inside}
+        own = [node for node in nodes if node in needed]
+        read = dict.fromkeys(source for node in own for source in node.all_input_nodes)
+        constants = [node for node in read if self._is_constant(node)]
+        part = TracedPart(
+            nodes=[*constants, *own],
+            inputs=[node for node in read if node not in needed and node not in constants],
+            outputs=[node for node in own if node in outputs],
+        )
+        return part, [node for node in nodes if node in views]
+
+    def _needed(self) -> tuple[Region | Node, ...]:
+        """The steps whose results somebody reads."""
+        (end,) = (node for node in self.graph.nodes if node.op == "output")
+        needed = set(end.all_input_nodes)
+        kept: list[Region | Node] = []
+        for step in reversed(self.steps):
+            if isinstance(step, Region):
+                needed |= set(step.part.inputs)
+            elif step in needed or step.is_impure():
+                needed |= set(step.all_input_nodes)
+            else:
+                continue
+            kept.append(step)
+        return tuple(reversed(kept))
+
+
+def _halves(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Two parts, which do not part a call from its results."""
+    firsts = [place for place, node in enumerate(nodes) if node.target is not operator.getitem]
+    middle = firsts[len(firsts) // 2]
+    behind = set(nodes[middle:])
+    parted = {
+        node for node in behind if node.args[0] not in behind and node.target is operator.getitem
+    }
+    first = [*nodes[:middle], *(node for node in nodes[middle:] if node in parted)]
+    return first, [node for node in nodes[middle:] if node not in parted]
+
+
+def _described(node: Node) -> str:
+    """The call with its tensors' kinds in place of their names."""
+
+    def kind(source: Node) -> Any:
+        return _kind(source.meta.get("val"))
+
+    arguments = torch.fx.node.map_arg((node.args, node.kwargs), kind)
+    gotten = sorted(user.args[1] for user in node.users if user.target is operator.getitem)
+    return f"{node.target} {arguments} {_kind(node.meta.get('val'))} {gotten}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return str([_kind(part) for part in value])
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    strides = list(value.stride()) if value.layout == torch.strided else value.layout
+    return f"{value.dtype}{list(value.shape)}{strides}{value.device}"
