@@ -140,14 +140,16 @@ def tune(
     recorded: Sequence[Trial] = (),
     cancelled: Callable[[], bool] = lambda: False,
     best_count: int = 16,
+    with_default: bool = True,
 ) -> Iterator[Event]:
     """Tunes one workload; the last event is `Stopped`.
 
     `searcher` is new. It is told the `recorded` trials of an earlier run of the job
     first, in their order. `clock` gives seconds. Trial 0 is the default schedule and
-    comes first. Numbers that an earlier run left out are used before higher ones. When
-    time, target or cancellation end the run, candidates in flight are abandoned: the
-    caller closes the measurer. `best_count` limits the trials in the result.
+    comes first; it is left out unless `with_default`. Numbers that an earlier run left
+    out are used before higher ones. When time, target or cancellation end the run,
+    candidates in flight are abandoned: the caller closes the measurer. `best_count`
+    limits the trials in the result.
     """
     loop = _Loop(
         space=space,
@@ -157,6 +159,7 @@ def tune(
         clock=clock,
         recorded=recorded,
         cancelled=cancelled,
+        with_default=with_default,
     )
     yield from loop.run(best_count)
 
@@ -174,6 +177,7 @@ class _Loop:
         clock: Callable[[], float],
         recorded: Sequence[Trial],
         cancelled: Callable[[], bool],
+        with_default: bool,
     ) -> None:
         self._space, self._searcher = space, searcher
         self._measurer, self._budget = measurer, budget
@@ -182,9 +186,9 @@ class _Loop:
         self._recorded_before = len(recorded)
         self._started = clock()
         self._search_s = 0.0
-        self._numbers = _unused_numbers(recorded)
+        self._numbers = _unused_numbers(recorded, 0 if with_default else 1)
         self._in_flight: set[int] = set()
-        self._default_pending = all(trial.number != 0 for trial in recorded)
+        self._default_pending = with_default and all(trial.number != 0 for trial in recorded)
         self._exhausted = False
         self._best_s = min((s for s in map(median_of, recorded) if s is not None), default=None)
         self._expectation: Expectation | None = None
@@ -336,7 +340,7 @@ def _lost(trial: Trial) -> bool:
     return isinstance(trial.outcome, Failed) and trial.outcome.kind is FailureKind.INFRASTRUCTURE
 
 
-def _unused_numbers(recorded: Sequence[Trial]) -> Iterator[int]:
-    """Numbers for new trials: those that no recorded trial has, from 0."""
+def _unused_numbers(recorded: Sequence[Trial], first: int) -> Iterator[int]:
+    """Numbers for new trials: those that no recorded trial has, from `first` on."""
     used = {trial.number for trial in recorded}
-    return (number for number in counting() if number not in used)
+    return (number for number in counting(first) if number not in used)

@@ -97,7 +97,7 @@ def onnxruntime_call(content: bytes, feeds: Sequence[Array], threads: int) -> Ca
     return lambda: session.run_with_iobinding(binding)
 
 
-def openvino_call(content: bytes, feeds: Sequence[Array], threads: int) -> Call:
+def openvino_call(path: Path, feeds: Sequence[Array], threads: int) -> Call:
     """In float32: by itself it takes bfloat16 where the machine has it."""
     openvino = importlib.import_module("openvino")
 
@@ -106,7 +106,7 @@ def openvino_call(content: bytes, feeds: Sequence[Array], threads: int) -> Call:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
     }
-    compiled = openvino.Core().compile_model(content, b"", "CPU", options)
+    compiled = openvino.Core().compile_model(path, "CPU", options)
     request = compiled.create_infer_request()
     for place, array in enumerate(feeds):
         request.set_input_tensor(place, openvino.Tensor(array))

@@ -41,11 +41,9 @@ def trial(name: str, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     given = {key: settings[key] for key in ("seconds", "trials", "threads", "max_error")}
     given = {key: value for key, value in given.items() if value is not None}
     database = f"sqlite:///{folder}/tuner.sqlite"
-    content = b""
+    path = folder / f"{name}.onnx"
     if settings["door"] == "onnx" or settings["race"]:
-        path = folder / f"{name}.onnx"
         torch.onnx.export(network, inputs, path, dynamo=True, external_data=False, verbose=False)
-        content = path.read_bytes()
     started = time.monotonic()
     if settings["door"] == "onnx":
         options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
@@ -71,7 +69,7 @@ def trial(name: str, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"kernels": kernels, "tuned_s": tuned_s}
     result["error"] = error_of(package, f"{symbol}_run", NETWORKS[name], network)
     if settings["race"]:
-        result |= asdict(raced(package, f"{symbol}_run", network, inputs, content, settings))
+        result |= asdict(raced(package, f"{symbol}_run", network, inputs, path, settings))
     return result
 
 
@@ -95,15 +93,15 @@ def raced(
     symbol: str,
     network: Any,
     inputs: tuple[Any, ...],
-    content: bytes,
+    path: Path,
     settings: dict[str, Any],
 ) -> races.Raced:
     threads = settings["threads"]
     feeds = [each.numpy() for each in inputs]
     cores = sorted(os.sched_getaffinity(0))[-threads:]
     rivals = {
-        "onnxruntime": partial(races.onnxruntime_call, content, feeds, threads),
-        "openvino": partial(races.openvino_call, content, feeds, threads),
+        "onnxruntime": partial(races.onnxruntime_call, path.read_bytes(), feeds, threads),
+        "openvino": partial(races.openvino_call, path, feeds, threads),
         "eager": partial(races.eager_call, network, inputs, threads),
         "inductor": partial(races.inductor_call, network, inputs, threads),
     }

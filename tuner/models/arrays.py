@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,26 +17,52 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _DTYPE = "|"  # between a name and a dtype
 
 
-def npz_of(named: Mapping[str, Array]) -> bytes:
-    """The arrays by name as the bytes of an uncompressed `.npz`.
+def write_npz(stream: BinaryIO, named: Mapping[str, Array]) -> None:
+    """Writes the arrays by name as an uncompressed `.npz`.
 
     Dtypes that NumPy has not itself, such as bfloat16, are stored as their bits, with the
     dtype behind the name.
     """
-    stream = io.BytesIO()
     plain: dict[str, Any] = {}
     for name, array in named.items():
         own = array.dtype.isbuiltin == 1
         plain[name if own else f"{name}{_DTYPE}{array.dtype.name}"] = array if own else bits(array)
     np.savez(stream, **plain)
-    return stream.getvalue()
+
+
+class _View(io.RawIOBase):
+    """A file of bytes that are not copied."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        super().__init__()
+        self._content, self._place = memoryview(content), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begins = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._content)}
+        self._place = max(begins[whence] + offset, 0)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._place : self._place + len(buffer)]
+        buffer[: len(part)] = part
+        self._place += len(part)
+        return len(part)
 
 
 def arrays_in(npz: bytes | memoryview) -> dict[str, Array]:
-    """The inverse of `npz_of`. Raises ModelRefused for any other bytes."""
+    """The inverse of `write_npz`. Raises ModelRefused for any other bytes."""
     named = {}
     try:
-        with np.load(io.BytesIO(npz), allow_pickle=False) as archive:
+        with np.load(_View(npz), allow_pickle=False) as archive:
             for member in archive.files:
                 name, _, dtype = member.partition(_DTYPE)
                 array = archive[member]
@@ -48,7 +74,9 @@ def arrays_in(npz: bytes | memoryview) -> dict[str, Array]:
 
 def arrays_to(arrays: Sequence[Array]) -> bytes:
     """The arrays in their order as the bytes of an uncompressed `.npz`."""
-    return npz_of({str(number): array for number, array in enumerate(arrays)})
+    stream = io.BytesIO()
+    write_npz(stream, {str(number): array for number, array in enumerate(arrays)})
+    return stream.getvalue()
 
 
 def arrays_from(content: bytes | memoryview) -> list[Array]:

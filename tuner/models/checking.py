@@ -18,6 +18,8 @@ from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError
 
 SAMPLES = 31  # timed
 SAMPLE_S = 5e-3  # seconds of one sample, at least
+LONGEST_S = 3.0  # of all samples, where as few as `LEAST` take no longer
+LEAST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ def run_library(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequenc
     return Checked(outputs=tuple(outputs), samples_s=tuple(float(seconds) for seconds in samples))
 
 
-def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """The outputs of a call on the payload's arrays, then the samples."""
     library, symbol = Library(request["library"]), request["symbol"]
     function = library.function(symbol)
@@ -64,8 +66,10 @@ def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
         raise ModelRefused(f"{symbol} failed: {error}") from error
     outputs = [result] if isinstance(result, np.ndarray) else list(result)
     arrays = [aligned_copy(array) for array in (*inputs, *outputs)]
-    once = min(library.time(symbol, arrays, 1, 3))
-    samples = library.time(symbol, arrays, max(1, round(SAMPLE_S / max(once, 1e-9))), SAMPLES)
+    once = max(min(library.time(symbol, arrays, 1, LEAST)), 1e-9)
+    calls = max(1, round(SAMPLE_S / once))
+    count = min(max(int(LONGEST_S / (calls * once)), LEAST), SAMPLES)
+    samples = library.time(symbol, arrays, calls, count)
     values = [
         plain_values(array, out.dtype)
         for array, out in zip(outputs, library.signature(symbol).outputs, strict=True)

@@ -26,14 +26,14 @@ _MOST_FILES = 1000
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
-def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """The request has `files`, a descriptor by name, or null to ask for the names."""
     if request["files"] is None:
         return json.dumps(named_files(payload)).encode()
     return embedded(payload, request["files"])
 
 
-def named_files(content: bytes) -> dict[str, str]:
+def named_files(content: bytes | memoryview) -> dict[str, str]:
     """The files that a model names, each with the first constant that lies there.
 
     Raises ModelRefused for what is no model, and for a name that is no path of a file in
@@ -49,7 +49,7 @@ def named_files(content: bytes) -> dict[str, str]:
     return names
 
 
-def embedded(content: bytes, files: Mapping[str, int]) -> bytes:
+def embedded(content: bytes | memoryview, files: Mapping[str, int]) -> bytes:
     """The model with its data inside. `files` are descriptors that may be read.
 
     Raises ModelRefused naming the constant and the file that is too short or not given.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from tuner.models.arrays import arrays_in, npz_of
+from tuner.models.arrays import arrays_in, write_npz
 from tuner.models.errors import ModelRefused
 from tuner.models.nodes import (
     NO_LIMIT,
@@ -110,7 +111,14 @@ class Graph:
 
 
 def packed(graph: Graph) -> bytes:
-    """The graph as an `.npz`: the constants' arrays and one of JSON text."""
+    """The graph as the bytes of an `.npz`."""
+    stream = io.BytesIO()
+    pack(graph, stream)
+    return stream.getvalue()
+
+
+def pack(graph: Graph, stream: BinaryIO) -> None:
+    """Writes the graph as an `.npz`: the constants' arrays and one of JSON text."""
     header = {
         "schema": SCHEMA,
         "inputs": [_tensor_document(tensor) for tensor in graph.inputs],
@@ -129,7 +137,7 @@ def packed(graph: Graph) -> bytes:
     }
     arrays |= {f"{_FIXED}:{name}": array for name, array in graph.fixed.items()}
     arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    return npz_of(arrays)
+    write_npz(stream, arrays)
 
 
 def unpacked(content: bytes | memoryview) -> Graph:

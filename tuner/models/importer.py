@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import Graph, packed, unpacked
+from tuner.models.graph import Graph, pack, unpacked
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.neighbours import with_neighbours
-from tuner.models.process import TIMEOUT_S, ModelTooSlow, answer_of
+from tuner.models.process import TIMEOUT_S, ModelTooSlow, Payload, answer_of
 from tuner.models.verdict import Unjudged, Verdict, verdict_from
 
 LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
@@ -113,9 +115,9 @@ def judged(
 
     It is not known where that takes more than `limit_s` seconds, or the process fails.
     """
-    more = (packed(graph), arrays_to(inputs))
+    parts = (arrays_to(inputs), partial(pack, graph))
     try:
-        return verdict_from(_answer("verdict", content, shapes, values, *more, limit_s=limit_s))
+        return verdict_from(_answer("verdict", content, shapes, values, *parts, limit_s=limit_s))
     except ModelTooSlow:
         reason = f"evaluating it takes more than {limit_s:g} s"
         return Unjudged(reason=reason, evaluable=True)
@@ -128,16 +130,28 @@ def _answer(
     content: bytes,
     shapes: InputShapes,
     values: InputValues,
-    *more: bytes,
+    *more: Payload,
     limit_s: float = TIMEOUT_S,
 ) -> bytes:
-    """The answer of a confined reader, started for this one request."""
+    """The answer of a confined reader, started for this one request.
+
+    The size of its last part is what the others leave, since one may be written by a
+    function.
+    """
     _check_available()
-    parts = [content, arrays_to([*values.values()]), *more]
+    parts: list[Payload] = [content, arrays_to([*values.values()]), *more]
     request = {
         "task": task,
         "shapes": dict(shapes),
         "values": list(values),
-        "parts": [len(part) for part in parts],
+        "parts": [len(part) for part in parts[:-1] if isinstance(part, bytes)],
     }
-    return answer_of("tuner.models.reading", request, b"".join(parts), limit_s)
+
+    def write(stream: BinaryIO) -> None:
+        for part in parts:
+            if callable(part):
+                part(stream)
+            else:
+                stream.write(part)
+
+    return answer_of("tuner.models.reading", request, write, limit_s)

@@ -1,14 +1,16 @@
 """A confined process for one request on untrusted data.
 
-The request is a JSON object on the command line and a payload on standard input. The
-answer comes on standard output; a refusal is the word `refused` and one JSON object.
-The process has limits of memory and time. It cannot write files, and it can read only
-programs, the files that the request names, and descriptors that it was given.
+The request is a JSON object on the command line and a payload in memory that both
+processes share, so that half a gigabyte is there once. The answer comes on standard
+output; a refusal is the word `refused` and one JSON object. The process has limits of
+memory and time. It cannot write files, and it can read only programs, the files that the
+request names, and descriptors that it was given.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import resource
 import subprocess
@@ -16,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tuner.errors import TunerError
 from tuner.measure.sandbox.reading_fence import fence
@@ -30,7 +32,8 @@ _REFUSED = b"refused"
 _TAIL = 400  # characters that are shown of a dead process's standard error
 
 ConfinedRequest = Mapping[str, Any]  # a JSON object
-Answer = Callable[[ConfinedRequest, bytes], bytes]  # (request, payload): the answer's bytes
+Payload = bytes | Callable[[BinaryIO], object]  # the bytes, or what writes them
+Answer = Callable[[ConfinedRequest, memoryview], bytes]  # (request, payload): the answer's bytes
 
 
 class ModelTooSlow(ModelRefused):
@@ -40,7 +43,7 @@ class ModelTooSlow(ModelRefused):
 def answer_of(
     module: str,
     request: ConfinedRequest,
-    payload: bytes,
+    payload: Payload,
     timeout_s: float = TIMEOUT_S,
     *,
     files: Sequence[int] = (),
@@ -56,11 +59,19 @@ def answer_of(
     )
     environment = {**os.environ, "PYTHONPATH": path}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-model-") as folder,
+        os.fdopen(os.memfd_create("payload"), "wb") as shared,
+    ):
+        if callable(payload):
+            payload(shared)
+        else:
+            shared.write(payload)
+        shared.seek(0)  # flushes, too
         try:
             done = subprocess.run(
                 [sys.executable, "-m", module, json.dumps(dict(request))],
-                input=payload,
+                stdin=shared,
                 capture_output=True,
                 check=False,
                 cwd=folder,
@@ -91,7 +102,7 @@ def serve(
     request = json.loads(sys.argv[1])
     if "cores" in request:
         os.sched_setaffinity(0, request["cores"])
-    payload = sys.stdin.buffer.read()
+    payload = _mapped()
     out = os.dup(1)
     os.dup2(2, 1)  # libraries may print
     _confine(readable(request))
@@ -104,6 +115,13 @@ def serve(
         reply = _REFUSED + json.dumps({"message": message}).encode()
     with os.fdopen(out, "wb") as stream:
         stream.write(reply)
+
+
+def _mapped() -> memoryview:
+    """Standard input, which must be a file."""
+    if not os.fstat(0).st_size:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(0, 0, access=mmap.ACCESS_READ))
 
 
 def _confine(readable: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ def step_seconds(
     return tuple(float(seconds) for seconds in spent)
 
 
-def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """One array: the median seconds of each step."""
     library, symbol = Library(request["library"]), request["symbol"]
     arrays = [aligned_copy(array) for array in arrays_from(payload)]

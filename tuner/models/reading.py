@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tuner.models.graph import Graph
 
 
-def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """The request has `task`, one of graph, outputs and verdict; `shapes`, the named
     extents; `values`, the names of inputs whose values are given; and `parts`, the bytes
-    of the file, of these values, and of what else the task takes."""
+    of the file, of these values, and of what else the task takes but its last part."""
     # Nothing large is loaded before the process is confined.
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
     from tuner.models.graph import packed, unpacked  # noqa: PLC0415
@@ -38,17 +38,17 @@ def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
             model = read_model(content, shapes, values=values)
             return arrays_to(evaluate(model, arrays_from(more[0])))
         case _:
-            model, graph = read_model(content, shapes, values=values), unpacked(more[0])
-            return verdict_to(verdict_on(model, graph, arrays_from(more[1]), values))
+            model, graph = read_model(content, shapes, values=values), unpacked(more[1])
+            return verdict_to(verdict_on(model, graph, arrays_from(more[0]), values))
 
 
-def _parts(payload: bytes, sizes: list[int]) -> list[memoryview]:
+def _parts(payload: memoryview, sizes: list[int]) -> list[memoryview]:
     """The parts of the payload, without copies: a file may have half a gigabyte."""
     parts, begin = [], 0
     for size in sizes:
-        parts.append(memoryview(payload)[begin : begin + size])
+        parts.append(payload[begin : begin + size])
         begin += size
-    return parts
+    return [*parts, payload[begin:]]
 
 
 def read_graph(

@@ -46,7 +46,7 @@ def switched_errors(
     return tuple(float(error) for error in errors)
 
 
-def _answer(request: ConfinedRequest, payload: bytes) -> bytes:
+def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """One array: the error of each setting of the switches."""
     library, symbol = Library(request["library"]), request["symbol"]
     signature = library.signature(symbol)

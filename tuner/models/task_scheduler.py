@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 from tuner.workload.expression import Expression
 
-# Trials of a kernel's first round: its default schedule, then the favourites of the
-# estimate of cycles.
+# Trials of a kernel's first round: the favourites of the estimate of cycles.
 FIRST_ROUND = 6
 # Most trials of a later round. A round is shorter while the kernel has had few trials:
 # it never more than trebles them.

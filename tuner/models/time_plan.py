@@ -20,7 +20,9 @@ _CONTESTANT = 1.5
 # Promotions have more than one finalist while they take no more than this of all the time.
 _PROMOTIONS = 0.3
 MOST_FINALISTS = 4
-_LEAST_FIRST = 2  # trials of a first round, of which the default schedule is one
+# Most trials of a first round where the time has a bound: the estimate's favourites are
+# mostly near the best, and what every kernel has had is what the later rounds go by.
+_BOUNDED_FIRST = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class TimePlan:
         pace.trials, pace.seconds = pace.trials + trials, pace.seconds + seconds
 
     def promoted(self, kernel: int, contestants: int, seconds: float) -> None:
-        """Notes a promotion among so many contestants, the default schedule included."""
+        """Notes a promotion among so many contestants."""
         before_s, before = self._promoted
         worth = contestants * self._trial_s(kernel)
         self._promoted = before_s + seconds, before + worth
@@ -86,23 +88,23 @@ class TimePlan:
     def first_trials(self, fresh: int) -> int:
         """Trials of the next first round, when so many kernels have had none.
 
-        Fewer where the time is short: a few schedules of every kernel are worth more than
-        six of some.
+        Few where the time has a bound: a schedule of every kernel is worth more than six of
+        some.
         """
         left = self.search_s()
         if left is None:
             return FIRST_ROUND
-        # A kernel that was searched has a finalist besides the default.
-        affordable = int(left / fresh / self._mean_trial_s() - self._contestant_trials)
-        return min(max(affordable, _LEAST_FIRST), FIRST_ROUND)
+        affordable = int(left / fresh / self._mean_trial_s())
+        return min(max(affordable, 1), _BOUNDED_FIRST)
 
     def finalists(self, kernel: int) -> int | None:
         """How many trials race at most in the promotion of this kernel, which is the next."""
         left = self.left_s
         if left is None:
             return None
-        share = self._contestant_s(kernel) / max(self._reserve_s(0), 1e-9)
-        return min(max(int(left * share / self._contestant_s(kernel)) - 1, 1), MOST_FINALISTS)
+        affordable = left / max(self._reserve_s(MOST_FINALISTS), 1e-9)  # of what all may have
+        most = self._contestants(kernel, MOST_FINALISTS)
+        return max(int(min(affordable, 1.0) * most), 1)
 
     def _planned_finalists(self) -> int:
         assert self.seconds is not None
@@ -112,15 +114,18 @@ class TimePlan:
         return 1
 
     def _reserve_s(self, finalists: int) -> float:
-        """Seconds of the promotions to come, with so many finalists beside the default.
+        """Seconds of the promotions to come, with so many finalists.
 
-        A kernel without trials has the default alone.
+        A kernel without trials has one.
         """
         return sum(
-            self._contestant_s(kernel) * (1 + (finalists if pace.trials else 0))
+            self._contestant_s(kernel) * self._contestants(kernel, finalists)
             for kernel, pace in self._paces.items()
             if not pace.promoted
         )
+
+    def _contestants(self, kernel: int, finalists: int) -> int:
+        return max(min(finalists, self._paces[kernel].trials), 1)
 
     @property
     def _contestant_trials(self) -> float:

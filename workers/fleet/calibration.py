@@ -23,8 +23,9 @@ TOLERANCE = 0.15
 # A band is at least so many times the spread of the calibrations it was learned from.
 SPREADS = 3.0
 PERSISTENT = 3  # calibrations in a row: outside, the lane has drifted; inside, it is back
-# Time drained after which the only lane in service gets a new band.
-PATIENCE_S = 120.0
+# Time drained after which the only lane in service gets a new band: nothing is measured until
+# then, and a machine that is shared may never be as it was.
+PATIENCE_S = 20.0
 
 
 @dataclass(slots=True, eq=False)

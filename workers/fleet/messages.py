@@ -292,7 +292,9 @@ class RunRace:
     """
 
     contestants: tuple[Contestant, ...]
-    default: str  # name of the default schedule's contestant
+    # Name of the contestant that is promoted in doubt, mostly the default schedule's. None:
+    # the fastest is, after as few rounds as say who that is.
+    default: str | None
     incumbent: str | None  # name of the incumbent's, where it takes part
     limit_s: float  # for the whole race
 

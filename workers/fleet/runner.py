@@ -20,7 +20,7 @@ from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
-from tuner.measure.statistics import race_median_ci95
+from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
 from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
 from tuner.workers.fleet.machine import near
@@ -96,7 +96,7 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
     result = race(
         contenders,
         process,
-        rounds=limits.race_rounds,
+        rounds=limits.race_rounds if control.default else MIN_ROUNDS,
         plan=plan,
         default=control.default,
         incumbent=control.incumbent,
@@ -108,7 +108,8 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
         )
     ranked = [finalist for finalist in finalists if isinstance(finalist, Ranked)]
     winner = min(ranked, key=lambda finalist: finalist.median_s).name if ranked else None
-    reason = "the default schedule dropped out; the fastest that is verified"
+    gone = f"{control.default} dropped out; " if control.default else ""
+    reason = f"{gone}the fastest that is verified"
     return RaceOutcome(finalists=finalists, winner=winner, reason=reason)
 
 

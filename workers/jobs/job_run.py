@@ -198,7 +198,7 @@ class JobRun:
                 continue
             with self._database.read() as session:
                 done = jobs.get(session, self._job.id).tasks[task.position].trials_done
-            budget = replace(self._job, trials=done, seconds=None)
+            budget = replace(self._job, trials=max(done, 1), seconds=None)
             finalists = plan.finalists(number)
             begun_s = time.monotonic()
             try:
@@ -207,7 +207,7 @@ class JobRun:
                 error = None
             if self._stopping():
                 break
-            contestants = 1 + min(max(done - 1, 0), finalists or FINALISTS)
+            contestants = min(max(done, 1), finalists or FINALISTS)
             plan.promoted(number, contestants, time.monotonic() - begun_s)
             if error is not None:
                 errors.append(error)
@@ -239,12 +239,10 @@ class JobRun:
         """Tunes one workload within a budget and promotes its kernel; the reason if it failed.
 
         The workloads of a model were searched before, and are only promoted. One that had
-        no trials for lack of time has its default schedule promoted.
+        no trials for lack of time has the favourite of the estimate tried.
         """
         with preparation.prepared(task, budget) as run:
             preparation.searchers.pop(task.position, None)
-            if not budget.trials:
-                return self._promote(run, (), finalists)
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.db import artifacts, events, kernels, leases
+from tuner.db import artifacts, events, jobs, kernels, leases
 from tuner.db.engine import Session
 from tuner.db.errors import IncumbentChanged
 from tuner.db.kernels import Kernel, NewKernel
@@ -85,9 +85,16 @@ def promote(promotion: Promotion) -> str:
 
     Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
     """
+    # The kernels of a model are many, and the calls of some defaults take seconds.
+    with_default = promotion.run.job.kind != jobs.MODEL or not distinct(promotion.best, 1)
     for _ in range(ATTEMPTS):
-        entries = _entries(promotion)
-        race = _race(promotion, entries)
+        entries = _entries(promotion, with_default)
+        race = _race(promotion, entries) if entries else None
+        if (race is None or race.winner is None) and not with_default:
+            with_default = True
+            entries = _entries(promotion, with_default)
+            race = _race(promotion, entries)
+        assert race is not None
         try:
             return _settle(promotion, entries, race)
         except IncumbentChanged:
@@ -107,12 +114,13 @@ def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
     return list(chosen.values())[:count]
 
 
-def _entries(promotion: Promotion) -> list[_Entry]:
+def _entries(promotion: Promotion, with_default: bool) -> list[_Entry]:
+    """The contestants; there is none where no finalist builds and the default is left out."""
     run = promotion.run
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
     if promotion.finalists is not None:
         count = min(count, promotion.finalists)
-    trials = [None, *distinct(promotion.best, count)]
+    trials = [*([None] if with_default else []), *distinct(promotion.best, count)]
     requests = [
         BuildRequest(number=number, config=trial.config if trial else None, keep=True)
         for number, trial in enumerate(trials)
@@ -128,6 +136,8 @@ def _entries(promotion: Promotion) -> list[_Entry]:
                 f"the default schedule of {run.problem.workload.spec} does not build: "
                 f"{built.result.message}"
             )
+    if not entries:
+        return []
     with run.database.read() as session:
         kernel = kernels.find_promoted(
             session, run.problem.workload.key, run.problem.target.key, run.problem.threads
@@ -172,7 +182,10 @@ def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Bu
 def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     incumbent = INCUMBENT if any(entry.kernel for entry in entries) else None
     contestants = tuple(entry.contestant for entry in entries)
-    control = RunRace(contestants=contestants, default=DEFAULT, incumbent=incumbent, limit_s=RACE_S)
+    default = DEFAULT if any(contestant.name == DEFAULT for contestant in contestants) else None
+    control = RunRace(
+        contestants=contestants, default=default or incumbent, incumbent=incumbent, limit_s=RACE_S
+    )
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.request_control(
@@ -188,7 +201,7 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
 def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
     """Stores the result of the race; returns the kernel's id."""
     finalists = {finalist.name: finalist for finalist in race.finalists}
-    run, default = promotion.run, finalists[DEFAULT]
+    run, default = promotion.run, finalists.get(DEFAULT)
     if race.winner is None:
         text = "no reason"
         if isinstance(default, Disqualified):

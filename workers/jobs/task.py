@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.db import events, leases, trials
 from tuner.db.engine import Database
-from tuner.db.jobs import PREPARE, REVALIDATE, Job, Task
+from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, Job, Task
 from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.searcher import Searcher
@@ -84,6 +84,9 @@ def search(run: TaskRun) -> TuningResult:
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,
+        # Of a model, the favourites of the estimate are mostly near the best, while a call
+        # of a default may take seconds: it races where nothing else is verified.
+        with_default=run.job.kind != MODEL,
     )
     started = time.monotonic()
     parts = Tally(run.task, run.recorded)

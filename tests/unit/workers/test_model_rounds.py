@@ -147,12 +147,12 @@ def test_an_observer_sees_how_far_the_model_is(database: Database) -> None:
     assert [event.trials for event in rounds] == sorted(event.trials for event in rounds)
 
 
-def test_without_time_the_default_schedules_are_left(database: Database) -> None:
+def test_without_time_there_are_no_rounds(database: Database) -> None:
     assert timed_rounds(database, 2.0, 1.0, late_s=3.0)[0] == []
 
 
 def test_time_for_a_few_first_rounds_goes_to_the_heaviest(database: Database) -> None:
-    seen, _, _ = timed_rounds(database, 12.0, 1.5)
+    seen, _, _ = timed_rounds(database, 7.0, 1.5)
     assert seen[0][0] == 1 and len({position for position, _ in seen}) < 3
 
 
