@@ -26,6 +26,7 @@ from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
 STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK)
+RUNNERS_UP = "runners_up"  # in a schedule: others of the race, to be tried within a model
 # Written into the statement, not bound: SQLite uses the partial index only where it
 # sees the constant.
 IS_PROMOTED = KernelRow.state == literal(PROMOTED, literal_execute=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.integration.live_service import options_for, serving
 from tests.support.archives import unpack
 from tests.support.targets import host_target
 from tuner.app.models.tuned_model import export_model, submit_model
-from tuner.db import artifacts, events, jobs, targets
+from tuner.db import artifacts, events, jobs, kernels, targets
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
@@ -44,6 +44,20 @@ def settings_in(folder: Path, trials: int) -> Settings:
     ).values
 
 
+def check_runners_up(database: Database, kernel_ids: Sequence[str]) -> None:
+    """At most two beside each kernel, whose object code is stored, slower ones last."""
+    with database.read() as session:
+        for kernel_id in kernel_ids:
+            kernel = kernels.get(session, kernel_id)
+            beside = kernels.schedule(session, kernel_id)[kernels.RUNNERS_UP]
+            medians = [runner_up["median_s"] for runner_up in beside]
+            assert len(beside) <= 2 and medians == sorted(medians)
+            assert all(median_s <= 1.25 * kernel.median_s for median_s in medians)
+            for runner_up in beside:
+                assert runner_up["trial"] != kernel.trial
+                assert artifacts.get(session, runner_up["object"]).kind == "object"
+
+
 def test_a_model_is_tuned_within_its_budget_and_exported(
     database: Database, tmp_path: Path
 ) -> None:
@@ -56,6 +70,7 @@ def test_a_model_is_tuned_within_its_budget_and_exported(
     assert report.job.state == jobs.SUCCEEDED, report.job.error
     assert sum(task.trials_done for task in report.job.tasks) <= 4 * 3
     assert all(task.kernel is not None for task in report.job.tasks)
+    check_runners_up(database, [str(task.kernel) for task in report.job.tasks])
     out = tmp_path / "out"
     tuned = export_model(database, model, target, settings, out, "small", signing_key=None)
     assert tuned.max_rel_error <= 1e-4 and tuned.median_s > 0

@@ -13,7 +13,7 @@ from tuner.models.graph import Graph, check_graph
 from tuner.models.nodes import Scan, every_node, reads_of
 
 
-@settings(max_examples=120)
+@settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_equal_nodes_are_computed_once_and_the_rest_stays(graph: Graph) -> None:
     merged = without_equal(graph)
@@ -25,7 +25,7 @@ def test_equal_nodes_are_computed_once_and_the_rest_stays(graph: Graph) -> None:
     assert_same_outputs(graph, fused)
 
 
-@settings(max_examples=60)
+@settings(max_examples=50, deadline=None)
 @given(graphs())
 def test_everything_that_is_left_is_read(graph: Graph) -> None:
     left = fuse(without_equal(graph))

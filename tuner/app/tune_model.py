@@ -170,6 +170,7 @@ def _tuned(
             directory,
             name,
             signing_key=settings.data_dir / KEY_FILE,
+            command=command,
         )
     finally:
         database.close()

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tuner import units
 from tuner.cli.model_numerics import COLUMNS as NUMERICS_COLUMNS
 from tuner.cli.model_numerics import rows as numerics_rows
+from tuner.cli.model_race import COLUMNS as RACE_COLUMNS
+from tuner.cli.model_race import rows as race_rows
 from tuner.cli.results import conclude
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
+    from tuner.app.models.command_time import CommandTime
     from tuner.app.models.family import Batch, Family, Listed
     from tuner.app.models.tuned_model import TunedModel
     from tuner.cli.invocation import Invocation
@@ -115,7 +118,9 @@ def tune_model(
             return
         if display.gain is not None:
             invocation.output.note(gain_text(display.gain))
-        tuned = _exported(database, models[0], family, target, settings, Path(directory), library)
+        tuned = _exported(
+            database, models[0], family, target, settings, Path(directory), library, command
+        )
         members = () if family is None else tuple(family.members)
         _report(invocation, models[-1], tuned, job.id, directory, library, members)
 
@@ -165,6 +170,7 @@ def _exported(
     settings: Settings,
     directory: Path,
     library: str,
+    command: CommandTime,
 ) -> TunedModel:
     """Exports a tuned model; the family of models where there is one."""
     from tuner.app.models.tuned_model import export_family, export_model
@@ -173,9 +179,11 @@ def _exported(
     key = settings.data_dir / KEY_FILE
     if family is not None:
         return export_family(
-            database, family, target, settings, directory, library, signing_key=key
+            database, family, target, settings, directory, library, signing_key=key, command=command
         )
-    return export_model(database, model, target, settings, directory, library, signing_key=key)
+    return export_model(
+        database, model, target, settings, directory, library, signing_key=key, command=command
+    )
 
 
 def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | Listed | None]:
@@ -242,6 +250,7 @@ def _report(
                     "members": list(members),
                     "shares": [_share(share) for share in tuned.shares],
                     "numerics": tuned.numerics and tuned.numerics.document,
+                    "race": tuned.race and tuned.race.document,
                 },
             }
         )
@@ -252,6 +261,10 @@ def _report(
     if tuned.numerics is not None:
         output.table(NUMERICS_COLUMNS, numerics_rows(tuned.numerics), right=NUMERICS_COLUMNS[1:])
         output.line(tuned.numerics.summary)
+    if tuned.race is not None:
+        if tuned.race.changed:
+            output.table(RACE_COLUMNS, race_rows(tuned.race), right=RACE_COLUMNS[1:])
+        output.line(tuned.race.summary)
     output.line(
         f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error "
         f"{tuned.max_rel_error:.1e}"

@@ -28,15 +28,15 @@ class Step:
 
     kernel: int  # position among the kernels
     buffers: tuple[Place, ...]  # its arguments in order
-    other: Alternative | None = None
+    switch: Switch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """The call that takes a step's place where byte `switch` of the last input is not 0."""
+class Switch:
+    """Calls that take a step's place, by one byte of the last input: 1 for the first."""
 
-    switch: int
-    step: Step
+    byte: int  # its place in the input
+    others: tuple[Step, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +217,15 @@ class _Text:
         )
 
     def call(self, step: Step) -> str:
-        if step.other is not None:
-            switch = f"at[{self.inputs - 1}][{step.other.switch}]"
-            plain, other = self.call(replace(step, other=None)), self.call(step.other.step)
-            return f"  if ({switch}) {{\n{other}  }} else {{\n{plain}  }}\n"
+        if step.switch is not None:
+            cases = "".join(
+                f"  case {number}:\n{self.call(other)}    break;\n"
+                for number, other in enumerate(step.switch.others, 1)
+            )
+            return (
+                f"  switch (at[{self.inputs - 1}][{step.switch.byte}]) {{\n{cases}"
+                f"  default:\n{self.call(replace(step, switch=None))}  }}\n"
+            )
         buffers = ", ".join(self.address(place) for place in step.buffers)
         return (
             f"  if ((status = tuner_call(&function_{step.kernel}, (void "

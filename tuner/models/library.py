@@ -18,7 +18,6 @@ import numpy as np
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.models.executor import (
-    Alternative,
     Choice,
     Copy,
     Failure,
@@ -27,6 +26,7 @@ from tuner.models.executor import (
     Repeat,
     Step,
     Steps,
+    Switch,
     constants_source,
     executor,
 )
@@ -36,13 +36,16 @@ from tuner.models.nodes import Branch, Node, Scan, Side
 from tuner.models.workloads import workload_of
 from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library
-from tuner.runtime.prepack import Prepack
+from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain, run
 from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
 from tuner.target.target import Target
 from tuner.workload.expression import Expression, Tensor
 
 _PACKER = "pack"
+
+Switches = Mapping[str, Sequence[str]]
+"""Other kernels of nodes by the keys under which they are, by the nodes' first outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,23 +68,22 @@ def model_kernel(
     numbers: ModelNumbers,
     *,
     profiled: bool = False,
-    switched: bool = False,
+    switches: Switches | None = None,
 ) -> ExportKernel:
     """The model as one kernel on its inputs and outputs.
 
     `kernels` has the kernel of each of its workloads, by the workload's key. With
     `profiled` there is one more output, int64: the nanoseconds that each node took in
-    the call. With `switched` there is one more input, uint8: for each node that the graph
-    has under fast numerics, in `switched_nodes`' order, whether it is computed so or
-    strictly. Raises LinkError where the compiler fails, KeyError for a workload without a
-    kernel.
+    the call. With `switches` there is one more input, uint8: for each node of these, in
+    their order, 0 for the kernel of its workload or the number of another, from 1. Raises
+    LinkError where the compiler fails, KeyError for a workload without a kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = _arguments(graph)
-    if switched:
-        switches = Argument(name="fast", dtype="uint8", shape=(len(graph.fast),), role="in")
+    if switches:
+        choices = Argument(name="choices", dtype="uint8", shape=(len(switches),), role="in")
         place = len(graph.inputs)
-        arguments = (*arguments[:place], switches, *arguments[place:])
+        arguments = (*arguments[:place], choices, *arguments[place:])
     if profiled:
         count = len(graph.expressions)
         arguments += (Argument(name="spent_ns", dtype="int64", shape=(count,), role="out"),)
@@ -91,7 +93,7 @@ def model_kernel(
         target=TargetName(key=target.key, kind=target.kind, name=target.name),
         isa=tuple(sorted({feature for kernel in kernels.values() for feature in kernel.isa})),
         threads=threads,
-        object_code=_Object(graph, kernels, switched=switched).code(entry, profiled=profiled),
+        object_code=_Object(graph, kernels, switches or {}).code(entry, profiled=profiled),
         tvm_symbol=entry,
         median_s=numbers.median_s,
         ci95_s=numbers.ci95_s,
@@ -100,11 +102,6 @@ def model_kernel(
         symbol=symbol,
         provenance=dict(numbers.provenance),
     )
-
-
-def switched_nodes(graph: Graph) -> tuple[str, ...]:
-    """The nodes under fast numerics, by the name of their first output, in their order."""
-    return tuple(node.outputs[0] for node in graph.expressions if node.outputs[0] in graph.fast)
 
 
 def _arguments(graph: Graph) -> tuple[Argument, ...]:
@@ -133,14 +130,12 @@ class _Object:
     """Builds the relocatable object: each kernel once, each constant once, the executor."""
 
     def __init__(
-        self, graph: Graph, kernels: Mapping[str, ExportKernel], *, switched: bool = False
+        self, graph: Graph, kernels: Mapping[str, ExportKernel], switches: Switches
     ) -> None:
-        self.graph, self.kernels = graph, kernels
-        self.strict = replace(graph, fast=frozenset())
-        self.switches = switched_nodes(graph) if switched else ()
+        self.graph, self.kernels, self.switches = graph, kernels, switches
         self.tools: Toolchain = system_toolchain()
         self.plan = plan_memory(graph)
-        self.used: dict[str, int] = {}  # workload key -> position among the kernels
+        self.used: dict[str, int] = {}  # key -> position among the kernels
         self.blobs: list[Array] = []
         self.offsets: dict[str, int] = {}  # SHA-256 of a constant's bytes -> where they begin
         self.size = 0
@@ -272,14 +267,15 @@ class _Object:
 
     def _step(self, node: Expression) -> Step:
         step = self._call(node, workload_of(node, self.graph).key)
-        if node.outputs[0] not in self.switches:
+        others = self.switches.get(node.outputs[0])
+        if others is None:
             return step
-        strict = self._call(node, workload_of(node, self.strict).key)
-        switch = self.switches.index(node.outputs[0])
-        return replace(strict, other=Alternative(switch=switch, step=step))
+        byte = list(self.switches).index(node.outputs[0])
+        calls = tuple(self._call(node, key) for key in others)
+        return replace(step, switch=Switch(byte=byte, others=calls))
 
     def _call(self, node: Expression, key: str) -> Step:
-        """The call of the kernel of the workload `key` for a node."""
+        """The call of the kernel under `key` for a node."""
         kernel, names = self.kernels[key], [self.graph.root(tensor.name) for tensor in node.inputs]
         position = self.used.setdefault(key, len(self.used))
         outputs = tuple(self._place(name) for name in node.outputs)
@@ -333,11 +329,14 @@ class _Object:
         inputs = tuple(argument.tensor for argument in kernel.inputs)
         if kernel.prepack is not None:
             inputs = kernel.prepack.kernel_inputs(inputs, kernel.prepack.packed)
+        code = self.tools.renamed(kernel.object_code, kernel.tvm_symbol, entry)
+        if kernel.prepack is not None:  # several kernels of a workload have it under one name
+            code = self.tools.renamed(code, kernel.prepack.tvm_symbol, pack_symbol(entry))
         return Function(
             symbol=f"kernel_{number}",
             inputs=inputs,
             outputs=tuple(argument.tensor for argument in kernel.outputs),
-            object_code=self.tools.renamed(kernel.object_code, kernel.tvm_symbol, entry),
+            object_code=code,
             isa=kernel.isa,
             threads=kernel.threads,
             tvm_symbol=entry,

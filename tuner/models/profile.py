@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,14 @@ LONGEST_S = 2.0  # of calls, once there are the least number of them
 LEAST_CALLS, MOST_CALLS = 5, 201
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Median seconds of a call of a profiled library under one setting of its switches."""
+
+    steps: tuple[float, ...]
+    whole_s: float  # of all steps of a call together
+
+
 def step_seconds(
     path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int]
 ) -> tuple[float, ...]:
@@ -29,28 +38,78 @@ def step_seconds(
 
     Raises ModelRefused where a call fails.
     """
-    request = {"library": str(path), "symbol": symbol, "cores": list(cores)}
-    (spent,) = arrays_from(answer_of("tuner.models.profile", request, arrays_to(inputs)))
-    return tuple(float(seconds) for seconds in spent)
+    (spent,) = _measured(path, symbol, [*inputs], None, cores, LONGEST_S)
+    return spent.steps
+
+
+def switched_seconds(
+    path: Path,
+    symbol: str,
+    inputs: Sequence[Array],
+    settings: Sequence[Sequence[int]],
+    cores: Sequence[int],
+    longest_s: float = LONGEST_S,
+) -> tuple[Spent, ...]:
+    """What calls take under each setting of the library's switches, in turn.
+
+    The call that is timed comes after another of the same setting, as in a program that
+    uses the model with these kernels alone. Raises ModelRefused where a call fails.
+    """
+    return _measured(path, symbol, [*inputs], np.array(settings, np.uint8), cores, longest_s)
+
+
+def _measured(
+    path: Path,
+    symbol: str,
+    inputs: list[Array],
+    settings: Array | None,
+    cores: Sequence[int],
+    longest_s: float,
+) -> tuple[Spent, ...]:
+    request = {
+        "library": str(path),
+        "symbol": symbol,
+        "cores": list(cores),
+        "switched": settings is not None,
+        "longest_s": longest_s,
+    }
+    arrays = inputs if settings is None else [*inputs, settings]
+    (medians,) = arrays_from(answer_of("tuner.models.profile", request, arrays_to(arrays)))
+    return tuple(
+        Spent(steps=tuple(map(float, row[:-1])), whole_s=float(row[-1])) for row in medians
+    )
 
 
 def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
-    """One array: the median seconds of each step."""
+    """One array with a row for each setting: the median seconds of each step, and of all."""
     library, symbol = Library(request["library"]), request["symbol"]
-    arrays = [aligned_copy(array) for array in arrays_from(payload)]
-    arrays += [
+    given = arrays_from(payload)
+    settings = given.pop() if request["switched"] else None
+    arrays = [aligned_copy(array) for array in given]
+    results = [
         aligned_empty(output.shape, output.numpy_dtype)
         for output in library.signature(symbol).outputs
     ]
-    rows: list[Array] = []
-    ends = time.monotonic() + LONGEST_S
-    while len(rows) < LEAST_CALLS or (len(rows) < MOST_CALLS and time.monotonic() < ends):
-        try:
-            library.call(symbol, arrays)
-        except (LibraryError, ShapeError, DTypeError) as error:
-            raise ModelRefused(f"{symbol} failed: {error}") from error
-        rows.append(arrays[-1].copy())
-    return arrays_to([np.median(np.stack(rows), axis=0) / 1e9])
+    calls = (
+        [[*arrays, *results]]
+        if settings is None
+        else [[*arrays, aligned_copy(row), *results] for row in settings]
+    )
+    rows: list[list[Array]] = [[] for _ in calls]
+    ends = time.monotonic() + request["longest_s"]
+    while len(rows[0]) < LEAST_CALLS or (len(rows[0]) < MOST_CALLS and time.monotonic() < ends):
+        for arguments, spent in zip(calls, rows, strict=True):
+            try:
+                for _ in range(1 if settings is None else 2):
+                    library.call(symbol, arguments)
+            except (LibraryError, ShapeError, DTypeError) as error:
+                raise ModelRefused(f"{symbol} failed: {error}") from error
+            spent.append(results[-1].copy())
+    medians = []
+    for spent in rows:
+        samples = np.stack(spent)
+        medians.append([*np.median(samples, axis=0), np.median(samples.sum(axis=1))])
+    return arrays_to([np.array(medians) / 1e9])
 
 
 if __name__ == "__main__":

@@ -74,6 +74,15 @@ def all_fast(graph: Graph, target: Target) -> Graph:
     return replace(graph, fast=fast)
 
 
+def fast_switches(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """The workloads of the nodes under fast numerics, by their first outputs, in order."""
+    return {
+        node.outputs[0]: (workload_of(node, graph).key,)
+        for node in graph.expressions
+        if node.outputs[0] in graph.fast
+    }
+
+
 def with_fast_variants(graph: Graph, target: Target) -> Sequence[ModelWorkload]:
     """The workloads of the graph under strict numerics, then those that fast numerics adds."""
     strict = workloads_of(replace(graph, fast=frozenset()))

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.db import kernels, targets, workloads
 from tuner.db.engine import Session
-from tuner.db.kernels import Kernel
-from tuner.export.artifacts import ArtifactStore
+from tuner.db.kernels import RUNNERS_UP, Kernel
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.runtime.prepack import prepack_from
@@ -63,3 +63,36 @@ def describe(
     return replace(
         described, expected=expected_outputs(workload.expression, described) if answers else None
     )
+
+
+def runners_up(
+    session: Session, kernel: Kernel, described: ExportKernel, store: ArtifactStore
+) -> tuple[ExportKernel, ...]:
+    """Kernels that were nearly as fast as a described one in its race, the fastest first.
+
+    Those whose object code is lost are left out.
+    """
+    others = []
+    for document in kernels.schedule(session, kernel.id).get(RUNNERS_UP, ()):
+        try:
+            object_code = store.get(document["object"])
+        except (ArtifactMissing, ArtifactCorrupt):
+            continue
+        prepack = document.get("prepack")
+        others.append(
+            replace(
+                described,
+                object_code=object_code,
+                tvm_symbol=f"__tvm_ffi_{document['symbol']}",
+                median_s=document["median_s"],
+                ci95_s=tuple(document["ci95_s"]),
+                max_rel_error=document["max_rel_error"],
+                prepack=prepack_from(prepack) if prepack else None,
+                provenance={
+                    **described.provenance,
+                    "trial": document["trial"],
+                    "trace": document.get("text"),
+                },
+            )
+        )
+    return tuple(others)

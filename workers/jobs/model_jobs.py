@@ -19,6 +19,7 @@ from tuner.measure.outcome import Timed
 from tuner.models.check_inputs import check_inputs
 from tuner.models.description import KernelTime, Measurement, described, to_json
 from tuner.models.importer import import_model
+from tuner.models.kernel_race import is_affordable, race_s
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.shares import KernelShare, profile
 from tuner.models.task_scheduler import (
@@ -34,7 +35,13 @@ from tuner.models.workloads import ModelWorkload
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.delivery import signature
-from tuner.workers.jobs.model_library import CheckedModel, Model, checked_kernel, kernels_of
+from tuner.workers.jobs.model_library import (
+    CheckedModel,
+    Model,
+    checked_kernel,
+    kernels_of,
+    others_of,
+)
 from tuner.workers.jobs.progress import ModelGain, ModelRound, Observer, unobserved
 from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
@@ -108,11 +115,14 @@ def with_library(
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
     policy = policy_of(job)
     kernels = kernels_of(database, model.graph, target, job.threads, store, policy)
-    checked = checked_kernel(model, kernels, target, job.threads, NAME, cores, policy)
-    if checked.numerics is not None:
-        _noted(database, job.id, checked.numerics.summary)
+    affordable = is_affordable(race_s(model.graph), job.seconds)
+    others = others_of(database, kernels, target, job.threads, store) if affordable else None
+    checked = checked_kernel(model, kernels, target, job.threads, NAME, cores, policy, others)
+    for chosen in (checked.numerics, checked.race):
+        if chosen is not None:
+            _noted(database, job.id, chosen.summary)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, kernels, target, job.threads, inputs, cores)
+    shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, cores)
     _keep(database, lease, store, checked, measured(checked.kernel, shares), signing_key)
 
 

@@ -24,11 +24,12 @@ from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
+from tuner.models.kernel_race import KernelRace, Others, race_inside
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.runtime.link import link
 from tuner.target.target import Target
-from tuner.workers.jobs.kernel_descriptions import describe
+from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (
     example_arrays,
     float64_outputs,
@@ -72,7 +73,9 @@ class CheckedModel:
 
     kernel: ExportKernel
     graph: Graph  # with the numerics of its nodes
+    kernels: Mapping[str, ExportKernel]  # that it consists of, by the workload's key
     numerics: NumericsChoice | None = None  # None where all nodes had to be strict
+    race: KernelRace | None = None  # of kernels inside of it, where there was one
 
 
 def kernels_of(
@@ -102,6 +105,26 @@ def kernels_of(
     return described
 
 
+def others_of(
+    database: Database,
+    promoted: Mapping[str, ExportKernel],
+    target: Target,
+    threads: int,
+    store: ArtifactStore,
+) -> Others:
+    """What was nearly as fast as each strict kernel when it was promoted for a model.
+
+    The numerics of fast ones were chosen by the errors of the promoted kernels.
+    """
+    others = {}
+    with database.read() as session:
+        for key, described in promoted.items():
+            kernel = kernels.find_promoted(session, key, target.key, threads)
+            if kernel is not None and described.numerics == "strict":
+                others[key] = runners_up(session, kernel, described, store)
+    return others
+
+
 def checked_kernel(
     model: Model,
     kernels: Mapping[str, ExportKernel],
@@ -110,17 +133,24 @@ def checked_kernel(
     name: str,
     cores: Sequence[int],
     policy: NumericsPolicy,
+    others: Others | None = None,
 ) -> CheckedModel:
     """The model as the function `<name>_run`, checked and timed on the given cores.
 
-    Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
+    Kernels that are nearly as fast, `others`, race inside of it. Raises ModelWrong for
+    wrong outputs, ModelRefused for a failing call, LinkError.
     """
     graph, choice = model.graph, None
     if policy.fast:
         graph, choice = with_numerics(graph, kernels, target, threads, policy, cores, model.values)
+    inputs = check_inputs(model.graph, model.values)
+    race = race_inside(graph, kernels, others or {}, target, threads, inputs, cores)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
     if choice is not None:
         provenance["numerics"] = choice.document
+    if race is not None:
+        kernels = race.kernels
+        provenance["race"] = race.document
     numbers = ModelNumbers(provenance=provenance)
     built = model_kernel(graph, kernels, target, threads, f"{name}_run", numbers)
     built = replace(built, arguments=_with_examples(built.arguments, model))
@@ -128,7 +158,7 @@ def checked_kernel(
         path = Path(folder, "model.so")
         path.write_bytes(link("model", [function_of(built)]))
         kernel = _verified(path, built, model, cores, policy)
-    return CheckedModel(kernel=kernel, graph=graph, numerics=choice)
+    return CheckedModel(kernel=kernel, graph=graph, kernels=kernels, numerics=choice, race=race)
 
 
 def _with_examples(arguments: Sequence[Argument], model: Model) -> tuple[Argument, ...]:

@@ -21,11 +21,11 @@ from tuner.models.check_inputs import check_inputs
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph
 from tuner.models.input_values import InputValues
-from tuner.models.library import ModelNumbers, model_kernel, switched_nodes
+from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
-from tuner.models.profile import step_seconds
+from tuner.models.profile import switched_seconds
 from tuner.models.switching import switched_errors
-from tuner.models.workloads import all_fast, workload_of
+from tuner.models.workloads import all_fast, fast_switches, workload_of
 from tuner.runtime.link import link
 from tuner.target.target import Target
 from tuner.workload.arrays import numpy_dtype
@@ -58,10 +58,11 @@ def with_numerics(
     if not fast:
         return graph, None
     offered = replace(graph, fast=fast)
+    switches = fast_switches(offered)
     built = model_kernel(
-        offered, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True, switched=True
+        graph, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True, switches=switches
     )
-    names = switched_nodes(offered)
+    names = tuple(switches)
     inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
     inputs.append(example_arrays(built)[: len(graph.inputs)])
     expected = [float64_outputs(graph, given) for given in inputs]
@@ -69,17 +70,15 @@ def with_numerics(
         path = Path(folder, "switched.so")
         path.write_bytes(link("switched", [function_of(built)]))
 
-        def seconds(switch: int) -> tuple[float, ...]:
-            switches = np.full(len(names), switch, np.uint8)
-            return step_seconds(path, _SYMBOL, [*inputs[0], switches], cores)
-
         def measure(choices: Sequence[frozenset[str]]) -> Sequence[float]:
-            switches = [[name in choice for name in names] for choice in choices]
-            return switched_errors(path, _SYMBOL, switches, inputs, expected, cores)
+            rows = [[name in choice for name in names] for choice in choices]
+            return switched_errors(path, _SYMBOL, rows, inputs, expected, cores)
 
         labels = {node.outputs[0]: _label(node) for node in graph.expressions}
         steps = [node.outputs[0] for node in graph.expressions]
-        strict_s, fast_s = (dict(zip(steps, seconds(switch), strict=True)) for switch in (0, 1))
+        rows = [[switch] * len(names) for switch in (0, 1)]
+        spent = switched_seconds(path, _SYMBOL, inputs[0], rows, cores)
+        strict_s, fast_s = (dict(zip(steps, row.steps, strict=True)) for row in spent)
         nodes = {
             name: NodeTimes(label=labels[name], strict_s=strict_s[name], fast_s=fast_s[name])
             for name in names

@@ -8,7 +8,7 @@ decides by medians with confidence intervals. Its winner is stored and promoted.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from tuner.db import artifacts, events, jobs, kernels, leases
 from tuner.db.engine import Session
 from tuner.db.errors import IncumbentChanged
-from tuner.db.kernels import Kernel, NewKernel
+from tuner.db.kernels import RUNNERS_UP, Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.signature import Signer
@@ -50,6 +50,9 @@ BUILD_S = 60.0  # limit on one finalist's build; a patient one's is as many time
 # Of a build or race that lost its worker, and of a race whose incumbent changed meanwhile.
 ATTEMPTS = 3
 DEFAULT, INCUMBENT = "default", "incumbent"
+# Of a model's kernel, whose place within the model may suit another better: contestants
+# that are kept beside the winner, and how many times its time they may take.
+MOST_RUNNERS_UP, NEAR = 2, 1.25
 
 
 class NothingVerified(TunerError):
@@ -224,6 +227,8 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         return entry.kernel.id
     assert entry.library is not None
     library, schedule = _store(promotion, entry, winner)
+    if run.job.kind == jobs.MODEL:
+        schedule = {**schedule, RUNNERS_UP: _runners_up(promotion, entries, finalists, winner)}
     workload, seconds = run.problem.workload, winner.median_s
     new = NewKernel(
         workload=workload.key,
@@ -249,6 +254,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
             (library, "library"),
             (schedule["object"], "object"),
             (schedule["export"], "export"),
+            *((runner_up["object"], "object") for runner_up in schedule.get(RUNNERS_UP, ())),
         ):
             _remember(session, promotion, digest, kind)
         events.append(
@@ -290,6 +296,46 @@ def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, di
         "export": export,
         "symbol": library.symbol,
     }
+
+
+def _runners_up(
+    promotion: Promotion,
+    entries: Sequence[_Entry],
+    finalists: Mapping[str, Finalist],
+    winner: Ranked,
+) -> list[dict[str, Any]]:
+    """Contestants nearly as fast as the winner, with their stored object code.
+
+    They race against it inside the model.
+    """
+    near = []
+    for entry in entries:
+        ranked = finalists.get(entry.contestant.name)
+        if (
+            entry.library is not None
+            and isinstance(ranked, Ranked)
+            and ranked.name != winner.name
+            and ranked.median_s <= NEAR * winner.median_s
+        ):
+            near.append((ranked, entry.trial, entry.library))
+    near.sort(key=lambda each: each[0].median_s)
+    documents = []
+    for ranked, trial, library in near[:MOST_RUNNERS_UP]:
+        path = Path(library.path)
+        schedule = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        documents.append(
+            {
+                "trial": trial.number if trial else 0,
+                "median_s": ranked.median_s,
+                "ci95_s": list(ranked.ci95_s),
+                "max_rel_error": ranked.max_rel_error,
+                "object": promotion.artifacts.put(path.with_suffix(".o").read_bytes()),
+                "symbol": library.symbol,
+                "prepack": schedule.get("prepack"),
+                "text": schedule.get("text"),
+            }
+        )
+    return documents
 
 
 def _remember(session: Session, promotion: Promotion, digest: str, kind: str) -> None:

@@ -18,14 +18,22 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from tests.support.model_kernels import fast_config
+from tests.support.model_kernels import compiled, fast_config
 from tests.support.targets import host_target
 from tuner.app.export.verdicts import Retimed
 from tuner.app.export.verify import verify_export
+from tuner.app.models.command_time import CommandTime
 from tuner.app.models.family import Batch, Listed, family_of, listed_family
-from tuner.app.models.tuned_model import export_family, export_model, policy_of, submit_model
+from tuner.app.models.tuned_model import (
+    TunedModel,
+    export_family,
+    export_model,
+    policy_of,
+    submit_model,
+)
 from tuner.db import artifacts, jobs, kernels, targets, workloads
 from tuner.db.engine import Database, open_database
+from tuner.db.kernels import RUNNERS_UP
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.compiler import compile_kernel
@@ -41,6 +49,7 @@ from tuner.settings import Settings, load_settings
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 from tuner.workload.spec import to_document
+from tuner.workload.workload import Workload
 
 
 @pytest.fixture
@@ -69,9 +78,11 @@ def measured(target: Target) -> Target:
     )
 
 
-def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
+def promote_defaults(
+    database: Database, model: Model, settings: Settings, *, runners_up: bool = False
+) -> None:
     """The default schedule of each of its workloads as the promoted kernel; of fast ones
-    some schedule of Winograd's algorithm."""
+    some schedule of Winograd's algorithm. Runners-up have a random config."""
     target, store = host_target(), ArtifactStore(settings.artifacts)
     for part in policy_of(settings).workloads(model.graph, target):
         made = compile_kernel(
@@ -94,6 +105,7 @@ def promote_defaults(database: Database, model: Model, settings: Settings) -> No
                     "object": digest,
                     "symbol": made.symbol,
                     "prepack": made.prepack and made.prepack.document(),
+                    **({RUNNERS_UP: [runner_up(part.workload, store)]} if runners_up else {}),
                 },
                 config={},
                 artifact=digest,
@@ -110,6 +122,44 @@ def promote_defaults(database: Database, model: Model, settings: Settings) -> No
                 previous=None,
             )
             kernels.promote(session, new)
+
+
+def runner_up(workload: Workload, store: ArtifactStore) -> dict[str, Any]:
+    made = compiled(workload, 1)
+    return {
+        "trial": 7,
+        "median_s": 1.1e-6,
+        "ci95_s": [1e-6, 1.2e-6],
+        "max_rel_error": 0.0,
+        "object": store.put(made.object_code),
+        "symbol": made.tvm_symbol.removeprefix("__tvm_ffi_"),
+        "prepack": made.prepack and made.prepack.document(),
+    }
+
+
+def test_kernels_race_inside_the_model_while_there_is_time(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    model, target = small(), host_target()
+    promote_defaults(database, model, settings, runners_up=True)
+
+    def exported(name: str, seconds: float | None) -> TunedModel:
+        command, out = CommandTime(seconds=seconds), tmp_path / name
+        return export_model(
+            database, model, target, settings, out, "net", signing_key=None, command=command
+        )
+
+    assert exported("late", 1.0).race is None
+    race = exported("early", None).race
+    assert race is not None and race.raced == len(workloads_of(model.graph))
+    manifest = json.loads((tmp_path / "early/manifest.json").read_text())
+    assert manifest["functions"][0]["provenance"]["race"] == race.document
+    y = Library(tmp_path / "early/lib/libnet.so").function("net_run")(np.ones((2, 16), np.float32))
+    np.testing.assert_allclose(y.sum(axis=1), np.ones(2), rtol=1e-5)
+    store = ArtifactStore(settings.artifacts)
+    for part in workloads_of(model.graph):  # what is lost from the store does not race
+        store.path(runner_up(part.workload, store)["object"]).unlink()
+    assert exported("lost", None).race is None
 
 
 def test_a_model_is_exported_and_verified(

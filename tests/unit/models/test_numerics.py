@@ -18,15 +18,15 @@ from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, greatest_error, tolerance_of
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph, packed, unpacked
-from tuner.models.library import ModelNumbers, model_kernel, switched_nodes
+from tuner.models.library import ModelNumbers, Switches, model_kernel
 from tuner.models.numerics import NodeTimes, NumericsPolicy, choose_numerics
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.quantization import Layout, dequantize, quantize
-from tuner.models.profile import step_seconds
+from tuner.models.profile import switched_seconds
 from tuner.models.reading import read_graph
 from tuner.models.switching import switched_errors
-from tuner.models.workloads import all_fast, with_fast_variants, workloads_of
+from tuner.models.workloads import all_fast, fast_switches, with_fast_variants, workloads_of
 from tuner.runtime.link import link
 from tuner.runtime.loader import Library
 from tuner.workload.expression import DType
@@ -119,7 +119,7 @@ def test_the_workloads_of_a_model_with_fast_variants() -> None:
     assert len({part.workload.key for part in parts}) == 4
     assert parts[-1].calls == 2
     fast = all_fast(graph, target)
-    assert switched_nodes(fast) == convolved(graph)
+    assert tuple(fast_switches(fast)) == convolved(graph)
     assert unpacked(packed(fast)).fast == fast.fast
     assert packed(replace(fast, fast=frozenset())) == packed(graph)
 
@@ -132,27 +132,29 @@ def test_a_library_with_both_variants_computes_each_choice(tmp_path: Path) -> No
     (both_calls,) = (part.workload for part in workloads_of(offered) if part.calls == 2)
     kernels[both_calls.key] = kernel_of(both_calls, fast_config(both_calls))
 
-    def library(name: str, chosen: Graph, *, switched: bool) -> Path:
+    def library(name: str, chosen: Graph, switches: Switches | None = None) -> Path:
+        profiled = switches is not None
         built = model_kernel(
-            chosen, kernels, target, 1, name, ModelNumbers(), profiled=switched, switched=switched
+            chosen, kernels, target, 1, name, ModelNumbers(), profiled=profiled, switches=switches
         )
         path = tmp_path / f"{name}.so"
         path.write_bytes(link(name, [function_of(built)]))
         return path
 
-    both = library("both", offered, switched=True)
+    names = fast_switches(offered)
+    both = library("both", graph, names)
     rng = np.random.default_rng(5)
     inputs = [[rng.standard_normal((1, 8, 6, 6)).astype(np.float32)] for _ in range(2)]
     right = [[evaluate_graph(graph, given)[graph.outputs[0]]] for given in inputs]
     switches = [[False, False], [True, False], [False, True], [True, True]]
     errors = switched_errors(both, "both", switches, inputs, right, cores)
     assert max(errors) < 1e-5
-    spent = step_seconds(both, "both", [*inputs[0], np.ones(2, np.uint8)], cores)
-    assert len(spent) == len(graph.expressions) and min(spent) > 0
-    names = switched_nodes(offered)
+    for spent in switched_seconds(both, "both", inputs[0], switches, cores, 0.1):
+        assert len(spent.steps) == len(graph.expressions) and min(spent.steps) > 0
+        assert max(spent.steps) < spent.whole_s
     for number, row in enumerate(switches):
         fast = frozenset(name for name, on in zip(names, row, strict=True) if on)
-        alone = library(f"alone{number}", replace(graph, fast=fast), switched=False)
+        alone = library(f"alone{number}", replace(graph, fast=fast))
         run = Library(alone).function(f"alone{number}")
         got = [greatest_error([run(*x)], y) for x, y in zip(inputs, right, strict=True)]
         assert errors[number] == max(got)

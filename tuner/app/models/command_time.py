@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.models.graph import Graph
+from tuner.models.kernel_race import is_affordable, race_s
 
 # Seconds of an export: the model's executor compiled and linked twice, two processes that
 # run it, its profile of at most two seconds, and the files.
@@ -37,9 +38,20 @@ class CommandTime:
         left = self.left_s
         if left is None:
             return None
-        return max(left - sum(self.export_s(graph) for graph in graphs), _LEAST_S)
+        export_s = sum(self.export_s(graph) for graph in graphs)
+        races_s = sum(race_s(graph) for graph in graphs)
+        if is_affordable(races_s, self.seconds):
+            export_s += races_s
+        return max(left - export_s, _LEAST_S)
 
     def export_s(self, graph: Graph) -> float:
         """Seconds that the export of a model is expected to take."""
         kernels = len(graph.expressions)
         return _EXPORT_S + kernels * _KERNEL_S + graph.nbytes * _BYTE_S + self.evaluation_s
+
+    def can_race(self, graphs: Sequence[Graph]) -> bool:
+        """Whether kernels of the first of these graphs can race before all are exported."""
+        left = self.left_s
+        if left is None:
+            return True
+        return left >= race_s(graphs[0]) + sum(self.export_s(graph) for graph in graphs)

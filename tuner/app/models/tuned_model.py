@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.app.machine import first_lane
+from tuner.app.models.command_time import CommandTime
 from tuner.app.models.family import Family, family_kernel
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
@@ -19,12 +20,19 @@ from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.check_inputs import check_inputs
 from tuner.models.description import described, to_json
+from tuner.models.kernel_race import KernelRace
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.models.shares import KernelShare, profile
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.jobs.model_jobs import CALLS
-from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
+from tuner.workers.jobs.model_library import (
+    CheckedModel,
+    Model,
+    checked_kernel,
+    kernels_of,
+    others_of,
+)
 from tuner.workload.spec import to_document
 
 
@@ -39,6 +47,7 @@ class TunedModel:
     shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
     # of the greatest batch where there are several; None where all nodes had to be strict
     numerics: NumericsChoice | None = None
+    race: KernelRace | None = None  # of kernels inside of it; of the greatest batch likewise
 
 
 def submit_model(
@@ -103,20 +112,23 @@ def export_model(
     name: str,
     *,
     signing_key: Path | None,
+    command: CommandTime | None = None,
 ) -> TunedModel:
     """Writes the library `name` with the function `<name>_run`, whole or not at all.
 
-    Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library`
-    raises.
+    Kernels race inside the model if `command` has time for it. Raises ModelUnfinished,
+    ModelWrong, and what `tuner.export.library.export_library` raises.
     """
     threads, policy = settings.threads, policy_of(settings)
     store = ArtifactStore(settings.artifacts)
     kernels = kernels_of(database, model.graph, target, threads, store, policy)
     cores = first_lane(settings, threads).cores
-    checked = checked_kernel(model, kernels, target, threads, name, cores, policy)
+    races = command is None or command.can_race([model.graph])
+    others = others_of(database, kernels, target, threads, store) if races else None
+    checked = checked_kernel(model, kernels, target, threads, name, cores, policy, others)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, kernels, target, threads, inputs, cores)
-    return _exported(checked.kernel, shares, checked.numerics, directory, name, signing_key)
+    shares = profile(checked.graph, checked.kernels, target, threads, inputs, cores)
+    return _exported(checked.kernel, shares, checked, directory, name, signing_key)
 
 
 def export_family(
@@ -128,6 +140,7 @@ def export_family(
     name: str,
     *,
     signing_key: Path | None,
+    command: CommandTime | None = None,
 ) -> TunedModel:
     """Does as `export_model` for a model for several extents.
 
@@ -136,15 +149,21 @@ def export_family(
     store, members = ArtifactStore(settings.artifacts), {}
     threads, policy = settings.threads, policy_of(settings)
     cores = first_lane(settings, threads).cores
+    waiting = [model.graph for model in family.members.values()]
     for extent, model in family.members.items():
         kernels = kernels_of(database, model.graph, target, threads, store, policy)
-        checked = checked_kernel(model, kernels, target, threads, f"{name}_{extent}", cores, policy)
+        races = command is None or command.can_race(waiting)
+        others = others_of(database, kernels, target, threads, store) if races else None
+        checked = checked_kernel(
+            model, kernels, target, threads, f"{name}_{extent}", cores, policy, others
+        )
         members[extent] = checked.kernel
+        waiting.pop(0)
     combined = family_kernel(family, members, f"{name}_run", cores, policy)
     # After the loop these are the model and the kernels of the greatest batch.
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, kernels, target, threads, inputs, cores)
-    return _exported(combined, shares, checked.numerics, directory, name, signing_key)
+    shares = profile(checked.graph, checked.kernels, target, threads, inputs, cores)
+    return _exported(combined, shares, checked, directory, name, signing_key)
 
 
 def policy_of(settings: Settings) -> NumericsPolicy:
@@ -155,7 +174,7 @@ def policy_of(settings: Settings) -> NumericsPolicy:
 def _exported(
     kernel: ExportKernel,
     shares: tuple[KernelShare, ...],
-    numerics: NumericsChoice | None,
+    checked: CheckedModel,
     directory: Path,
     name: str,
     signing_key: Path | None,
@@ -169,5 +188,6 @@ def _exported(
         ci95_s=kernel.ci95_s,
         max_rel_error=kernel.max_rel_error,
         shares=shares,
-        numerics=numerics,
+        numerics=checked.numerics,
+        race=checked.race,
     )
