@@ -71,14 +71,14 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
   int cse_v2 = (((int)threadIdx.y) * 32);
   int cse_v8 = (((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x));
   Yuwin_in0_ptr[0] = W_ptr[(((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x))];
-  Yuwin_in1_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 512)];
-  Yuwin_in2_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 1024)];
-  Yuwin_in3_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 1536)];
-  Yuwin_in4_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 3072)];
-  Yuwin_in5_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 2048)];
-  Yuwin_in6_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 2560)];
-  Yuwin_in7_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 3584)];
-  Yuwin_in8_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 4096)];
+  Yuwin_in1_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 1024)];
+  Yuwin_in2_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 512)];
+  Yuwin_in3_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 3072)];
+  Yuwin_in4_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 1536)];
+  Yuwin_in5_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 4096)];
+  Yuwin_in6_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 3584)];
+  Yuwin_in7_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 2560)];
+  Yuwin_in8_ptr[0] = W_ptr[((((((int)blockIdx.x) * 64) + (((int)threadIdx.y) * 32)) + ((int)threadIdx.x)) + 2048)];
   #pragma unroll
   for (int rq_l = 0; rq_l < 4; ++rq_l) {
     #pragma unroll
@@ -92,13 +92,13 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
         } else {
           float condval_2;
           if (sq_l == 1) {
-            condval_2 = (((Yuwin_in0_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in1_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+            condval_2 = (((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/));
           } else {
             float condval_3;
             if (sq_l == 2) {
-              condval_3 = (((Yuwin_in0_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/)) - (Yuwin_in1_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+              condval_3 = (((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/));
             } else {
-              condval_3 = Yuwin_in2_ptr[0];
+              condval_3 = Yuwin_in1_ptr[0];
             }
             condval_2 = condval_3;
           }
@@ -110,17 +110,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
         if (rq_l == 1) {
           float condval_5;
           if (sq_l == 0) {
-            condval_5 = (((Yuwin_in0_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in3_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+            condval_5 = (((Yuwin_in0_ptr[0] + Yuwin_in3_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/));
           } else {
             float condval_6;
             if (sq_l == 1) {
-              condval_6 = (((((((((Yuwin_in0_ptr[0] * 0x1p-2f/*2.500000e-01*/) + (Yuwin_in1_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in2_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in3_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in5_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in6_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in4_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in7_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-2f/*2.500000e-01*/));
+              condval_6 = ((((((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/))) * 0x1p-1f/*5.000000e-01*/) + ((((Yuwin_in4_ptr[0] + Yuwin_in7_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) * 0x1p-1f/*5.000000e-01*/));
             } else {
               float condval_7;
               if (sq_l == 2) {
-                condval_7 = (((((((((Yuwin_in0_ptr[0] * 0x1p-2f/*2.500000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in3_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in6_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in4_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in1_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in5_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in7_ptr[0] * 0x1p-2f/*2.500000e-01*/));
+                condval_7 = ((((((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/))) * 0x1p-1f/*5.000000e-01*/) + ((((Yuwin_in4_ptr[0] + Yuwin_in7_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) * 0x1p-1f/*5.000000e-01*/));
               } else {
-                condval_7 = (((Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+                condval_7 = (((Yuwin_in1_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in7_ptr[0] * 0x1p-1f/*5.000000e-01*/));
               }
               condval_6 = condval_7;
             }
@@ -132,17 +132,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
           if (rq_l == 2) {
             float condval_9;
             if (sq_l == 0) {
-              condval_9 = (((Yuwin_in0_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/)) - (Yuwin_in3_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+              condval_9 = (((Yuwin_in0_ptr[0] + Yuwin_in3_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/));
             } else {
               float condval_10;
               if (sq_l == 1) {
-                condval_10 = (((((((((Yuwin_in0_ptr[0] * 0x1p-2f/*2.500000e-01*/) + (Yuwin_in1_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in2_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in4_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in7_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in3_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in5_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in6_ptr[0] * 0x1p-2f/*2.500000e-01*/));
+                condval_10 = ((((((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/))) * 0x1p-1f/*5.000000e-01*/) - ((((Yuwin_in4_ptr[0] + Yuwin_in7_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) * 0x1p-1f/*5.000000e-01*/));
               } else {
                 float condval_11;
                 if (sq_l == 2) {
-                  condval_11 = (((((((((Yuwin_in0_ptr[0] * 0x1p-2f/*2.500000e-01*/) + (Yuwin_in2_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in5_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in4_ptr[0] * 0x1p-2f/*2.500000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in1_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in3_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in6_ptr[0] * 0x1p-2f/*2.500000e-01*/)) - (Yuwin_in7_ptr[0] * 0x1p-2f/*2.500000e-01*/));
+                  condval_11 = ((((((Yuwin_in0_ptr[0] + Yuwin_in1_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/))) * 0x1p-1f/*5.000000e-01*/) - ((((Yuwin_in4_ptr[0] + Yuwin_in7_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) * 0x1p-1f/*5.000000e-01*/));
                 } else {
-                  condval_11 = (((Yuwin_in2_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) - (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+                  condval_11 = (((Yuwin_in1_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in7_ptr[0] * 0x1p-1f/*5.000000e-01*/));
                 }
                 condval_10 = condval_11;
               }
@@ -152,17 +152,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel(float* __restrict
           } else {
             float condval_12;
             if (sq_l == 0) {
-              condval_12 = Yuwin_in4_ptr[0];
+              condval_12 = Yuwin_in3_ptr[0];
             } else {
               float condval_13;
               if (sq_l == 1) {
-                condval_13 = (((Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in7_ptr[0] * 0x1p-1f/*5.000000e-01*/)) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+                condval_13 = (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/));
               } else {
                 float condval_14;
                 if (sq_l == 2) {
-                  condval_14 = (((Yuwin_in4_ptr[0] * 0x1p-1f/*5.000000e-01*/) + (Yuwin_in8_ptr[0] * 0x1p-1f/*5.000000e-01*/)) - (Yuwin_in7_ptr[0] * 0x1p-1f/*5.000000e-01*/));
+                  condval_14 = (((Yuwin_in3_ptr[0] + Yuwin_in5_ptr[0]) * 0x1p-1f/*5.000000e-01*/) - (Yuwin_in6_ptr[0] * 0x1p-1f/*5.000000e-01*/));
                 } else {
-                  condval_14 = Yuwin_in8_ptr[0];
+                  condval_14 = Yuwin_in5_ptr[0];
                 }
                 condval_13 = condval_14;
               }
@@ -211,22 +211,22 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
   }
   Yvwin_in0_ptr[0] = condval;
   int cse_v11 = ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16);
-  int cse_v16 = (((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128));
-  Yvwin_in1_ptr[0] = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   float condval_1;
   if (1 <= ((int)blockIdx.x)) {
     condval_1 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) - 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_1 = 0x0p+0f/*0.000000e+00*/;
   }
-  Yvwin_in2_ptr[0] = condval_1;
+  Yvwin_in1_ptr[0] = condval_1;
+  int cse_v16 = (((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128));
   float condval_2;
   if (1 <= ((int)threadIdx.y)) {
     condval_2 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) - 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_2 = 0x0p+0f/*0.000000e+00*/;
   }
-  Yvwin_in3_ptr[0] = condval_2;
+  Yvwin_in2_ptr[0] = condval_2;
+  Yvwin_in3_ptr[0] = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   int cse_v9 = (((((int)threadIdx.y) * 2) & 2147483647) * 16);
   float condval_3;
   if (1 <= ((int)blockIdx.x)) {
@@ -238,15 +238,15 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
   Yvwin_in5_ptr[0] = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + (((((int)threadIdx.y) * 2) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   int cse_v12 = ((((((int)threadIdx.y) * 2) + 2) & 2147483647) * 16);
   float condval_4;
-  if (((int)threadIdx.y) < 3) {
-    condval_4 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 2) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
+  if ((1 <= ((int)blockIdx.x)) && (((int)threadIdx.y) < 3)) {
+    condval_4 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) - 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 2) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_4 = 0x0p+0f/*0.000000e+00*/;
   }
   Yvwin_in6_ptr[0] = condval_4;
   float condval_5;
-  if ((1 <= ((int)blockIdx.x)) && (((int)threadIdx.y) < 3)) {
-    condval_5 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) - 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 2) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
+  if (((int)threadIdx.y) < 3) {
+    condval_5 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 1) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 2) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_5 = 0x0p+0f/*0.000000e+00*/;
   }
@@ -270,15 +270,15 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
   Yvwin_in11_ptr[0] = condval_7;
   int cse_v17 = (((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 2) & 2147483647) * 128));
   float condval_8;
-  if (((int)blockIdx.x) < 3) {
-    condval_8 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 2) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
+  if ((((int)blockIdx.x) < 3) && (1 <= ((int)threadIdx.y))) {
+    condval_8 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 2) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) - 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_8 = 0x0p+0f/*0.000000e+00*/;
   }
   Yvwin_in12_ptr[0] = condval_8;
   float condval_9;
-  if ((((int)blockIdx.x) < 3) && (1 <= ((int)threadIdx.y))) {
-    condval_9 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 2) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) - 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
+  if (((int)blockIdx.x) < 3) {
+    condval_9 = X_ptr[(((((0 & 2147483647) * 1024) + ((((((int)blockIdx.x) * 2) + 2) & 2147483647) * 128)) + ((((((int)threadIdx.y) * 2) + 1) & 2147483647) * 16)) + (((int)threadIdx.x) & 2147483647))];
   } else {
     condval_9 = 0x0p+0f/*0.000000e+00*/;
   }
@@ -306,17 +306,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
       if (rq_l == 0) {
         float condval_13;
         if (sq_l == 0) {
-          condval_13 = (((Yvwin_in0_ptr[0] + Yvwin_in1_ptr[0]) - Yvwin_in2_ptr[0]) - Yvwin_in3_ptr[0]);
+          condval_13 = ((Yvwin_in0_ptr[0] - Yvwin_in1_ptr[0]) - (Yvwin_in2_ptr[0] - Yvwin_in3_ptr[0]));
         } else {
           float condval_14;
           if (sq_l == 1) {
-            condval_14 = (((Yvwin_in4_ptr[0] + Yvwin_in2_ptr[0]) - Yvwin_in5_ptr[0]) - Yvwin_in1_ptr[0]);
+            condval_14 = ((Yvwin_in1_ptr[0] + Yvwin_in4_ptr[0]) - (Yvwin_in3_ptr[0] + Yvwin_in5_ptr[0]));
           } else {
             float condval_15;
             if (sq_l == 2) {
-              condval_15 = (((Yvwin_in2_ptr[0] + Yvwin_in5_ptr[0]) - Yvwin_in4_ptr[0]) - Yvwin_in1_ptr[0]);
+              condval_15 = ((Yvwin_in1_ptr[0] - Yvwin_in4_ptr[0]) - (Yvwin_in3_ptr[0] - Yvwin_in5_ptr[0]));
             } else {
-              condval_15 = (((Yvwin_in4_ptr[0] + Yvwin_in6_ptr[0]) - Yvwin_in7_ptr[0]) - Yvwin_in5_ptr[0]);
+              condval_15 = ((0x0p+0f/*0.000000e+00*/ - (Yvwin_in4_ptr[0] - Yvwin_in6_ptr[0])) - (0x0p+0f/*0.000000e+00*/ - (Yvwin_in5_ptr[0] - Yvwin_in7_ptr[0])));
             }
             condval_14 = condval_15;
           }
@@ -328,17 +328,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
         if (rq_l == 1) {
           float condval_17;
           if (sq_l == 0) {
-            condval_17 = (((Yvwin_in8_ptr[0] + Yvwin_in3_ptr[0]) - Yvwin_in9_ptr[0]) - Yvwin_in1_ptr[0]);
+            condval_17 = ((Yvwin_in2_ptr[0] - Yvwin_in3_ptr[0]) + (Yvwin_in8_ptr[0] - Yvwin_in9_ptr[0]));
           } else {
             float condval_18;
             if (sq_l == 1) {
-              condval_18 = (((Yvwin_in10_ptr[0] + Yvwin_in9_ptr[0]) + Yvwin_in5_ptr[0]) + Yvwin_in1_ptr[0]);
+              condval_18 = ((Yvwin_in3_ptr[0] + Yvwin_in5_ptr[0]) + (Yvwin_in9_ptr[0] + Yvwin_in10_ptr[0]));
             } else {
               float condval_19;
               if (sq_l == 2) {
-                condval_19 = (((Yvwin_in9_ptr[0] + Yvwin_in1_ptr[0]) - Yvwin_in10_ptr[0]) - Yvwin_in5_ptr[0]);
+                condval_19 = ((Yvwin_in3_ptr[0] - Yvwin_in5_ptr[0]) + (Yvwin_in9_ptr[0] - Yvwin_in10_ptr[0]));
               } else {
-                condval_19 = (((Yvwin_in10_ptr[0] + Yvwin_in5_ptr[0]) - Yvwin_in11_ptr[0]) - Yvwin_in6_ptr[0]);
+                condval_19 = ((0x0p+0f/*0.000000e+00*/ - (Yvwin_in5_ptr[0] - Yvwin_in7_ptr[0])) + (0x0p+0f/*0.000000e+00*/ - (Yvwin_in10_ptr[0] - Yvwin_in11_ptr[0])));
               }
               condval_18 = condval_19;
             }
@@ -350,17 +350,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
           if (rq_l == 2) {
             float condval_21;
             if (sq_l == 0) {
-              condval_21 = (((Yvwin_in9_ptr[0] + Yvwin_in3_ptr[0]) - Yvwin_in8_ptr[0]) - Yvwin_in1_ptr[0]);
+              condval_21 = ((Yvwin_in2_ptr[0] - Yvwin_in3_ptr[0]) - (Yvwin_in8_ptr[0] - Yvwin_in9_ptr[0]));
             } else {
               float condval_22;
               if (sq_l == 1) {
-                condval_22 = (((Yvwin_in5_ptr[0] + Yvwin_in1_ptr[0]) - Yvwin_in10_ptr[0]) - Yvwin_in9_ptr[0]);
+                condval_22 = ((Yvwin_in3_ptr[0] + Yvwin_in5_ptr[0]) - (Yvwin_in9_ptr[0] + Yvwin_in10_ptr[0]));
               } else {
                 float condval_23;
                 if (sq_l == 2) {
-                  condval_23 = (((Yvwin_in10_ptr[0] + Yvwin_in1_ptr[0]) - Yvwin_in9_ptr[0]) - Yvwin_in5_ptr[0]);
+                  condval_23 = ((Yvwin_in3_ptr[0] - Yvwin_in5_ptr[0]) - (Yvwin_in9_ptr[0] - Yvwin_in10_ptr[0]));
                 } else {
-                  condval_23 = (((Yvwin_in11_ptr[0] + Yvwin_in5_ptr[0]) - Yvwin_in10_ptr[0]) - Yvwin_in6_ptr[0]);
+                  condval_23 = ((0x0p+0f/*0.000000e+00*/ - (Yvwin_in5_ptr[0] - Yvwin_in7_ptr[0])) - (0x0p+0f/*0.000000e+00*/ - (Yvwin_in10_ptr[0] - Yvwin_in11_ptr[0])));
                 }
                 condval_22 = condval_23;
               }
@@ -370,17 +370,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_1(float* __restri
           } else {
             float condval_24;
             if (sq_l == 0) {
-              condval_24 = (((Yvwin_in8_ptr[0] + Yvwin_in12_ptr[0]) - Yvwin_in9_ptr[0]) - Yvwin_in13_ptr[0]);
+              condval_24 = (0x0p+0f/*0.000000e+00*/ - ((Yvwin_in8_ptr[0] - Yvwin_in9_ptr[0]) - (Yvwin_in12_ptr[0] - Yvwin_in13_ptr[0])));
             } else {
               float condval_25;
               if (sq_l == 1) {
-                condval_25 = (((Yvwin_in10_ptr[0] + Yvwin_in9_ptr[0]) - Yvwin_in14_ptr[0]) - Yvwin_in12_ptr[0]);
+                condval_25 = (0x0p+0f/*0.000000e+00*/ - ((Yvwin_in9_ptr[0] + Yvwin_in10_ptr[0]) - (Yvwin_in13_ptr[0] + Yvwin_in14_ptr[0])));
               } else {
                 float condval_26;
                 if (sq_l == 2) {
-                  condval_26 = (((Yvwin_in9_ptr[0] + Yvwin_in14_ptr[0]) - Yvwin_in10_ptr[0]) - Yvwin_in12_ptr[0]);
+                  condval_26 = (0x0p+0f/*0.000000e+00*/ - ((Yvwin_in9_ptr[0] - Yvwin_in10_ptr[0]) - (Yvwin_in13_ptr[0] - Yvwin_in14_ptr[0])));
                 } else {
-                  condval_26 = (((Yvwin_in10_ptr[0] + Yvwin_in15_ptr[0]) - Yvwin_in11_ptr[0]) - Yvwin_in14_ptr[0]);
+                  condval_26 = (0x0p+0f/*0.000000e+00*/ - ((0x0p+0f/*0.000000e+00*/ - (Yvwin_in10_ptr[0] - Yvwin_in11_ptr[0])) - (0x0p+0f/*0.000000e+00*/ - (Yvwin_in14_ptr[0] - Yvwin_in15_ptr[0]))));
                 }
                 condval_25 = condval_26;
               }
@@ -453,17 +453,17 @@ extern "C" __global__ void __launch_bounds__(64) kernel_kernel_3(float* __restri
         if (h_l == 0) {
           float condval_1;
           if (w_l == 0) {
-            condval_1 = ((((((((Ywin_in0_ptr[ax14] + Ywin_in1_ptr[ax14]) + Ywin_in2_ptr[ax14]) + Ywin_in3_ptr[ax14]) + Ywin_in4_ptr[ax14]) + Ywin_in5_ptr[ax14]) + Ywin_in6_ptr[ax14]) + Ywin_in7_ptr[ax14]) + Ywin_in8_ptr[ax14]);
+            condval_1 = ((Ywin_in0_ptr[ax14] + (Ywin_in1_ptr[ax14] + Ywin_in2_ptr[ax14])) + ((Ywin_in3_ptr[ax14] + (Ywin_in4_ptr[ax14] + Ywin_in5_ptr[ax14])) + (Ywin_in6_ptr[ax14] + (Ywin_in7_ptr[ax14] + Ywin_in8_ptr[ax14]))));
           } else {
-            condval_1 = ((((((((Ywin_in1_ptr[ax14] + Ywin_in4_ptr[ax14]) + Ywin_in7_ptr[ax14]) - Ywin_in2_ptr[ax14]) - Ywin_in9_ptr[ax14]) - Ywin_in5_ptr[ax14]) - Ywin_in10_ptr[ax14]) - Ywin_in8_ptr[ax14]) - Ywin_in11_ptr[ax14]);
+            condval_1 = (((Ywin_in1_ptr[ax14] - Ywin_in2_ptr[ax14]) + Ywin_in9_ptr[ax14]) + (((Ywin_in4_ptr[ax14] - Ywin_in5_ptr[ax14]) + Ywin_in10_ptr[ax14]) + ((Ywin_in7_ptr[ax14] - Ywin_in8_ptr[ax14]) + Ywin_in11_ptr[ax14])));
           }
           condval = condval_1;
         } else {
           float condval_2;
           if (w_l == 0) {
-            condval_2 = ((((((((Ywin_in3_ptr[ax14] + Ywin_in4_ptr[ax14]) + Ywin_in5_ptr[ax14]) - Ywin_in6_ptr[ax14]) - Ywin_in7_ptr[ax14]) - Ywin_in8_ptr[ax14]) - Ywin_in12_ptr[ax14]) - Ywin_in13_ptr[ax14]) - Ywin_in14_ptr[ax14]);
+            condval_2 = (((Ywin_in3_ptr[ax14] + (Ywin_in4_ptr[ax14] + Ywin_in5_ptr[ax14])) - (Ywin_in6_ptr[ax14] + (Ywin_in7_ptr[ax14] + Ywin_in8_ptr[ax14]))) + (Ywin_in12_ptr[ax14] + (Ywin_in13_ptr[ax14] + Ywin_in14_ptr[ax14])));
           } else {
-            condval_2 = ((((((((Ywin_in4_ptr[ax14] + Ywin_in8_ptr[ax14]) + Ywin_in11_ptr[ax14]) + Ywin_in14_ptr[ax14]) + Ywin_in15_ptr[ax14]) - Ywin_in5_ptr[ax14]) - Ywin_in10_ptr[ax14]) - Ywin_in7_ptr[ax14]) - Ywin_in13_ptr[ax14]);
+            condval_2 = ((((Ywin_in4_ptr[ax14] - Ywin_in5_ptr[ax14]) + Ywin_in10_ptr[ax14]) - ((Ywin_in7_ptr[ax14] - Ywin_in8_ptr[ax14]) + Ywin_in11_ptr[ax14])) + ((Ywin_in13_ptr[ax14] - Ywin_in14_ptr[ax14]) + Ywin_in15_ptr[ax14]));
           }
           condval = condval_2;
         }

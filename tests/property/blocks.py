@@ -81,15 +81,18 @@ def _execute(block: Block, arrays: Arrays) -> None:
     reduced = [axis.name for axis in block.reduce_axes]
     for point in product(*(range(axis.extent) for axis in block.axes)):
         where = dict(zip(names, point, strict=True))
+        computed = block.reducer is not None or all(
+            value(condition, where, arrays) for condition in block.when
+        )
+        body = block.body if computed else block.otherwise
+        if body is None:
+            continue
         place = tuple(value(index, where, arrays) for index in block.indices)
         assert all(
             0 <= index < extent for index, extent in zip(place, target.shape, strict=True)
         ), f"{block.name} writes {place}"
         if block.reducer is None:
-            if all(value(condition, where, arrays) for condition in block.when):
-                target[place] = value(block.body, where, arrays)
-            elif block.otherwise is not None:
-                target[place] = value(block.otherwise, where, arrays)
+            target[place] = value(body, where, arrays)
             continue
         total = _START[block.reducer]
         for step in product(*(range(axis.extent) for axis in block.reduce_axes)):

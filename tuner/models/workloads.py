@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tuner.models.fusion import inlined_within_bounds
 from tuner.models.graph import Graph
 from tuner.models.nodes import calls
-from tuner.spaces.rewrite.algorithm import fast_rewritings
+from tuner.spaces.rewrite.algorithm import has_fast_rewritings
 from tuner.target.target import Target
 from tuner.workload.expression import Expression, rename_reads
 from tuner.workload.spec import workload_from_expression
@@ -69,7 +69,7 @@ def all_fast(graph: Graph, target: Target) -> Graph:
     fast = frozenset(
         node.outputs[0]
         for node in graph.expressions
-        if fast_rewritings(workload_of(node, strict).expression, target.isa)
+        if has_fast_rewritings(workload_of(node, strict).expression, target.isa)
     )
     return replace(graph, fast=fast)
 

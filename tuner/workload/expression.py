@@ -261,9 +261,11 @@ def children(node: Scalar) -> tuple[Scalar, ...]:
 
 def walk(node: Scalar) -> Iterator[Scalar]:
     """The node and all its descendants, parents first."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(children(node))
 
 
 def reads(node: Scalar) -> Iterator[Read]:

@@ -59,6 +59,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
         "conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1,numerics=fast",
         {"sketch": "Yuwin:tile_k+Yvwin:tile_c+Ymwin:tile_k+Ywin:tile_k"},
     ),
+    "winograd_patches": (
+        "conv1d:N=1,W=18,CI=16,CO=32,KW=3,pad=1,numerics=fast",
+        {"sketch": "Yuwin4:patch_k+Yvwin4:patch_c+Ymwin4:tile_k+Ywin4:patch_k"},
+    ),
     "polyphase": (
         "conv2d_transpose:N=1,H=6,W=6,CI=8,CO=32,KH=3,KW=3,stride=2",
         {"sketch": "Yph:tile_k+Y:tile_k"},

@@ -17,11 +17,11 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis, PatchAxis
 from tuner.spaces.cuda.limits import Footprint
-from tuner.spaces.cuda.patch_knobs import patch_lengths
 from tuner.spaces.cuda.shared_copies import box_bytes
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
+from tuner.spaces.rewrite.patches import patch_lengths
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
 from tuner.workload.expression import DTYPE_BYTES, Axis
 from tuner.workload.inputs import make_inputs

@@ -136,7 +136,11 @@ class NestTable:
     @cached_property
     def flops(self) -> float:
         """Arithmetic operations of all stages but the epilogue."""
-        total = sum(stage.points * term_operations(stage) for stage in self.facts.stages)
+        stated = self.facts.operations
+        total = sum(
+            stage.points * (term_operations(stage) if stated is None else stated)
+            for stage in self.facts.stages
+        )
         return total * self.share
 
     @cached_property

@@ -21,6 +21,7 @@ class SpaceContext:
     dtypes: Mapping[str, DType]  # of every tensor, by name
     exact: frozenset[str]  # tensors that lie in memory in their own dtype, never widened
     rewritten: bool  # by an algorithm of many stages, of which fewer sketches are offered
+    in_patches: bool = False  # whether the algorithm's maps are computed a patch at a time
 
     @property
     def isa(self) -> IsaDescription:

@@ -15,6 +15,7 @@ from tuner.spaces.rewrite.algorithm import Algorithm, algorithms, indices_by_exp
 from tuner.spaces.rewrite.groups import Group
 from tuner.spaces.rewrite.parallel_units import ParallelUnits
 from tuner.spaces.rewrite.stages import plainly_named
+from tuner.spaces.rewrite.winograd import WinogradTile
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload
@@ -45,6 +46,7 @@ class SketchCatalogue(Generic[F_co]):
     # (target, threads) -> the units that share the loops
     parallel_units: Callable[[Target, int], ParallelUnits]
     joins_tiles: bool  # whether the tiles of Winograd's algorithm are numbered along one axis
+    winograd_tiles: tuple[WinogradTile, ...]  # that its sketches compute
     prepacks: bool  # whether declared constants are packed ahead of the first call
     widens: bool  # whether the compiler keeps narrow floats as float32 unless told otherwise
     # Each group is offered to every one, in this order.
@@ -71,6 +73,7 @@ class TargetSpace(Generic[F_co]):
             workload.numerics,
             catalogue.simplify,
             joins_tiles=catalogue.joins_tiles,
+            tiles=catalogue.winograd_tiles,
             isa=target.isa,
             units=catalogue.parallel_units(target, threads),
         )
@@ -140,6 +143,7 @@ def _context(algorithm: Algorithm, target: Target, units: int) -> SpaceContext:
         dtypes=algorithm.dtypes,
         exact=algorithm.exact,
         rewritten=algorithm.rewritten,
+        in_patches=algorithm.in_patches,
     )
 
 

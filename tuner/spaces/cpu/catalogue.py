@@ -11,6 +11,7 @@ from tuner.spaces.cpu.amx import amx_sketch
 from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
+from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
@@ -21,6 +22,7 @@ from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.stages import materialized
+from tuner.spaces.rewrite.winograd import TILES
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 
@@ -40,6 +42,8 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts
         return tile_sketches(group, context)
     if factors(group.anchor) is not None:
         return []  # products of bfloat16, which only AMX sums faster than float32
+    if context.in_patches and (patched := patch_sketch(group, context)) is not None:
+        return [patched]
     # Of so many stages neither every combination is offered nor a copy of each read of a map.
     return tile_sketches(group, context, copying=group.anchor.reducer is not None)[:1]
 
@@ -77,6 +81,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     simplify=_simplify,
     parallel_units=_parallel_units,
     joins_tiles=False,
+    winograd_tiles=TILES,
     prepacks=True,
     widens=True,
     # One a line, so that another one changes no line that is there.

@@ -68,4 +68,5 @@ class LoopNestFacts:
     instruction_axes: tuple[str, ...] = ()
     rate: float = 1.0  # multiply-adds in the time that one vector of float32 takes, by lane
     loads_whole_rows: bool = False  # every operand goes to matrix registers, row by row
+    operations: float | None = None  # of each point, where they are not those of the stages' bodies
     computed_share: float = 1.0  # of the points, those that conditions do not exclude

@@ -52,9 +52,12 @@ def _prefetchable(stage: TiledStage, access: Access) -> bool:
 
 def tile_store_modes(stage: TiledStage) -> tuple[StoreMode, ...]:
     """Whether an output goes past the caches; of a sum one that computes little for each
-    element, and so waits for memory."""
+    element, and so waits for memory.
+
+    Patches are read again by the next stage, or store where a neighbour's line begins.
+    """
     often = prod(axis.extent for axis in stage.group.anchor.reduce_axes) > MOST_USES
-    if often or stage.instruction.axes:
+    if often or stage.instruction.axes or stage.places:
         return (StoreMode.CACHED,)
     return store_modes(stage.group.output, stage.vector, stage.lanes, stage.context.target)
 

@@ -26,6 +26,7 @@ class TiledStage:
     # of a map: the axis along which what is read is contiguous, where that is not the vector
     across: str | None = None
     instruction: Instruction = field(default_factory=Instruction)
+    places: frozenset[str] = frozenset()  # axes that each register tile has whole
 
     @cached_property
     def reads(self) -> tuple[Access, ...]:
@@ -69,7 +70,9 @@ class TiledStage:
         axes = [
             axis
             for axis in self.group.anchor.axes
-            if axis.extent > 1 and (axis.name == self.vector or not self.is_fixed(axis))
+            if axis.extent > 1
+            and axis.name not in self.places
+            and (axis.name == self.vector or not self.is_fixed(axis))
         ]
         kept = sorted(axes, key=lambda axis: -axis.extent)[:3]
         return [axis.name for axis in axes if axis in kept]

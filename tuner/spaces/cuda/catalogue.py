@@ -12,7 +12,7 @@ from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cuda.facts import KernelFacts
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, product_shape
-from tuner.spaces.cuda.patch_knobs import CudaPatchSketch, patch_lengths
+from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
 from tuner.spaces.cuda.row_knobs import CudaRowSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
@@ -20,6 +20,8 @@ from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, gpu_multiprocessors
+from tuner.spaces.rewrite.patches import patch_lengths
+from tuner.spaces.rewrite.winograd import F2X2_3X3
 from tuner.target.target import Target
 
 WARPGROUPS = "sm_90"  # the only architecture with instructions of whole warpgroups
@@ -84,6 +86,7 @@ CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
     simplify=simplified,
     parallel_units=_parallel_units,
     joins_tiles=True,
+    winograd_tiles=(F2X2_3X3,),
     prepacks=False,
     widens=False,
     generators=(_tiles, _tensor_cores, _warpgroups, _patches, _rows),

@@ -34,40 +34,10 @@ from tuner.workload.affine import linear
 from tuner.workload.expression import (
     DTYPE_BYTES,
     Axis,
-    Binary,
-    Const,
     Read,
-    Select,
-    Stage,
     Var,
     walk,
 )
-
-MAX_PATCH = 8  # elements of a patch along one axis; the body picks by no longer one
-
-
-def patch_lengths(stage: Stage) -> dict[str, int]:
-    """Axes that the stage's body picks by, each with the length of its patches; empty
-    where there are none or an axis has two lengths."""
-    extents = {axis.name: axis.extent for axis in stage.axes}
-    lengths: dict[str, int] = {}
-    for node in walk(stage.body) if stage.reducer is None else ():
-        match node:
-            case Select(cond=Binary(op="eq", lhs=Var(name=name), rhs=Const())) if name in extents:
-                length = extents[name]
-            case Select(
-                cond=Binary(
-                    op="eq",
-                    lhs=Binary(op="floormod", lhs=Var(name=name), rhs=Const(value=value)),
-                    rhs=Const(),
-                )
-            ):
-                length = int(value) if name in extents else 0
-            case _:
-                continue
-        if not 1 < length <= MAX_PATCH or lengths.setdefault(name, length) != length:
-            return {}
-    return lengths
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The algorithms for a workload.
 
 They are its stages as written, split reductions, and what fast numerics allows:
-Winograd's convolution and bf16x3 products.
+Winograd's convolutions and bf16x3 products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.spaces.rewrite.liveness import live_flops
 from tuner.spaces.rewrite.parallel_units import ONE_THREAD, ParallelUnits
 from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
-from tuner.spaces.rewrite.winograd import MULTIPLICATION_SAVING, winograd
+from tuner.spaces.rewrite.winograd import TILES, WinogradTile, winograd, winograd_tiles
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
@@ -41,6 +41,7 @@ class Algorithm:
     dtypes: Mapping[str, DType]
     groups: tuple[Group, ...]
     rewritten: bool
+    in_patches: bool = False  # whether its maps are computed a patch at a time
     units: int  # threads or multiprocessors that share its loops
 
     @property
@@ -102,14 +103,16 @@ def algorithms(
     prepared: Callable[[Expression], Expression],
     *,
     joins_tiles: bool,
+    tiles: Sequence[WinogradTile] = TILES,
     isa: Collection[str] = (),
     units: ParallelUnits = ONE_THREAD,
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
     `prepared` simplifies an expression for the target. `joins_tiles` numbers the tiles
-    of Winograd's algorithm along one axis. `isa` holds the features of the target,
-    `units` the threads or multiprocessors that share the loops.
+    of Winograd's algorithm along one axis, `tiles` are those that it may have. `isa`
+    holds the features of the target, `units` the threads or multiprocessors that share
+    the loops.
     """
     whole = prepared(plain)
     stated = [(whole, units.count)]
@@ -117,9 +120,17 @@ def algorithms(
         stated.append((inlined(parts), units.count))
     if sum(map(cost, whole.stages)) <= units.max_serial_operations:
         stated.append((renamed(whole, SERIAL_SUFFIX), 1))
-    others = fast_rewritings(plain, isa, joins_tiles=joins_tiles) if numerics == "fast" else ()
+    others = (
+        fast_rewritings(plain, isa, tiles=tiles, joins_tiles=joins_tiles)
+        if numerics == "fast"
+        else ()
+    )
     rewritten = (
-        _algorithm(plain, prepared(other), units.count, rewritten=True) for other in others
+        replace(
+            _algorithm(plain, prepared(other.expression), units.count, rewritten=True),
+            in_patches=other.in_patches,
+        )
+        for other in others
     )
     return (
         *(_algorithm(plain, variant, count, rewritten=False) for variant, count in stated),
@@ -127,16 +138,39 @@ def algorithms(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """An expression rewritten into stages that compute the same by another algorithm."""
+
+    expression: Expression
+    in_patches: bool = False  # whether its maps are computed a patch at a time
+
+
 def fast_rewritings(
-    plain: Expression, isa: Collection[str], *, joins_tiles: bool = False
-) -> tuple[Expression, ...]:
+    plain: Expression,
+    isa: Collection[str],
+    *,
+    tiles: Sequence[WinogradTile] = TILES,
+    joins_tiles: bool = False,
+) -> tuple[Rewriting, ...]:
     """What fast numerics adds to the ways to compute an expression on a target with the
     features `isa`."""
-    others = (
-        winograd(plain, joins_tiles=joins_tiles),
-        None if BF16X3_FEATURES.isdisjoint(isa) else bf16x3(plain),
+    others = [
+        Rewriting(
+            expression=winograd(plain, tile, joins_tiles=joins_tiles),
+            in_patches=not tile.is_first,
+        )
+        for tile in winograd_tiles(plain, tiles)
+    ]
+    split = None if BF16X3_FEATURES.isdisjoint(isa) else bf16x3(plain)
+    return (*others, *([] if split is None else [Rewriting(expression=split)]))
+
+
+def has_fast_rewritings(plain: Expression, isa: Collection[str]) -> bool:
+    """Whether fast numerics adds anything, which is found without rewriting."""
+    return bool(winograd_tiles(plain)) or (
+        not BF16X3_FEATURES.isdisjoint(isa) and bf16x3(plain) is not None
     )
-    return tuple(other for other in others if other is not None)
 
 
 def indices_by_expression(computed: Iterable[Algorithm]) -> list[list[int]]:
@@ -165,7 +199,7 @@ def fewest_flops(workload: Workload, target: Target | None = None) -> int:
     least = min(least, live_flops(polyphase.decompose(simplified(workload.expression))))
     if workload.numerics != "fast":
         return least
-    saving = MULTIPLICATION_SAVING if winograd(workload.expression) is not None else 1.0
+    saving = max((tile.saving for tile in winograd_tiles(workload.expression)), default=1.0)
     if (
         target is not None
         and not BF16X3_FEATURES.isdisjoint(target.isa)

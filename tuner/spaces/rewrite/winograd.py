@@ -1,21 +1,25 @@
-"""Winograd's F(2x2, 3x3): convolutions of 3x3 windows with fewer multiplications.
+"""Winograd's convolutions F(m, r): tiles of m outputs with fewer multiplications.
 
-Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), section 4.1:
-a tile of 2x2 outputs is computed from a tile of 4x4 inputs with 16 multiplications
-instead of 36. One stage is rewritten into four: transformed weights, transformed
-inputs, their products summed over channels (16 matrix products), and transformed
-outputs. Each has sketches like any other stage. Which axes are rows and columns follows
-from the indices. Rounding errors grow by a small factor, so the algorithm is for
-`numerics=fast`.
+Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), section 4. In
+each direction a tile of m outputs is computed from m + r - 1 inputs with as many
+multiplications, instead of m * r; in two directions both numbers are squared. The
+matrices are derived in `cook_toom`. One stage is rewritten into four: transformed
+weights, transformed inputs, their products summed over channels (a matrix product for
+each place within a tile), and transformed outputs. Each has sketches like any other
+stage. Which axes are rows and columns follows from the indices. Rounding errors grow
+with the tile, so the algorithm is for `numerics=fast`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from math import prod
 
 from tuner.spaces.program.tiles import add, constant, times
+from tuner.spaces.rewrite.cook_toom import Group, Transform, Transforms, transforms
 from tuner.spaces.rewrite.stages import fresh_name, renamed, tensor_names
 from tuner.workload.affine import linear
 from tuner.workload.expression import (
@@ -28,20 +32,66 @@ from tuner.workload.expression import (
     Select,
     Stage,
     Var,
+    reads,
+    rewrite,
     substitute,
+    walk,
 )
 
-OUTPUT_TILE = 2  # outputs of a tile in each direction
-WINDOW = 3
-INPUT_TILE = OUTPUT_TILE + WINDOW - 1  # inputs of a tile in each direction
-# Multiplications of the sum per multiplication here: 2.25.
-MULTIPLICATION_SAVING = (OUTPUT_TILE * WINDOW / INPUT_TILE) ** 2
+LEAST_EXTENT = 4  # outputs in each direction; of fewer the transforms are most of the work
 SUFFIX = "win"  # of names of rewritten stages, whose knobs differ from the original's
 
-Matrix = tuple[tuple[float, ...], ...]
-WEIGHTS: Matrix = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
-INPUTS: Matrix = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))  # B transposed
-OUTPUTS: Matrix = ((1, 1, 1, 0), (0, 1, -1, -1))  # A transposed
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradTile:
+    """One algorithm of the family: the tile's outputs and the window, in each direction."""
+
+    outputs: int
+    window: int
+    directions: int  # 1 or 2
+
+    @property
+    def inputs(self) -> int:
+        """Of a tile in each direction, which is how often it multiplies."""
+        return self.outputs + self.window - 1
+
+    @property
+    def saving(self) -> float:
+        """Multiplications of the sum for each one here, where tiles divide the extents."""
+        return (self.outputs * self.window / self.inputs) ** self.directions
+
+    @property
+    def transforms(self) -> Transforms:
+        """The matrices of either direction."""
+        return transforms(self.outputs, self.window)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is F(2x2, 3x3), whose stages and axes recorded configs name."""
+        return self == F2X2_3X3
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of its stages."""
+        return SUFFIX if self.is_first else f"{SUFFIX}{self.outputs}"
+
+    def multiplications(self, extents: Collection[int]) -> int:
+        """For each channel, of an image with these extents along the directions."""
+        return prod(-(-extent // self.outputs) * self.inputs for extent in extents)
+
+
+F2X2_3X3 = WinogradTile(outputs=2, window=3, directions=2)
+# Smaller tiles before larger ones of the same window.
+TILES = (
+    F2X2_3X3,
+    WinogradTile(outputs=4, window=3, directions=2),
+    WinogradTile(outputs=2, window=5, directions=2),
+    WinogradTile(outputs=4, window=5, directions=2),
+    WinogradTile(outputs=2, window=3, directions=1),
+    WinogradTile(outputs=4, window=3, directions=1),
+    WinogradTile(outputs=2, window=5, directions=1),
+    WinogradTile(outputs=4, window=5, directions=1),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,53 +99,95 @@ class _Side:
     """One direction of the window: the output axis along which it moves."""
 
     axis: Axis  # of the output
-    step: str  # the reduction axis within the window
+    step: Axis  # the reduction axis within the window
     dimension: int  # of the input
     weight: int  # dimension of the weights
     offset: int  # of the window's first input: minus the padding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Window:
-    stage: Stage
+    """A convolution of stride 1 whose window has one length in all its directions."""
+
+    original: Stage
+    stage: Stage  # without directions in which the window has one element
     data: Read
     weights: Read
-    sides: tuple[_Side, _Side]
+    sides: tuple[_Side, ...]
+
+    @cached_property
+    def extents(self) -> tuple[int, ...]:
+        """Of the outputs, in each direction."""
+        return tuple(side.axis.extent for side in self.sides)
+
+    def tiles(self, offered: Sequence[WinogradTile]) -> tuple[WinogradTile, ...]:
+        """Those of its shape, each with fewer multiplications than the ones before."""
+        (length,) = {side.step.extent for side in self.sides}
+        least = prod(self.extents) * length ** len(self.sides)
+        kept = []
+        for tile in offered:
+            if (tile.window, tile.directions) != (length, len(self.sides)):
+                continue
+            count = tile.multiplications(self.extents)
+            if count < least and min(self.extents) >= max(tile.outputs, LEAST_EXTENT):
+                kept.append(tile)
+                least = count
+        return tuple(kept)
 
 
-def winograd(expression: Expression, *, joins_tiles: bool = False) -> Expression | None:
-    """The expression with its first 3x3 convolution of stride 1 rewritten.
+def winograd_tiles(
+    expression: Expression, offered: Sequence[WinogradTile] = TILES
+) -> tuple[WinogradTile, ...]:
+    """The offered tiles that save multiplications of the expression's first convolution.
 
-    Stages get new names. None without such a convolution. `joins_tiles` numbers the
+    None of them without one.
+    """
+    window = _first_window(expression, offered)
+    return () if window is None else window.tiles(offered)
+
+
+def winograd(
+    expression: Expression, tile: WinogradTile, *, joins_tiles: bool = False
+) -> Expression:
+    """The expression with its first convolution of the tile's window rewritten.
+
+    The tile is one of `winograd_tiles`. Stages get new names. `joins_tiles` numbers the
     tiles of all images of a batch along one axis. The products then are plain matrix
     products, whose register tiles may span images.
     """
-    window = next(
-        (
-            candidate
-            for stage in expression.stages
-            if (candidate := _window(stage, expression)) is not None
-        ),
-        None,
-    )
-    if window is None:
-        return None
-    transformed = _rewritten(window, tensor_names(expression), joins_tiles=joins_tiles)
+    window = _first_window(expression, (tile,))
+    assert window is not None
+    parts = _Rewriting(
+        window=window, tile=tile, reserved=tensor_names(expression), joins_tiles=joins_tiles
+    ).stages
     stages = tuple(
         replacement
         for stage in expression.stages
-        for replacement in (transformed if stage is window.stage else (stage,))
+        for replacement in (parts if stage is window.original else (stage,))
     )
-    return renamed(replace(expression, stages=stages), SUFFIX)
+    return renamed(replace(expression, stages=stages), tile.suffix)
 
 
 # --- recognising a convolution
 # ------------------------------------------------------------------------------
 
 
-def _window(stage: Stage, expression: Expression) -> _Window | None:
-    if stage.reducer != "sum" or stage.dtype != "float32" or stage.accumulator != "float32":
+def _first_window(expression: Expression, offered: Sequence[WinogradTile]) -> _Window | None:
+    for stage in expression.stages:
+        window = _window(stage)
+        if window is not None and window.tiles(offered):
+            return window
+    return None
+
+
+def _window(original: Stage) -> _Window | None:
+    if (
+        original.reducer != "sum"
+        or original.dtype != "float32"
+        or original.accumulator != "float32"
+    ):
         return None
+    stage = _without_single_steps(original)
     match stage.body:
         case Binary(op="mul", lhs=Read() as left, rhs=Read() as right):
             pairs = ((left, right), (right, left))
@@ -104,14 +196,46 @@ def _window(stage: Stage, expression: Expression) -> _Window | None:
     for data, weights in pairs:
         sides = _sides(stage, data, weights)
         if sides is not None and weights.pad is None and (data.pad is None or data.pad.value == 0):
-            return _Window(stage=stage, data=data, weights=weights, sides=sides)
+            return _Window(original=original, stage=stage, data=data, weights=weights, sides=sides)
     return None
 
 
-def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | None:
-    """The two dimensions of the input along which the window moves.
+def _without_single_steps(stage: Stage) -> Stage:
+    """The stage without directions of the window that have one element."""
+    moved = {
+        part.name
+        for read in reads(stage.body)
+        for index in read.indices
+        for part in (() if isinstance(index, Var) else walk(index))
+        if isinstance(part, Var)
+    }
+    single = [axis for axis in stage.reduce_axes if axis.extent == 1 and axis.name in moved]
+    if not single:
+        return stage
+    dropped = substitute(stage.body, {axis.name: constant(0) for axis in single})
 
-    None unless everything else is indexed by plain axes.
+    def plain(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read):
+            return None
+        forms = [linear(index) for index in node.indices]
+        indices = tuple(
+            index if form is None else form.index
+            for form, index in zip(forms, node.indices, strict=True)
+        )
+        return replace(node, indices=indices)
+
+    return replace(
+        stage,
+        reduce_axes=tuple(axis for axis in stage.reduce_axes if axis not in single),
+        body=rewrite(dropped, plain),
+    )
+
+
+def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, ...] | None:
+    """The dimensions of the input along which the window moves.
+
+    None unless everything else is indexed by plain axes, and something is summed beside
+    the window.
     """
     plain = [index.name if isinstance(index, Var) else None for index in weights.indices]
     spatial, reduced = (
@@ -126,35 +250,33 @@ def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | Non
             return None
         axis = next((spatial[name] for name in form.coefficients if name in spatial), None)
         step = next((reduced[name] for name in form.coefficients if name in reduced), None)
-        if (
-            axis is None
-            or step is None
-            or step.extent != WINDOW
-            or step.name not in plain
-            or axis.name in plain
-        ):
+        if axis is None or step is None or step.name not in plain or axis.name in plain:
             return None
         sides.append(
             _Side(
                 axis=axis,
-                step=step.name,
+                step=step,
                 dimension=dimension,
                 weight=plain.index(step.name),
                 offset=form.constant,
             )
         )
     others = [index.name for index in data.indices if isinstance(index, Var)]
-    windowed = {name for side in sides for name in (side.step, side.axis.name)}
+    windowed = {name for side in sides for name in (side.step.name, side.axis.name)}
+    single = [index for index in weights.indices if not isinstance(index, Var)]
     if (
-        len(sides) != 2
-        or None in plain
+        len(sides) not in (1, 2)
+        or len({side.step.extent for side in sides}) != 1
+        or len(windowed) != 2 * len(sides)
+        or any(index != constant(0) for index in single)
         or windowed & set(others)
-        or min(side.axis.extent for side in sides) < INPUT_TILE
+        or len(reduced) == len(sides)
     ):
         return None
-    if len(set(plain)) != len(plain) or len(set(others)) != len(others):
+    named = [name for name in plain if name is not None]
+    if len(set(named)) != len(named) or len(set(others)) != len(others):
         return None
-    return sides[0], sides[1]
+    return tuple(sides)
 
 
 # --- the four stages
@@ -205,167 +327,240 @@ class _TileNumbering:
         )
 
 
-def _rewritten(
-    window: _Window, reserved: Collection[str], *, joins_tiles: bool
-) -> tuple[Stage, ...]:
-    stage, (rows, columns) = window.stage, window.sides
-    extents = stage.extents
-    # Along the sides there are tiles in place of outputs.
-    extents |= {side.axis.name: -(-side.axis.extent // OUTPUT_TILE) for side in window.sides}
-    tile_axes = tuple(
-        Axis(name=fresh_name(f"{side.step}q", extents), extent=INPUT_TILE) for side in window.sides
-    )
-    names = {part: fresh_name(f"{stage.name}{part}", reserved) for part in ("u", "v", "m")}
+@dataclass(frozen=True, kw_only=True)
+class _Rewriting:
+    """A convolution's four stages under one tile.
 
-    def axis(name: str) -> Axis:
-        return Axis(name=name, extent=extents[name])
+    u and v are the transformed weights and inputs, m their products, y the outputs.
+    """
 
-    steps = {side.step for side in window.sides}
-    kept = [
-        index.name
-        for index in window.weights.indices
-        if isinstance(index, Var) and index.name not in steps
-    ]
-    moving = [
-        axis(
-            next(
-                (side.axis.name for side in window.sides if side.dimension == dimension),
-                getattr(index, "name", ""),
-            )
+    window: _Window
+    tile: WinogradTile
+    reserved: Collection[str]  # names of the expression's tensors
+    joins_tiles: bool
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """u, v, m and y."""
+        u = self._map(self._names["u"], self._weight_axes, self._u)
+        data = self._tiles.axes(self._data_axes)
+        v = self._map(self._names["v"], data, substitute(self._v, self._tiles.parts))
+        inside = tuple(Var(axis.name) for axis in self._inside)
+        product = Binary(
+            "mul",
+            Read(self._names["v"], (*inside, *(Var(axis.name) for axis in data))),
+            Read(self._names["u"], (*inside, *(Var(axis.name) for axis in self._weight_axes))),
         )
-        for dimension, index in enumerate(window.data.indices)
-    ]
-    made = [axis(output_axis.name) for output_axis in stage.axes]
-    channels = tuple(reduced for reduced in stage.reduce_axes if reduced.name not in steps)
-    sided = [rows.axis.name, columns.axis.name]
-    together: tuple[Axis, ...] = ()
-    if joins_tiles:
-        images = [moved for moved in moving if moved in made and moved.name not in (*sided, *kept)]
-        together = (*images, *map(axis, sided))
-    number = Axis(name=fresh_name("row", extents), extent=prod(fused.extent for fused in together))
-    tiles = _TileNumbering(together=together, number=number)
-    u = replace(
-        stage,
-        name=names["u"],
-        axes=(*tile_axes, *map(axis, kept)),
-        reduce_axes=(),
-        reducer=None,
-        body=_u(window, tile_axes),
-    )
-    body = substitute(_v(window, tile_axes), tiles.parts)
-    v = replace(
-        stage,
-        name=names["v"],
-        axes=(*tile_axes, *tiles.axes(moving)),
-        reduce_axes=(),
-        reducer=None,
-        body=body,
-    )
-    tile_index = tuple(Var(within.name) for within in tile_axes)
-    product = Binary(
-        "mul",
-        Read(names["v"], (*tile_index, *(Var(moved.name) for moved in tiles.axes(moving)))),
-        Read(names["u"], (*tile_index, *(Var(name) for name in kept))),
-    )
-    m = replace(
-        stage,
-        name=names["m"],
-        axes=(*tile_axes, *tiles.axes(made)),
-        reduce_axes=channels,
-        body=product,
-    )
-    sums = [_transformed(OUTPUTS, _half(side.axis.name)) for side in (rows, columns)]
+        m = replace(
+            self.window.original,
+            name=self._names["m"],
+            axes=(*self._inside, *self._tiles.axes(self._product_axes)),
+            reduce_axes=self._channels,
+            body=product,
+        )
+        y = replace(self.window.original, reduce_axes=(), reducer=None, body=self._y)
+        return u, v, m, y
 
-    def output(a: int, b: int) -> Scalar:
-        places: list[tuple[Axis, Scalar]] = [
+    def _map(self, name: str, axes: Sequence[Axis], body: Scalar) -> Stage:
+        return replace(
+            self.window.original,
+            name=name,
+            axes=(*self._inside, *axes),
+            reduce_axes=(),
+            reducer=None,
+            body=body,
+        )
+
+    # --- axes
+
+    @cached_property
+    def _extents(self) -> Mapping[str, int]:
+        """Of every axis. Along the sides there are tiles in place of outputs."""
+        tiles = {
+            side.axis.name: -(-side.axis.extent // self.tile.outputs) for side in self.window.sides
+        }
+        return self.window.stage.extents | tiles
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        name = self.window.stage.name
+        return {part: fresh_name(f"{name}{part}", self.reserved) for part in ("u", "v", "m")}
+
+    @cached_property
+    def _inside(self) -> tuple[Axis, ...]:
+        """The place within a tile, an axis for each side."""
+        return tuple(
+            Axis(name=fresh_name(f"{side.step.name}q", self._extents), extent=self.tile.inputs)
+            for side in self.window.sides
+        )
+
+    @cached_property
+    def _channels(self) -> tuple[Axis, ...]:
+        """What is summed beside the window."""
+        steps = {side.step.name for side in self.window.sides}
+        return tuple(axis for axis in self.window.stage.reduce_axes if axis.name not in steps)
+
+    @cached_property
+    def _weight_axes(self) -> tuple[Axis, ...]:
+        steps = {side.step.name for side in self.window.sides}
+        names = (index.name for index in self.window.weights.indices if isinstance(index, Var))
+        axes = [self._axis(name) for name in names if name not in steps]
+        if self.tile.is_first:
+            return tuple(axes)
+        return tuple(
+            sorted(axes, key=lambda axis: axis not in self._channels and self._is_filter(axis))
+        )
+
+    def _is_filter(self, axis: Axis) -> bool:
+        """Whether it is an axis of the weights and of the outputs, but not of the data."""
+        return axis not in self._channels and axis not in self._moving
+
+    @cached_property
+    def _moving(self) -> tuple[Axis, ...]:
+        """Axes of the data in the order of its dimensions, tiles in place of the sides'."""
+        sides = {side.dimension: side.axis.name for side in self.window.sides}
+        return tuple(
+            self._axis(sides.get(dimension, getattr(index, "name", "")))
+            for dimension, index in enumerate(self.window.data.indices)
+        )
+
+    @cached_property
+    def _data_axes(self) -> tuple[Axis, ...]:
+        """Channels come last, so that the transforms store vectors in any layout."""
+        if self.tile.is_first:
+            return self._moving
+        return tuple(sorted(self._moving, key=lambda axis: axis in self._channels))
+
+    @cached_property
+    def _product_axes(self) -> tuple[Axis, ...]:
+        """Of the products: filters come last, as channels do of the data."""
+        axes = [self._axis(axis.name) for axis in self.window.stage.axes]
+        return tuple(axes if self.tile.is_first else sorted(axes, key=self._is_filter))
+
+    @cached_property
+    def _tiles(self) -> _TileNumbering:
+        together: tuple[Axis, ...] = ()
+        if self.joins_tiles:
+            made = [self._axis(axis.name) for axis in self.window.stage.axes]
+            sides = [self._axis(side.axis.name) for side in self.window.sides]
+            images = [
+                axis
+                for axis in self._moving
+                if axis in made and axis not in sides and axis not in self._weight_axes
+            ]
+            together = (*images, *sides)
+        number = Axis(
+            name=fresh_name("row", self._extents), extent=prod(axis.extent for axis in together)
+        )
+        return _TileNumbering(together=together, number=number)
+
+    def _axis(self, name: str) -> Axis:
+        return Axis(name=name, extent=self._extents[name])
+
+    # --- bodies
+
+    @property
+    def _u(self) -> Scalar:
+        def weight(steps: Sequence[int]) -> Scalar:
+            element = {
+                side.step.name: constant(step)
+                for side, step in zip(self.window.sides, steps, strict=True)
+            }
+            indices = (substitute(index, element) for index in self.window.weights.indices)
+            return Read(self.window.weights.tensor, tuple(indices))
+
+        rows = [Var(axis.name) for axis in self._inside]
+        return _transformed(self.tile.transforms.window, rows, weight)
+
+    @property
+    def _v(self) -> Scalar:
+        def value(steps: Sequence[int]) -> Scalar:
+            indices = list(self.window.data.indices)
+            for side, step in zip(self.window.sides, steps, strict=True):
+                indices[side.dimension] = add(
+                    times(Var(side.axis.name), self.tile.outputs), constant(side.offset + step)
+                )
+            return Read(self.window.data.tensor, tuple(indices), Const(0.0, "float32"))
+
+        rows = [Var(axis.name) for axis in self._inside]
+        return _transformed(self.tile.transforms.inputs, rows, value)
+
+    @property
+    def _y(self) -> Scalar:
+        sides = {side.axis.name for side in self.window.sides}
+        length = constant(self.tile.outputs)
+
+        def of_tile(axis: Axis) -> Scalar:
+            index = Var(axis.name)
+            return Binary("floordiv", index, length) if axis.name in sides else index
+
+        def product(inside: Sequence[int]) -> Scalar:
+            places = [(axis, of_tile(axis)) for axis in self._product_axes]
+            return Read(self._names["m"], (*map(constant, inside), *self._tiles.indices(places)))
+
+        rows = [Binary("floormod", Var(side.axis.name), length) for side in self.window.sides]
+        return _transformed(self.tile.transforms.outputs, rows, product)
+
+
+# --- products with matrices
+# ------------------------------------------------------------------------------
+
+
+def _transformed(
+    matrix: Transform, rows: Sequence[Scalar], element: Callable[[Sequence[int]], Scalar]
+) -> Scalar:
+    """An element of x with each of its directions multiplied by the matrix.
+
+    `rows` has the index of a row for each direction, `element` the elements of x. The
+    last direction is summed first: its sums are the same for all rows of the first
+    one, so that code for a whole tile computes them once.
+    """
+
+    def chosen(numbers: tuple[int, ...]) -> Scalar:
+        if len(numbers) == len(rows):
+            return _sums([matrix.groups(number) for number in numbers], (), element)
+        *others, last = [chosen((*numbers, number)) for number in range(len(matrix.rows))]
+        result = last
+        for number, value in reversed(list(enumerate(others))):
+            result = Select(Binary("eq", rows[len(numbers)], constant(number)), value, result)
+        return result
+
+    return chosen(())
+
+
+def _sums(
+    rows: Sequence[Sequence[Group]],
+    columns: tuple[int, ...],
+    element: Callable[[Sequence[int]], Scalar],
+) -> Scalar:
+    """The sum over the columns of all directions but those with a column."""
+    if len(columns) == len(rows):
+        return element(columns)
+    return _sum(
+        [
             (
-                output_axis,
-                Binary("floordiv", Var(output_axis.name), constant(OUTPUT_TILE))
-                if output_axis.name in sided
-                else Var(output_axis.name),
+                group.factor,
+                _sum(
+                    [
+                        (factor, _sums(rows, (*columns, column), element))
+                        for column, factor in group.terms
+                    ]
+                ),
             )
-            for output_axis in made
+            for group in rows[len(columns)]
         ]
-        return Read(names["m"], (constant(a), constant(b), *tiles.indices(places)))
-
-    y = replace(stage, reduce_axes=(), reducer=None, body=_both(sums[0], sums[1], output))
-    return u, v, m, y
+    )
 
 
-def _u(window: _Window, tile_axes: Sequence[Axis]) -> Scalar:
-    rows, columns = window.sides
-
-    def weight(r: int, s: int) -> Scalar:
-        element = {rows.step: constant(r), columns.step: constant(s)}
-        return Read(
-            window.weights.tensor,
-            tuple(substitute(index, element) for index in window.weights.indices),
-        )
-
-    first, second = (_transformed(WEIGHTS, Var(axis.name)) for axis in tile_axes)
-    return _both(first, second, weight)
-
-
-def _v(window: _Window, tile_axes: Sequence[Axis]) -> Scalar:
-    rows, columns = window.sides
-
-    def value(i: int, j: int) -> Scalar:
-        indices = list(window.data.indices)
-        for side, step in ((rows, i), (columns, j)):
-            indices[side.dimension] = add(
-                times(Var(side.axis.name), OUTPUT_TILE), constant(side.offset + step)
-            )
-        return Read(window.data.tensor, tuple(indices), Const(0.0, "float32"))
-
-    first, second = (_transformed(INPUTS, Var(axis.name)) for axis in tile_axes)
-    return _both(first, second, value)
-
-
-Chosen = tuple[Scalar, Matrix]  # the index of a row, and the matrix
-
-
-def _transformed(matrix: Matrix, row: Scalar) -> Chosen:
-    return row, matrix
-
-
-def _half(name: str) -> Scalar:
-    return Binary("floormod", Var(name), constant(OUTPUT_TILE))
-
-
-def _both(first: Chosen, second: Chosen, element: Callable[[int, int], Scalar]) -> Scalar:
-    """Element (p, q) of first · x · secondᵀ, where the indices of the rows are p and q."""
-
-    def along(p: int) -> Scalar:
-        return _choice(second, lambda q: _sum(_terms(first[1][p], second[1][q], element)))
-
-    return _choice(first, along)
-
-
-def _choice(chosen: Chosen, value: Callable[[int], Scalar]) -> Scalar:
-    index, matrix = chosen
-    result = value(len(matrix) - 1)
-    for row in reversed(range(len(matrix) - 1)):
-        result = Select(Binary("eq", index, constant(row)), value(row), result)
-    return result
-
-
-def _terms(
-    left: Sequence[float], right: Sequence[float], element: Callable[[int, int], Scalar]
-) -> list[tuple[float, Scalar]]:
-    return [
-        (a * b, element(i, j)) for i, a in enumerate(left) for j, b in enumerate(right) if a and b
-    ]
-
-
-def _sum(terms: Sequence[tuple[float, Scalar]]) -> Scalar:
+def _sum(terms: Sequence[tuple[Fraction, Scalar]]) -> Scalar:
     """The sum of factor times value, terms with a positive factor first."""
-    ordered = sorted(terms, key=lambda term: term[0] < 0)
     total: Scalar | None = None
-    for factor, value in ordered:
-        size = value if abs(factor) == 1 else Binary("mul", value, Const(abs(factor), "float32"))
+    for factor, value in sorted(terms, key=lambda term: term[0] < 0):
+        size = abs(factor)
+        scaled = value if size == 1 else Binary("mul", value, Const(float(size), "float32"))
         if total is None:
-            total = size if factor > 0 else Binary("sub", Const(0.0, "float32"), size)
+            total = scaled if factor > 0 else Binary("sub", Const(0.0, "float32"), scaled)
         else:
-            total = Binary("add" if factor > 0 else "sub", total, size)
+            total = Binary("add" if factor > 0 else "sub", total, scaled)
     assert total is not None
     return total
