@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -10,16 +10,39 @@ import torch
 
 from tuner.torch.call import RegionCall
 from tuner.torch.compiling import compiled
+from tuner.torch.native import layouts_of
+from tuner.torch.notices import Notices
+from tuner.torch.options import options_from
 from tuner.torch.partition import Region
 from tuner.torch.rebuilding import Function
-
-_NUMBERS = count(1)
-
-
-def tuner(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
-    """Compiles a graph of Dynamo's: regions of it are ours, PyTorch computes the rest."""
-    return compiled(module, inputs, _function)
+from tuner.torch.tuning import Background, RegionSupply
 
 
-def _function(region: Region, eager: Function) -> Function:
-    return RegionCall(f"region_{next(_NUMBERS)}", eager)
+class Backend:
+    """A backend, as PyTorch calls it for each graph."""
+
+    __name__ = "tuner"
+
+    def __init__(self) -> None:
+        self._background, self._notices, self._numbers = Background(), Notices(), count(1)
+
+    def __call__(
+        self,
+        module: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Function:
+        """The function of a graph of Dynamo's: regions of it are ours, PyTorch computes the
+        rest. Raises UsageError for options that it does not have."""
+        chosen = options_from(mode, options)
+
+        def function(region: Region, eager: Function) -> Function:
+            supply = RegionSupply(region.graph, layouts_of(region), chosen, self._background)
+            return RegionCall(f"region_{next(self._numbers)}", eager, supply, self._notices)
+
+        return compiled(module, inputs, function)
+
+
+tuner = Backend()

@@ -1,0 +1,21 @@
+"""Libraries of regions without a search: all kernels by their default schedules."""
+
+from __future__ import annotations
+
+from tests.support.model_kernels import compiled
+from tests.support.targets import host_target
+from tuner.export.library import function_of
+from tuner.models.fusion import fuse
+from tuner.models.graph import Graph
+from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.region_cache import SYMBOL
+from tuner.models.workloads import workloads_of
+from tuner.runtime.link import link
+
+
+def region_library(traced: Graph) -> bytes:
+    """The shared library of a region's graph."""
+    graph = fuse(traced)
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
+    return link("region", [function_of(built)])

@@ -1,0 +1,93 @@
+"""Regions by their libraries: right for every layout that tensors have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tests.support.torch_libraries import region_library  # noqa: E402
+from tests.support.torch_regions import evaluated  # noqa: E402
+from tuner.models.region_cache import RegionCache, region_key  # noqa: E402
+from tuner.runtime.loader import LibraryError  # noqa: E402
+from tuner.target.detect import parse_target  # noqa: E402
+from tuner.torch.backend import Backend  # noqa: E402
+from tuner.torch.compiling import compiled  # noqa: E402
+from tuner.torch.native import Layouts, layouts_of, native  # noqa: E402
+from tuner.torch.notices import TunerWarning  # noqa: E402
+from tuner.torch.options import options_from  # noqa: E402
+from tuner.torch.partition import Region, partition  # noqa: E402
+
+
+def unused(message: str) -> Any:
+    raise AssertionError(message)
+
+
+def only_region(function: Any, *inputs: Any) -> Region:
+    (region,) = partition(make_fx(function, tracing_mode="fake")(*inputs).graph).regions
+    return region
+
+
+@pytest.mark.slow
+def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
+    """Strides of a permuted tensor as they are; other strides and alignments by copies."""
+
+    def function(x: Any, y: Any) -> Any:
+        return (x * 2 + y, (x - y).sum(1))
+
+    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
+    y = torch.randn(2, 4, 3, 3)
+    region = only_region(function, x, y)
+    path = tmp_path / "region.so"
+    path.write_bytes(region_library(region.graph))
+    call = native(path, region.graph, layouts_of(region), unused)
+    shifted = torch.randn(73)[1:].reshape(2, 4, 3, 3)
+    assert shifted.data_ptr() % 64
+    for other in (y, x, shifted, y[:, :1].expand(2, 4, 3, 3), y.flip(1)):
+        results = call(x, other)
+        for got, right in zip(results, function(x, other), strict=True):
+            torch.testing.assert_close(got, right)
+        assert results[0].stride() == function(x, y)[0].stride()
+    with pytest.raises(LibraryError, match="of another region"):
+        native(path, only_region(lambda x: x * 2, x).graph, Layouts(inputs=(), outputs=()), unused)
+
+
+@pytest.mark.slow
+def test_a_kept_library_is_used_and_a_damaged_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a second process finds it, which has no compiler."""
+    monkeypatch.setenv("TUNER_DATA_DIR", str(tmp_path))
+    settings = options_from("tune-off", {"threads": 1}).settings
+    cache = RegionCache(folder=tmp_path / "torch")
+
+    def function(x: Any) -> Any:
+        return x.tanh() * 3
+
+    x = torch.randn(5, 7)
+    kept = []
+
+    def keep(region: Region, eager: Any) -> Any:
+        key = region_key(region.graph, parse_target(settings.target).key, 1, None, None)
+        kept.append(cache.keep(key, region_library(region.graph)))
+        return evaluated(region, eager)
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=lambda module, inputs: compiled(module, inputs, keep))(x)
+    for damaged in (False, True):
+        if damaged:
+            kept[0].write_bytes(b"no library")
+        torch._dynamo.reset()
+        backend = Backend()
+        call = torch.compile(function, backend=backend, options={"tune": "off", "threads": 1})
+        if damaged:
+            with pytest.warns(TunerWarning, match="is damaged"):
+                torch.testing.assert_close(call(x), function(x))
+            assert not kept[0].exists()
+        torch.testing.assert_close(call(x), function(x))
+        torch.testing.assert_close(call(x), function(x))

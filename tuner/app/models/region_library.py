@@ -1,0 +1,74 @@
+"""The library of a region of a traced model: tuned, linked, and run once in a sandbox."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tuner.app.jobs.lifecycle import run
+from tuner.app.machine import checked_target, first_lane, with_limits
+from tuner.app.models.command_time import CommandTime
+from tuner.app.models.tuned_model import policy_of, submit_model
+from tuner.db import jobs
+from tuner.db.engine import open_database
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.library import function_of
+from tuner.models.check_inputs import check_inputs
+from tuner.models.checking import run_library
+from tuner.models.fusion import fuse
+from tuner.models.graph import Graph, packed
+from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.region_cache import SYMBOL
+from tuner.runtime.link import link
+from tuner.settings import Settings
+from tuner.workers.jobs.model_library import Model, kernels_of
+from tuner.workers.jobs.model_numerics import with_numerics
+from tuner.workers.jobs.orchestrator import Interrupt
+from tuner.workers.jobs.progress import Observer, unobserved
+
+
+class RegionNotTuned(TunerError):
+    """A region's job ended without kernels for all of its parts."""
+
+    code = "no_kernel"
+
+
+def region_library(
+    traced: Graph,
+    settings: Settings,
+    *,
+    observer: Observer = unobserved,
+    interrupt: Interrupt = lambda: None,
+) -> bytes:
+    """The shared library with the function `region_run` of a graph before fusion.
+
+    The settings have the budget. Each kernel is verified; the outputs are for the caller
+    to compare, who has the region's inputs. Raises RegionNotTuned, what a job raises, and
+    ModelRefused where a call fails.
+    """
+    command = CommandTime(seconds=settings.seconds)
+    graph, policy, threads = fuse(traced), policy_of(settings), settings.threads
+    machine = checked_target(settings)
+    database = open_database(settings.db)
+    try:
+        target = with_limits(database, machine)
+        model = Model(content=packed(graph), shapes={}, graph=graph)
+        job = submit_model(database, [model], target, settings, seconds=command.tuning_s([graph]))
+        report = run(database, job.id, settings, observer=observer, interrupt=interrupt)
+        if report.job.state != jobs.SUCCEEDED:
+            raise RegionNotTuned(f"job {job.id} of a region {report.job.state}: {report.job.error}")
+        store = ArtifactStore(settings.artifacts)
+        kernels = kernels_of(database, graph, target, threads, store, policy)
+    finally:
+        database.close()
+    cores = first_lane(settings, threads).cores
+    if policy.fast:
+        graph, _ = with_numerics(graph, kernels, target, threads, policy, cores, {})
+    built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
+    library = link("region", [function_of(built)])
+    with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
+        path = Path(folder, "region.so")
+        path.write_bytes(library)
+        run_library(path, SYMBOL, check_inputs(graph, {}), cores)
+    return library

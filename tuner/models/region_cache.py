@@ -1,0 +1,102 @@
+"""Libraries of regions on disk, by what a region computes and for what it was tuned.
+
+A library's file is named by the hash of its content, so a damaged one is seen, and put in
+place by a rename, so a file is whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from hashlib import sha256
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.models.graph import Graph, packed
+from tuner.version import __version__
+from tuner.workload.workload import Numerics
+
+SCHEMA = 1
+SYMBOL = "region_run"  # the function of a region's library
+
+
+class CacheDamaged(TunerError):
+    """A kept library is not what was kept."""
+
+    code = "artifact_corrupt"
+
+
+def region_key(
+    graph: Graph, target: str, threads: int, numerics: Numerics | None, max_error: float | None
+) -> str:
+    """The key of a region's library for a target, by the target's key."""
+    document = {
+        "schema": SCHEMA,
+        "graph": sha256(packed(graph)).hexdigest(),
+        "target": target,
+        "threads": threads,
+        "numerics": numerics,
+        "max_error": max_error,
+        "version": __version__,
+    }
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionCache:
+    """The libraries in a folder, which need not exist yet."""
+
+    folder: Path
+
+    def find(self, key: str) -> Path | None:
+        """The library of a key; None where there is none.
+
+        Raises CacheDamaged for one whose content is another than its name says, and
+        OSError.
+        """
+        for path in sorted((self.folder / key).glob("*.so")):
+            if sha256(path.read_bytes()).hexdigest() != path.stem:
+                raise CacheDamaged(f"{path} is damaged and has to be made again")
+            return path
+        return None
+
+    def keep(self, key: str, library: bytes) -> Path:
+        """Stores the library of a key in place of others. Raises OSError."""
+        folder = self.folder / key
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{sha256(library).hexdigest()}.so"
+        handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(library)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+        for other in folder.glob("*.so"):
+            if other != path:
+                other.unlink(missing_ok=True)
+        return path
+
+    def discard(self, key: str) -> None:
+        """Removes the library of a key, as far as that can be."""
+        for path in (self.folder / key).glob("*.so"):
+            with suppress(OSError):
+                path.unlink()
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Keeps other processes from making the same library meanwhile. Raises OSError."""
+        folder = self.folder / key
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("wb") as file:
+            flock(file, LOCK_EX)  # the system lets go of it where this process dies
+            yield
