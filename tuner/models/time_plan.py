@@ -16,7 +16,7 @@ from tuner.models.task_scheduler import FIRST_ROUND
 _TRIAL_S = 1.0
 # What a contestant of a promotion takes, in trials of its kernel, before any was measured:
 # it is built again, and checked and timed in three processes.
-_CONTESTANT = 1.5
+_CONTESTANT = 3.0
 # Promotions have more than one finalist while they take no more than this of all the time.
 _PROMOTIONS = 0.3
 MOST_FINALISTS = 4

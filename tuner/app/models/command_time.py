@@ -13,8 +13,8 @@ from tuner.models.kernel_race import is_affordable, race_s
 # run it, its profile of at most two seconds, and the files.
 _EXPORT_S = 9.0
 _KERNEL_S = 0.06  # of each kernel's object, packed and renamed, in both libraries
-_BYTE_S = 1 / 60e6  # of each byte of constants: packed, written, linked and hashed
-_LEAST_S = 0.1  # of tuning, which then leaves all kernels to their default schedules
+_BYTE_S = 1 / 25e6  # of each byte of constants: packed, written, linked and hashed
+_LEAST_S = 0.1  # of tuning, which then gives each kernel a single trial
 
 
 @dataclass(kw_only=True)
