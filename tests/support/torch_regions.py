@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_torch.region import memory_order
 from tuner.torch.compiling import compiled
-from tuner.torch.partition import Left, Partition, Region
-from tuner.torch.rebuilding import Function
+from tuner.torch.partition import Left, Partition, Region, partition
+from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
 
 
 def evaluated(region: Region, eager: Function) -> Function:
@@ -73,3 +74,15 @@ def compile_evaluated(model: Callable[..., Any]) -> tuple[Callable[..., Any], Ev
     torch._dynamo.reset()
     backend = Evaluated()
     return torch.compile(model, backend=backend), backend
+
+
+def evaluate_traced(function: Callable[..., Any], *inputs: Any) -> Any:
+    """What a function of tensors gives where its operators are one region, evaluated.
+
+    Raises AssertionError with the reason where an operator is left.
+    """
+    module = make_fx(function, tracing_mode="fake")(*inputs)
+    cut = partition(module.graph)
+    assert len(cut.regions) == 1 and not cut.left, cut.left
+    functions = [evaluated(region, of_pytorch(module, region.part)) for region in cut.regions]
+    return rebuilt(module, cut, functions)(*inputs)

@@ -212,7 +212,8 @@ def _described(node: Node) -> str:
         return _kind(source.meta.get("val"))
 
     arguments = torch.fx.node.map_arg((node.args, node.kwargs), kind)
-    gotten = sorted(user.args[1] for user in node.users if user.target is operator.getitem)
+    users = [user for user in node.users if user.target is operator.getitem and user.users]
+    gotten = sorted(user.args[1] for user in users)
     return f"{node.target} {arguments} {_kind(node.meta.get('val'))} {gotten}"
 
 

@@ -26,6 +26,7 @@ class Call:
     arguments: Mapping[str, Any]
     dtypes: tuple[DType, ...]  # of the results
     shapes: tuple[tuple[int, ...], ...]  # of the results
+    used: frozenset[int] = frozenset({0})  # places of the results that somebody reads
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -230,6 +230,8 @@ class Reader:
         meta = node.meta["val"]
         results = meta if isinstance(meta, list | tuple) else [meta]
         tensors = [result for result in results if hasattr(result, "dtype")]
+        users = (user for user in node.users if user.target is operator.getitem)
+        gotten = (user.args[1] for user in users if user.users)
         return Call(
             builder=self.builder,
             op=op,
@@ -240,6 +242,7 @@ class Reader:
                 tuple(self.extent(extent, node.name) for extent in tensor.shape)
                 for tensor in tensors
             ),
+            used=frozenset(gotten) if isinstance(meta, list | tuple) else frozenset({0}),
         )
 
     def argument(self, given: Any) -> Any:

@@ -108,9 +108,9 @@ def is_free(node: Any) -> bool:
 
 
 def _results(node: Any) -> list[Any]:
-    """The nodes that hold the call's tensors."""
+    """The nodes that hold the call's tensors, those that somebody reads."""
     if isinstance(node.meta.get("val"), list | tuple):
-        return [user for user in node.users if user.target is operator.getitem]
+        return [user for user in node.users if user.target is operator.getitem and user.users]
     return [node]
 
 

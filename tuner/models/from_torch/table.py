@@ -423,6 +423,12 @@ def extreme_with_place(greatest: bool) -> Convert:
     return convert
 
 
+def variance_and_mean(call: Call) -> Results:
+    x = call.value("self", call.dtype)
+    centre = reductions.mean(x, _axes(call, x), keep=bool(call.get("keepdim")))
+    return (variance(call), centre)
+
+
 def variance(call: Call) -> Value:
     x = call.value("self", call.dtype)
     axes, keep = _axes(call, x), bool(call.get("keepdim"))
@@ -508,6 +514,38 @@ def convolution(call: Call) -> Value:
     return result if batched else movement.squeeze(result, [0])
 
 
+def convolution_backward(call: Call) -> Results:
+    """The gradients by the input, the weights and the bias, as far as they are asked for."""
+    gradient, x, weight = call.value("grad_output"), call.value("input"), call.value("weight")
+    spatial = weight.rank - 2
+    if x.rank != weight.rank:
+        raise call.refusal("has no batch")
+    strides, padding, dilations = (
+        list(call[name]) * (spatial if len(call[name]) == 1 else 1)
+        for name in ("stride", "padding", "dilation")
+    )
+    moves = {"strides": strides, "dilations": dilations, "groups": call["groups"]}
+    by_input, by_weight, by_bias = (
+        asked and place in call.used for place, asked in enumerate(call["output_mask"])
+    )
+    inside, outside = (gradient, x) if call["transposed"] else (x, gradient)
+    results: list[Value | None] = [None, None, None]
+    if by_input and call["transposed"]:
+        results[0] = contraction.convolution(gradient, weight, pads=padding * 2, **moves)
+    elif by_input:
+        results[0] = contraction.convolution_transpose(
+            gradient, weight, pads=padding * 2, sizes=x.shape[2:], **moves
+        )
+    if by_weight:
+        results[1] = contraction.convolution_weight_gradient(
+            inside, outside, kernel=weight.shape[2:], pads=padding, **moves
+        )
+    if by_bias:
+        axes = [axis for axis in range(gradient.rank) if axis != 1]
+        results[2] = reductions.reduce("bias", "sum", gradient, axes, keep=False)
+    return results
+
+
 # --- normalisation
 
 
@@ -522,15 +560,23 @@ def softmax(log: bool) -> Convert:
 def layer_norm(call: Call) -> Results:
     x, weight, bias = call.value("input"), call.get("weight"), call.get("bias")
     axes = range(x.rank - len(call["normalized_shape"]), x.rank)
-    return (normalization.layer_norm(x, axes, weight, bias, call["eps"]), None, None)
+    result = normalization.layer_norm(x, axes, weight, bias, call["eps"])
+    return (result, *_statistics(call, x, axes))
 
 
 def group_norm(call: Call) -> Results:
-    x = call.value("input")
-    result = normalization.group_norm(
-        x, call["group"], call.get("weight"), call.get("bias"), call["eps"]
-    )
-    return (result, None, None)
+    x, groups = call.value("input"), call["group"]
+    result = normalization.group_norm(x, groups, call.get("weight"), call.get("bias"), call["eps"])
+    parts = movement.reshape(x, [x.shape[0], groups, x.elements // (x.shape[0] * groups)])
+    return (result, *_statistics(call, parts, [2]))
+
+
+def _statistics(call: Call, x: Value, axes: Sequence[int]) -> Sequence[Value | None]:
+    """What only derivatives read of a normalisation: mean and reciprocal deviation."""
+    if not call.used & {1, 2}:
+        return None, None
+    results = normalization.statistics(maps.cast(x, call.dtypes[1]), axes, call["eps"])
+    return [movement.reshape(value, call.shapes[1]) for value in results]
 
 
 def batch_norm(call: Call) -> Results:
@@ -608,6 +654,27 @@ def average_pool(call: Call) -> Value:
         x, _window(call, x), count_padding=bool(call.get("count_include_pad", True))
     )
     return pooled if batched else movement.squeeze(pooled, [0])
+
+
+def max_pool_backward(call: Call) -> Value:
+    gradient, x = call.value("grad_output"), call.value("self")
+    window = _window(call, x)
+    if x.rank != len(window.kernel) + 2:
+        raise call.refusal("has no batch")
+    places = call.value("indices")
+    return pooling.pool_gradient(gradient, window, x.shape[2:], places)
+
+
+def average_pool_backward(call: Call) -> Value:
+    gradient, x = call.value("grad_output"), call.value("self")
+    window = _window(call, x)
+    if x.rank != len(window.kernel) + 2 or call.get("divisor_override"):
+        raise call.refusal("has no batch, or a divisor of its own")
+    weights = pooling.average_weights(
+        x, window, count_padding=bool(call.get("count_include_pad", True))
+    )
+    scaled = elementwise("shares", lambda e, f: e * f, gradient, weights)
+    return pooling.pool_gradient(scaled, window, x.shape[2:])
 
 
 def adaptive_average(call: Call) -> Value:
@@ -694,6 +761,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.atan2.default": pair(maps.atan2),
     "aten.avg_pool1d.default": average_pool,
     "aten.avg_pool2d.default": average_pool,
+    "aten.avg_pool2d_backward.default": average_pool_backward,
     "aten.avg_pool3d.default": average_pool,
     "aten.bitwise_and.Scalar": bits("bitand"),
     "aten.bitwise_and.Tensor": bits("bitand"),
@@ -710,6 +778,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.clone.default": same,
     "aten.constant_pad_nd.default": padded,
     "aten.convolution.default": convolution,
+    "aten.convolution_backward.default": convolution_backward,
     "aten.copy.default": lambda call: movement.expand(call.value("src", call.dtype), call.shape),
     "aten.cos.default": named("cos"),
     "aten.cosh.default": named("cosh"),
@@ -765,6 +834,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.max.dim": extreme_with_place(greatest=True),
     "aten.max_pool1d_with_indices.default": max_pool,
     "aten.max_pool2d_with_indices.default": max_pool,
+    "aten.max_pool2d_with_indices_backward.default": max_pool_backward,
     "aten.max_pool3d_with_indices.default": max_pool,
     "aten.maximum.default": pair(maximum),
     "aten.mean.default": mean,
@@ -845,6 +915,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.upsample_trilinear3d.vec": upsample("linear"),
     "aten.var.correction": variance,
     "aten.var.dim": variance,
+    "aten.var_mean.correction": variance_and_mean,
     "aten.view.default": view,
     "aten.where.self": select_where,
 }

@@ -248,6 +248,35 @@ def convolution_transpose(
     )
 
 
+def convolution_weight_gradient(
+    x: Value,
+    gradient: Value,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Value:
+    """The gradient of a convolution by its weights, O, I / groups, spatial: of x in N, C,
+    spatial and the gradient by the result in N, O, spatial. `pads` are those in front."""
+    spatial = len(kernel)
+    filters, per_group = gradient.shape[1], x.shape[1] // groups
+    x, gradient = (value if value.whole else value.materialized() for value in (x, gradient))
+
+    def body(*places: Elem) -> Elem:
+        o, c, *rest = places
+        window, n, outer = rest[:spatial], rest[spatial], rest[spatial + 1 :]
+        channel = _group(o, filters // groups, groups) * per_group + c
+        inside = [
+            outer[d] * strides[d] + window[d] * dilations[d] - pads[d] for d in range(spatial)
+        ]
+        return x.padded(n, channel, *inside, pad=0) * gradient[(n, o, *outer)]
+
+    shape, over = [filters, per_group, *kernel], [x.shape[0], *gradient.shape[2:]]
+    return x.builder.reduce("conv_weights", "sum", shape, over, body, dtype=x.dtype)
+
+
 def columns_to_image(
     x: Value,
     *,

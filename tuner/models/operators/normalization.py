@@ -38,6 +38,20 @@ def standardized(x: Value, axes: Sequence[int], epsilon: float) -> Value:
     return elementwise("normalized", lambda e, m, s: (e - m) * s, x, mean, scale)
 
 
+def statistics(x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+    """The mean over the axes, and the reciprocal of the standard deviation, whose square
+    has epsilon added; the axes stay, with extent 1."""
+    count = prod(x.shape[axis] for axis in axes)
+    with x.builder.kernel("mean"):
+        total = reduce("sum", "sum", x, axes, keep=True)
+        mean = elementwise("mean", lambda e: e * (1 / count), total)
+    with x.builder.kernel("rstd"):
+        squares = elementwise("squares", lambda e, m: (e - m) * (e - m), x, mean)
+        spread = reduce("variance", "sum", squares, axes, keep=True)
+        scale = elementwise("rsqrt", lambda e: unary("rsqrt", e * (1 / count) + epsilon), spread)
+    return mean, scale
+
+
 def _scaled(x: Value, scale: Value | None, bias: Value | None) -> Value:
     if scale is None and bias is None:
         return x

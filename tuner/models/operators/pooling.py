@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tuner.models.operators.elementwise import elementwise, same
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.reduction import reduce
@@ -265,3 +267,45 @@ def max_unpool(
         return where(number >= 0, x[(*i[:2], *places)], 0)
 
     return x.builder.compute("max_unpool", shape, body, dtype=x.dtype)
+
+
+def pool_gradient(
+    gradient: Value,
+    w: Window,
+    extents: Sequence[int],
+    places: Value | None = None,
+) -> Value:
+    """Sums, for each element of the input of these extents, the gradients of the windows that
+    it lies in; with `places` of those alone whose greatest element it is."""
+    rank = len(w.kernel)
+
+    def body(*indices: Elem) -> Elem:
+        n, c, *rest = indices
+        outer, inner = rest[:rank], rest[rank:]
+        hit, blocks = constant(True, "bool"), []
+        position = constant(0, "int64")
+        for d in range(rank):
+            distance = outer[d] + w.ahead[d] - inner[d] * w.dilations[d]
+            block = distance // w.strides[d]
+            hit = hit & (distance % w.strides[d]).equals(0)
+            hit = hit & (block >= 0) & (block < w.sizes[d])
+            blocks.append(clamp(block, 0, w.sizes[d] - 1))
+            position = position * extents[d] + outer[d]
+        if places is not None:
+            hit = hit & places[(n, c, *blocks)].equals(position)
+        return where(hit, gradient[(n, c, *blocks)], 0)
+
+    shape = [*gradient.shape[:2], *extents]
+    return gradient.builder.reduce(
+        "pool_gradient", "sum", shape, w.kernel, body, dtype=gradient.dtype
+    )
+
+
+def average_weights(x: Value, w: Window, *, count_padding: bool) -> Value:
+    """One over the elements that count in each window, a constant of the result's spatial
+    extents."""
+    total = np.ones((), np.float64)
+    for d in range(len(w.kernel)):
+        counts = _counts(w, x.shape[2 + d], d, count_padding=count_padding)
+        total = np.multiply.outer(total, np.asarray(counts, np.float64))
+    return x.builder.constant(1 / total, x.computed_in)
