@@ -1,5 +1,8 @@
-"""The nest of a map that picks by places in a patch: what a patch is made of is read
-first, into registers, and all of its elements are computed from there.
+"""The nest of a map that picks by places in a patch: all elements of a patch are computed
+by one unrolled body, in which the compiler finds equal reads and sums once.
+
+Reads that may be outside of their tensor come first, into registers: the compiler would
+not join them across their conditions.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ class PatchNest:
         return TileLoops(self.plan)
 
     def _loads(self, body: Scalar) -> dict[Scalar, Read]:
-        """What is read whatever the place in a patch, a padded read with its condition.
+        """Padded reads with their conditions, the same whatever the place in a patch.
 
         Each with the registers that it goes to.
         """
@@ -91,7 +94,7 @@ class PatchNest:
         def collect(node: Scalar) -> None:
             names = {part.name for part in walk(node) if isinstance(part, Var)}
             if (
-                isinstance(node, Read | Select)
+                isinstance(node, Select)
                 and names
                 and not names & places
                 and len(list(reads(node))) == 1

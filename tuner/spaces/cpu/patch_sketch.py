@@ -25,8 +25,8 @@ from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.patches import Patches, patches
 from tuner.workload.expression import Axis
 
-# Vectors of one patch where there are several; beyond them nothing is left to share.
-MOST_VECTORS = 32
+# Vectors of a patch with two along the vectorised axis, of which AVX2 has two in a line.
+MOST_VECTORS = 72
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PatchArithmetic:
         patch = prod(self.places.values())
         counts = [
             count
-            for count in (1, 2, 4)
+            for count in (1, 2)
             if count == 1
             or (
                 stage.vector is not None

@@ -84,7 +84,7 @@ def patches(stage: Stage) -> Patches | None:
     if not lengths:
         return None
     names = {axis.name for axis in (*stage.axes, *stage.reduce_axes)}
-    outer: list[Axis] = []
+    axes: list[Axis] = []
     places: list[Axis] = []
     output: list[Scalar] = []
     inside: list[Scalar] = []
@@ -92,13 +92,14 @@ def patches(stage: Stage) -> Patches | None:
     for axis in stage.axes:
         length = lengths.get(axis.name, axis.extent)
         if length == axis.extent:
-            (places if axis.name in lengths else outer).append(axis)
+            axes.append(axis)
+            places += [axis] if axis.name in lengths else []
             output.append(Var(axis.name))
             parts[axis.name] = (constant(0), Var(axis.name))
             continue
         place = Axis(name=_fresh(f"{axis.name}q", names), extent=length)
         names.add(place.name)
-        outer.append(replace(axis, extent=-(-axis.extent // length)))
+        axes += [replace(axis, extent=-(-axis.extent // length)), place]
         places.append(place)
         index = add(times(Var(axis.name), length), Var(place.name))
         output.append(index)
@@ -123,7 +124,7 @@ def patches(stage: Stage) -> Patches | None:
             case _:
                 return None
 
-    split = replace(stage, axes=(*places, *outer), body=rewrite(stage.body, divided))
+    split = replace(stage, axes=tuple(axes), body=rewrite(stage.body, divided))
     return Patches(
         stage=split,
         places={axis.name: axis.extent for axis in places},

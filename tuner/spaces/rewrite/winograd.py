@@ -342,19 +342,19 @@ class _Rewriting:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """u, v, m and y."""
-        u = self._map(self._names["u"], self._weight_axes, self._u)
-        data = self._tiles.axes(self._data_axes)
+        weights = (*self._inside, *self._weight_axes)
+        data = self._with_places(self._tiles.axes(self._data_axes), self._is_channel)
+        u = self._map(self._names["u"], weights, self._u)
         v = self._map(self._names["v"], data, substitute(self._v, self._tiles.parts))
-        inside = tuple(Var(axis.name) for axis in self._inside)
         product = Binary(
             "mul",
-            Read(self._names["v"], (*inside, *(Var(axis.name) for axis in data))),
-            Read(self._names["u"], (*inside, *(Var(axis.name) for axis in self._weight_axes))),
+            Read(self._names["v"], tuple(Var(axis.name) for axis in data)),
+            Read(self._names["u"], tuple(Var(axis.name) for axis in weights)),
         )
         m = replace(
             self.window.original,
             name=self._names["m"],
-            axes=(*self._inside, *self._tiles.axes(self._product_axes)),
+            axes=self._with_places(self._tiles.axes(self._product_axes), self._is_filter),
             reduce_axes=self._channels,
             body=product,
         )
@@ -365,7 +365,7 @@ class _Rewriting:
         return replace(
             self.window.original,
             name=name,
-            axes=(*self._inside, *axes),
+            axes=tuple(axes),
             reduce_axes=(),
             reducer=None,
             body=body,
@@ -407,9 +407,27 @@ class _Rewriting:
         axes = [self._axis(name) for name in names if name not in steps]
         if self.tile.is_first:
             return tuple(axes)
-        return tuple(
-            sorted(axes, key=lambda axis: axis not in self._channels and self._is_filter(axis))
+        return tuple(sorted(axes, key=self._is_filter))
+
+    def _with_places(
+        self, axes: Sequence[Axis], is_last: Callable[[Axis], bool]
+    ) -> tuple[Axis, ...]:
+        """The axes with those of the places within a tile, before the last ones.
+
+        A tile's data then lies side by side. With the places first, those of a tile would
+        be apart by all tiles, often by a power of two, and share few sets of the caches.
+        """
+        if self.tile.is_first:
+            return (*self._inside, *axes)
+        return (
+            *(axis for axis in axes if not is_last(axis)),
+            *self._inside,
+            *(axis for axis in axes if is_last(axis)),
         )
+
+    def _is_channel(self, axis: Axis) -> bool:
+        """Whether it is summed beside the window."""
+        return axis in self._channels
 
     def _is_filter(self, axis: Axis) -> bool:
         """Whether it is an axis of the weights and of the outputs, but not of the data."""
@@ -429,7 +447,7 @@ class _Rewriting:
         """Channels come last, so that the transforms store vectors in any layout."""
         if self.tile.is_first:
             return self._moving
-        return tuple(sorted(self._moving, key=lambda axis: axis in self._channels))
+        return tuple(sorted(self._moving, key=self._is_channel))
 
     @cached_property
     def _product_axes(self) -> tuple[Axis, ...]:
@@ -495,8 +513,12 @@ class _Rewriting:
             return Binary("floordiv", index, length) if axis.name in sides else index
 
         def product(inside: Sequence[int]) -> Scalar:
-            places = [(axis, of_tile(axis)) for axis in self._product_axes]
-            return Read(self._names["m"], (*map(constant, inside), *self._tiles.indices(places)))
+            tiles = self._tiles.indices([(axis, of_tile(axis)) for axis in self._product_axes])
+            axes = self._tiles.axes(self._product_axes)
+            values = dict(zip(axes, tiles, strict=True))
+            values |= zip(self._inside, map(constant, inside), strict=True)
+            placed = self._with_places(axes, self._is_filter)
+            return Read(self._names["m"], tuple(values[axis] for axis in placed))
 
         rows = [Binary("floormod", Var(side.axis.name), length) for side in self.window.sides]
         return _transformed(self.tile.transforms.outputs, rows, product)
