@@ -27,6 +27,7 @@ from onnx.backend.test.loader import DATA_DIR
 from onnx.reference import ReferenceEvaluator
 
 from tuner.errors import TunerError
+from tuner.models.bounded_outputs import cut
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import check_graph
 from tuner.models.operators.formats import FORMATS
@@ -178,9 +179,9 @@ def _compared(case: Case) -> str:
     check_graph(graph)
     with np.errstate(all="ignore"):
         tensors = evaluate_graph(graph, given)
-    labels = graph.labels[len(graph.inputs) :]
-    for name, label, right in zip(graph.outputs, labels, case.outputs, strict=True):
-        got = tensors[name]
+    labels = [value.name for value in model.graph.output]
+    outputs = cut(graph, [tensors[name] for name in graph.outputs])
+    for got, label, right in zip(outputs, labels, case.outputs, strict=True):
         if label in graph.formats:
             got = FORMATS[graph.formats[label]].typed(got)
         if got.shape != right.shape or got.dtype != right.dtype:

@@ -120,6 +120,7 @@ def _parameters(
             )
         only = "" if argument.fixed is None else f", must be {_value(argument.fixed)}"
         lines.append(f" * {name}: {_dtype_note(argument)}, {shape}, {size}{only}")
+        lines += _bounded_lines(argument)
         parameters.append(
             f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
         )
@@ -128,6 +129,17 @@ def _parameters(
         lines.append(f" * {_extent(rows)}: {extents}")
         parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
+
+
+def _bounded_lines(argument: Argument) -> list[str]:
+    """What the comment says of extents that are computed."""
+    if argument.bounded is None:
+        return []
+    axes = ", ".join(map(str, argument.bounded.axes))
+    return [
+        f" *   of dimension {axes} only as many elements as out_{argument.bounded.extents} says, "
+        f"then zeros"
+    ]
 
 
 def _dtype_note(argument: Argument) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
 from tuner.workload.arrays import numpy_dtype
+from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import DType, Expression, Tensor
 from tuner.workload.workload import Numerics
 
@@ -29,6 +30,9 @@ class Argument:
     # The elements, row-major, of an input that may have no other value: a call compares it.
     fixed: tuple[int | float | bool, ...] | None = None
     format: str = ""  # of its numbers, such as float8_e4m3fn, where the dtype only holds them
+
+    # Of an output: its extents that are computed, by the name of the argument that has them.
+    bounded: BoundedExtents | None = None
 
     # The elements that the examples give an input; None: their formula's.
     example: tuple[int | float | bool, ...] | None = None

@@ -108,6 +108,7 @@ def function_of(kernel: ExportKernel) -> Function:
         threads=kernel.threads,
         tvm_symbol=kernel.tvm_symbol,
         prepack=kernel.prepack,
+        bounded=tuple((a.name, a.bounded) for a in kernel.outputs if a.bounded is not None),
         portfolio=None if portfolio is None else replace_kernels(portfolio, members),
     )
     return replace(

@@ -25,6 +25,7 @@ from tuner.runtime.link import MAX_THREADS
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
+from tuner.workload.bounded import bounded_from
 from tuner.workload.tree import expression_document
 from tuner.workload.workload import Workload
 
@@ -98,6 +99,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
                 **({} if argument.fixed is None else {"fixed": list(argument.fixed)}),
                 **({} if argument.example is None else {"example": list(argument.example)}),
                 **({"format": argument.format} if argument.format else {}),
+                **({} if argument.bounded is None else {"bounded": argument.bounded.document}),
             }
             for argument in kernel.arguments
         ],
@@ -386,6 +388,7 @@ def _check_function(function: object, where: str) -> None:
     _check_variants(function.get("variants", []), where)
     for argument in function["arguments"]:
         _check_argument(argument, where)
+    _check_bounded(function["arguments"], where)
 
 
 def _check_argument(argument: object, where: str) -> None:
@@ -403,6 +406,25 @@ def _check_argument(argument: object, where: str) -> None:
         raise ManifestError(f"{where}: an argument's format is no text")
     for field in ("fixed", "example"):
         _check_elements(argument.get(field), argument["shape"], where)
+
+
+def _check_bounded(arguments: list[dict[str, Any]], where: str) -> None:
+    """Checks that the extents of bounded outputs are outputs with a number for each."""
+    shapes = {a["name"]: a["shape"] for a in arguments if a["role"] == "out"}
+    for argument in arguments:
+        if "bounded" not in argument:
+            continue
+        try:
+            bounded = bounded_from(argument["bounded"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ManifestError(f"{where}: an argument's bounded extents are damaged") from error
+        rank = len(argument["shape"])
+        if (
+            argument["role"] != "out"
+            or any(not 0 <= axis < rank for axis in bounded.axes)
+            or shapes.get(bounded.extents) != [len(bounded.axes)]
+        ):
+            raise ManifestError(f"{where}: an argument's bounded extents are no output")
 
 
 def _check_elements(elements: object, shape: list[int], where: str) -> None:

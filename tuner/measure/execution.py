@@ -11,7 +11,7 @@ import mmap
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import TracebackType
 from typing import Any
@@ -23,6 +23,7 @@ from tuner.measure.buffers import guarded, guarded_copy
 from tuner.measure.child import Report
 from tuner.measure.wire import Document
 from tuner.runtime.loader import NUMPY, Library
+from tuner.workload.bounded import BoundedExtents, bounded_from, first
 from tuner.workload.expression import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +39,8 @@ class Execution:
     gives: tuple[Tensor, ...]  # its outputs likewise
     inputs: str  # path of an .npz with the inputs by name; bfloat16 as uint16
     outputs: str  # path of the .npz to write
+    # Outputs that are cut to extents that others hold, which are not written.
+    bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
     timeout_s: float = 20.0  # of the child, from its start to its end
 
 
@@ -50,7 +53,8 @@ def execution_from_document(document: Document) -> Execution:
         )
         for name in ("takes", "gives")
     }
-    return Execution(**{**document, **tensors})
+    bounded = {name: bounded_from(each) for name, each in document["bounded"].items()}
+    return Execution(**{**document, **tensors, "bounded": bounded})
 
 
 class SharedOutputs:
@@ -64,10 +68,18 @@ class SharedOutputs:
             for tensor, mapping in zip(tensors, self._mappings, strict=True)
         }
 
-    def write(self, path: str) -> None:
-        """Write the outputs as .npz."""
+    def write(self, path: str, bounded: Mapping[str, BoundedExtents]) -> None:
+        """Write the outputs as .npz, those with computed extents cut to them.
+
+        Extents beyond an array, which a child may have left, cut nothing.
+        """
+        held = {extents.extents for extents in bounded.values()}
         with zipfile.ZipFile(path, "w") as archive:
             for name, array in self.arrays.items():
+                if name in held:
+                    continue
+                if name in bounded:
+                    array = first(array, bounded[name], self.arrays)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 

@@ -169,7 +169,7 @@ class Parent:
             )
             failure = classify(end, scratch / "output", execution.timeout_s, expected="done")
             if failure is None:
-                outputs.write(execution.outputs)
+                outputs.write(execution.outputs, execution.bounded)
             return failure
 
     def _measure(self, request: Request) -> Outcome:

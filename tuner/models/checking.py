@@ -14,7 +14,7 @@ import numpy as np
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to, plain_values
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
-from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError
+from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, aligned_empty
 
 SAMPLES = 31  # timed
 SAMPLE_S = 5e-3  # seconds of one sample, at least
@@ -60,8 +60,12 @@ def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     library, symbol = Library(request["library"]), request["symbol"]
     function = library.function(symbol)
     inputs = arrays_from(payload)
+    written = [
+        aligned_empty(argument.shape, argument.numpy_dtype)
+        for argument in function.signature.of(inputs).outputs
+    ]
     try:
-        result = function(*inputs)
+        result = function(*inputs, out=written)
     except (LibraryError, ShapeError, DTypeError) as error:
         raise ModelRefused(f"{symbol} failed: {error}") from error
     outputs = [result] if isinstance(result, np.ndarray) else list(result)

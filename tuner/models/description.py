@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tuner.models.graph import Graph
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import Branch, Node, Scan
 from tuner.models.workloads import workload_of
+from tuner.workload.bounded import BoundedExtents, bounded_from
 from tuner.workload.expression import Expression, Tensor
 from tuner.workload.workload import Numerics
 
@@ -46,6 +47,8 @@ class Description:
     steps: tuple[Step, ...]
     constants_bytes: int
     activations_bytes: int  # of a call, at its peak, without inputs and outputs
+    # Outputs whose extents are computed, by name.
+    bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
 
 
 def described(graph: Graph) -> Description:
@@ -53,9 +56,15 @@ def described(graph: Graph) -> Description:
     walk.nodes(graph.nodes, 1)
     inputs = [tensor.name for tensor in graph.inputs]
     labels = graph.labels[: len(inputs)], graph.labels[len(inputs) :]
+    outputs = _labelled(graph, graph.outputs, labels[1])
     return Description(
         inputs=_labelled(graph, inputs, labels[0]),
-        outputs=_labelled(graph, graph.outputs, labels[1]),
+        outputs=outputs,
+        bounded={
+            tensor.name: graph.bounded[label]
+            for tensor, label in zip(outputs, labels[1], strict=True)
+            if label in graph.bounded
+        },
         steps=walk.finished(),
         constants_bytes=graph.nbytes,
         activations_bytes=plan_memory(graph).arena_bytes,
@@ -194,6 +203,9 @@ def from_json(content: bytes) -> Description:
     document |= {
         "inputs": _tensors(document["inputs"]),
         "outputs": _tensors(document["outputs"]),
+        "bounded": {
+            name: bounded_from(bounded) for name, bounded in document.get("bounded", {}).items()
+        },
         "steps": tuple(
             Step(
                 **{

@@ -27,6 +27,7 @@ from tuner.models.nodes import (
     reads_of,
     slice_bytes,
 )
+from tuner.workload.bounded import BoundedExtents, bounded_from
 from tuner.workload.bounds import check_bounds
 from tuner.workload.budgets import check_budgets
 from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Stage, Tensor, reads
@@ -60,6 +61,8 @@ class Graph:
     # the file's name of an input or output -> the format of its numbers, such as
     # float8_e4m3fn or int4, which its dtype only holds
     formats: Mapping[str, str] = field(default_factory=dict)
+    # Outputs whose extents are computed at run time, by their labels.
+    bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
     # Inputs with the only value they may have; no node reads them.
     fixed: Mapping[str, Array] = field(default_factory=dict)
     # Nodes under fast numerics, by the name of their first output; the others are strict.
@@ -130,6 +133,8 @@ def pack(graph: Graph, stream: BinaryIO) -> None:
     }
     if graph.formats:
         header["formats"] = dict(graph.formats)
+    if graph.bounded:
+        header["bounded"] = {label: bounded.document for label, bounded in graph.bounded.items()}
     if graph.fast:
         header["fast"] = sorted(graph.fast)
     arrays: dict[str, Any] = {
@@ -158,6 +163,10 @@ def unpacked(content: bytes | memoryview) -> Graph:
             shapes={str(name): _tensor(document) for name, document in header["shapes"].items()},
             labels=tuple(str(name) for name in header["labels"]),
             formats={str(name): str(kept) for name, kept in header.get("formats", {}).items()},
+            bounded={
+                str(label): bounded_from(document)
+                for label, document in header.get("bounded", {}).items()
+            },
             fast=frozenset(str(name) for name in header.get("fast", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -189,6 +198,24 @@ def check_graph(graph: Graph) -> None:
             f"{len(graph.labels)} names for {len(graph.inputs)} inputs and "
             f"{len(graph.outputs)} outputs"
         )
+    outputs = dict(zip(graph.labels[len(graph.inputs) :], graph.outputs, strict=True))
+    for label, bounded in graph.bounded.items():
+        if label not in outputs or not _counts(
+            graph.tensor(outputs[label]), bounded.axes, outputs.get(bounded.extents), graph
+        ):
+            raise ModelRefused(f"{bounded.extents!r} does not have the extents of {label!r}")
+
+
+def _counts(tensor: Tensor, axes: tuple[int, ...], extents: str | None, graph: Graph) -> bool:
+    """Whether a tensor has a number for each of the dimensions of another."""
+    if extents is None or not axes or sorted({*axes}) != list(axes):
+        return False
+    numbers = graph.tensor(extents)
+    return (
+        0 <= axes[0] <= axes[-1] < len(tensor.shape)
+        and numbers.dtype == "int64"
+        and numbers.shape == (len(axes),)
+    )
 
 
 class _Check:

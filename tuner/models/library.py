@@ -123,7 +123,23 @@ def _arguments(graph: Graph) -> tuple[Argument, ...]:
                 format=graph.formats.get(label, ""),
             )
         )
-    return tuple(arguments)
+    return _with_bounds(graph, arguments)
+
+
+def _with_bounds(graph: Graph, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The arguments, with the extents of those that have computed ones."""
+    count = len(graph.inputs)
+    names = {
+        label: argument.name
+        for label, argument in zip(graph.labels[count:], arguments[count:], strict=True)
+    }
+    made = [*arguments[:count]]
+    for label, argument in zip(graph.labels[count:], arguments[count:], strict=True):
+        bounded = graph.bounded.get(label)
+        if bounded is not None:
+            bounded = replace(bounded, extents=names[bounded.extents])
+        made.append(replace(argument, bounded=bounded))
+    return tuple(made)
 
 
 class _Object:

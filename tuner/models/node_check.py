@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tuner.models.accuracy import relative_error, tolerance_of
+from tuner.models.bounded_outputs import filled
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_onnx.reader import graph_of_all, without_functions
 from tuner.models.graph import Array, Graph
 from tuner.models.input_values import InputValues
 from tuner.models.onnx_evaluation import NotEvaluated, evaluate, evaluate_all
 from tuner.models.verdict import Right, Unjudged, Verdict, Wrong
+from tuner.workload.bounded import first
 
 
 def verdict_on(model: Any, graph: Graph, inputs: Sequence[Array], values: InputValues) -> Verdict:
@@ -30,6 +32,7 @@ def verdict_on(model: Any, graph: Graph, inputs: Sequence[Array], values: InputV
         right = evaluate(model, inputs)
     except NotEvaluated as error:
         return Unjudged(reason=str(error), evaluable=False)
+    right = filled(graph, right)
     with np.errstate(all="ignore"):
         tensors = evaluate_graph(graph, inputs)
     errors = [
@@ -52,10 +55,15 @@ def _at_fault(model: Any, inputs: Sequence[Array], values: InputValues, toleranc
     results = evaluate_all(plain, inputs)
     with np.errstate(all="ignore"):
         tensors = evaluate_graph(recorded, inputs)
-    computed = dict(zip(recorded.labels[len(recorded.inputs) :], recorded.outputs, strict=True))
+    labels = recorded.labels[len(recorded.inputs) :]
+    whole = {label: tensors[name] for label, name in zip(labels, recorded.outputs, strict=True)}
+    computed = {
+        label: first(array, recorded.bounded[label], whole) if label in recorded.bounded else array
+        for label, array in whole.items()
+    }
     for node in plain.graph.node:
         for name in node.output:
-            error = _error(name, computed, tensors, results)
+            error = _error(name, computed, results)
             if error > tolerance:
                 spelt = node.name or name
                 off = _off(error, tolerance)
@@ -65,13 +73,12 @@ def _at_fault(model: Any, inputs: Sequence[Array], values: InputValues, toleranc
 
 def _error(
     name: str,
-    computed: Mapping[str, str],
-    tensors: Mapping[str, Array],
+    computed: Mapping[str, Array],
     results: Mapping[str, Array],
 ) -> float:
     if name not in computed or name not in results:
         return 0.0
-    return _apart(tensors[computed[name]], results[name])
+    return _apart(computed[name], results[name])
 
 
 def _apart(got: Array, right: Array) -> float:

@@ -19,6 +19,7 @@ from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
+from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 
 SOURCES = (
@@ -45,6 +46,8 @@ class Function:
     tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
     # The function `<symbol>_pack` beside it, where constants are packed before its calls.
     prepack: Prepack | None = None
+    # Outputs with extents that are computed, by name.
+    bounded: tuple[tuple[str, BoundedExtents], ...] = ()
     # Kernels that serve any number of rows in a range. Inputs and outputs are those of the
     # greatest. This function then has no code of its own, and takes the number of rows last.
     portfolio: Portfolio[Function] | None = None
@@ -138,6 +141,7 @@ def _entry(function: Function) -> Entry:
         threads=function.threads,
         tvm_symbol=function.tvm_symbol,
         prepack=function.prepack,
+        bounded=function.bounded,
         portfolio=_entries(function.portfolio),
         variants=tuple(_entry(variant) for variant in function.variants),
     )

@@ -70,6 +70,10 @@ class Argument:
     dtype: str  # as declared, e.g. bfloat16
     shape: tuple[int, ...]
     role: str  # "in" or "out"
+    # Of an output of which only the first elements are there along some dimensions: these,
+    # and the output with their numbers.
+    axes: tuple[int, ...] = ()
+    extents: str = ""
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -388,6 +392,9 @@ class TunedFunction:
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
         """The output array, or a tuple of them.
 
+        An output whose extents are computed is cut to them, and the output that holds them
+        is left out; `out` gets both as the C function writes them.
+
         Inputs that are misaligned, strided or overlap an output are copied. `out` is
         written in place, through a copy where it cannot be passed as it is.
         """
@@ -434,6 +441,8 @@ class TunedFunction:
         for result, target in zip(results, targets, strict=True):
             if result is not target:
                 result[...] = target
+        if out is None:
+            results = _cut(outputs, results)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _results(
@@ -455,7 +464,14 @@ class TunedFunction:
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
     arguments = tuple(
-        Argument(argument["name"], argument["dtype"], tuple(argument["shape"]), argument["role"])
+        Argument(
+            argument["name"],
+            argument["dtype"],
+            tuple(argument["shape"]),
+            argument["role"],
+            tuple(argument.get("bounded", {}).get("axes", ())),
+            argument.get("bounded", {}).get("extents", ""),
+        )
         for argument in entry["arguments"]
     )
     return Signature(
@@ -487,6 +503,20 @@ def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:
         for buffer in entry["packed"]
     )
     return Prepack(entry["symbol"], tuple(entry["constants"]), packed, tuple(entry["passed"]))
+
+
+def _cut(outputs: Sequence[Argument], arrays: Sequence[Array]) -> list[Array]:
+    """The outputs without what lies behind their extents, and without these."""
+    named = {argument.name: array for argument, array in zip(outputs, arrays, strict=True)}
+    held = {argument.extents for argument in outputs}
+    results = []
+    for argument, array in zip(outputs, arrays, strict=True):
+        if argument.name in held:
+            continue
+        numbers = named[argument.extents].tolist() if argument.extents else []
+        there = dict(zip(argument.axes, numbers, strict=True))
+        results.append(array[tuple(slice(0, there.get(axis)) for axis in range(array.ndim))])
+    return results
 
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:

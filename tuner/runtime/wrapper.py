@@ -16,6 +16,7 @@ from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
 from tuner.target.architectures.table import architecture_named
+from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
 
@@ -47,6 +48,7 @@ class Entry:
     threads: int  # the kernel was tuned for
     tvm_symbol: str  # the entry in the object code
     prepack: Prepack | None = None  # the function that packs its constants
+    bounded: tuple[tuple[str, BoundedExtents], ...] = ()  # outputs with computed extents
     portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows
     variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
 
@@ -124,6 +126,7 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
                     "dtype": tensor.dtype,
                     "shape": list(tensor.shape),
                     "role": role,
+                    **_bounded(entry, tensor),
                 }
                 for role, tensors in (("in", entry.inputs), ("out", entry.outputs))
                 for tensor in tensors
@@ -147,6 +150,12 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
     return json.dumps(
         {"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":")
     )
+
+
+def _bounded(entry: Entry, tensor: Tensor) -> dict[str, Any]:
+    """The extents of an output that are computed."""
+    bounded = dict(entry.bounded).get(tensor.name)
+    return {} if bounded is None else {"bounded": bounded.document}
 
 
 def _rows(rows: Rows) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, relative_error
+from tuner.models.bounded_outputs import filled
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.graph import LARGEST_FIXED, Graph
@@ -209,7 +210,8 @@ def _verified(
 def _right(model: Model, inputs: Sequence[Array]) -> Sequence[Array]:
     if model.evaluate is not None:
         return model.evaluate(inputs)
-    return reference_outputs(model.content, inputs, model.shapes, model.values)
+    right = reference_outputs(model.content, inputs, model.shapes, model.values)
+    return filled(model.graph, right)
 
 
 def largest_error(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from math import prod
 from pathlib import Path
@@ -33,6 +33,7 @@ from tuner.models.description import from_json
 from tuner.runtime.loader import NUMPY
 from tuner.workers.jobs.delivery import check_signature
 from tuner.workers.jobs.model_jobs import NAME
+from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 from tuner.workload.spec import from_document
 
@@ -70,6 +71,7 @@ class Loadable:
     takes: tuple[Tensor, ...]
     gives: tuple[Tensor, ...]
     threads: int  # that it was tuned for
+    bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
 
 
 class RunServer:
@@ -158,6 +160,7 @@ class RunServer:
                 gives=loadable.gives,
                 inputs=str(self._store.verify(run.input)),
                 outputs=str(outputs),
+                bounded=loadable.bounded,
                 timeout_s=options.timeout_s,
             )
             failed = self._process.execute(placement, execution)
@@ -203,6 +206,7 @@ class RunServer:
             symbol=f"{NAME}_run",
             takes=description.inputs,
             gives=description.outputs,
+            bounded=description.bounded,
             threads=job.threads,
         )
 

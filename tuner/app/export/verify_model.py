@@ -15,6 +15,7 @@ from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.manifest import Manifest, open_regular
 from tuner.models.checking import Checked, run_library
+from tuner.workload.bounded import bounded_from
 
 EXPECTED = "examples/expected.json"
 LARGEST_BYTES = 64 << 20  # of the file with right answers
@@ -90,6 +91,7 @@ def _described(function: Mapping[str, Any]) -> ExportKernel:
                 fixed=tuple(argument["fixed"]) if "fixed" in argument else None,
                 example=tuple(argument["example"]) if "example" in argument else None,
                 format=argument.get("format", ""),
+                bounded=bounded_from(argument["bounded"]) if "bounded" in argument else None,
             )
             for argument in function["arguments"]
         ),

@@ -22,6 +22,7 @@ from tuner.errors import UsageError
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.export.portfolio import choose_extents, copy_s, interpolated, plan_rows
+from tuner.models.bounded_outputs import filled
 from tuner.models.checking import run_library
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
@@ -259,7 +260,10 @@ def _error(
         else:
             inputs.append(rng.integers(0, 2, shape).astype(argument.dtype))
     shapes = {**model.shapes, family.batch.name: batch}
-    right = reference_outputs(model.content, inputs, shapes, model.values)
+    right = filled(
+        family.members.get(batch, family.members[family.rows.high]).graph,
+        reference_outputs(model.content, inputs, shapes, model.values),
+    )
     checked = run_library(path, str(made.symbol), inputs, cores)
     symbol = f"{made.symbol} with {family.batch.name}={batch}"
     return largest_error(symbol, checked.outputs, right, tolerance)

@@ -12,7 +12,10 @@ import onnx
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Array
 from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.extents import scalar
 from tuner.models.operators.formats import FORMATS, Format, Rounding
+from tuner.models.operators.movement import reshape
+from tuner.models.operators.scalars import Elem, cast_to
 from tuner.models.operators.values import Value
 from tuner.workload.expression import DTYPE_BYTES, DType
 
@@ -56,15 +59,49 @@ class Node:
         if value is None:
             return None
         if value.array is None:
-            raise self.computed_at_run_time(
-                value,
-                f"computes its input {place} at run time; shapes and axes must be known at import",
-            )
+            raise self.late_number(place)
         return value.array
 
     def ints(self, place: int) -> list[int] | None:
         array = self.known(place)
         return None if array is None else [int(number) for number in array.reshape(-1)]
+
+    def numbers(self, place: int) -> list[int | Late]:
+        """Integers that are known at import, or that extents bound.
+
+        Raises ComputedAtRunTime for others.
+        """
+        value = self.optional(place)
+        if value is None or value.array is not None or value.limits is None:
+            return [*(self.ints(place) or [])]
+        limits = value.limits
+        low, high = limits.low.reshape(-1).tolist(), limits.high.reshape(-1).tolist()
+        if any(first < 0 and first != last for first, last in zip(low, high, strict=True)):
+            raise self.late_number(place)
+        return [
+            int(last) if first == last else Late(int(last), number)
+            for first, last, number in zip(low, high, limits.numbers, strict=True)
+        ]
+
+    def elements(self, place: int) -> list[int | Elem]:
+        """The integers of a vector, those computed at run time as scalars of the program."""
+        value = self.optional(place)
+        if value is None or value.array is not None:
+            return [*(self.ints(place) or [])]
+        if value.limits is not None and value.limits.low.min(initial=0) >= 0:
+            return [
+                scalar(number.number) if isinstance(number, Late) else number
+                for number in self.numbers(place)
+            ]
+        flat = reshape(value, [value.elements])
+        return [cast_to("int64", flat[i]) for i in range(value.elements)]
+
+    def late_number(self, place: int) -> ComputedAtRunTime:
+        """The refusal of an input that decides a shape."""
+        return self.computed_at_run_time(
+            self[place],
+            f"computes its input {place} at run time; shapes and axes must be known at import",
+        )
 
     def scalar(self, place: int, default: float) -> float:
         array = self.known(place)
@@ -84,6 +121,25 @@ class Node:
     def computed_at_run_time(self, value: Value, reason: str) -> ComputedAtRunTime:
         """The refusal of a value that must be known at import and is not."""
         return ComputedAtRunTime(str(self.refusal(reason)), value)
+
+    def late_extent(self) -> ComputedAtRunTime:
+        """The refusal of an input with an extent that is computed at run time."""
+        number = next(
+            count for value in self.inputs if value is not None for count in value.counts.values()
+        )
+        return self.computed_at_run_time(
+            number,
+            "takes no extent that is computed at run time here, as one of its inputs has; it "
+            "must be known at import",
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Late:
+    """An extent that is computed at run time."""
+
+    bound: int
+    number: Value  # a scalar
 
 
 Convert = Callable[[Node], Results]

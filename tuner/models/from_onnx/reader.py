@@ -18,15 +18,18 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx import (
     arithmetic,
+    bounded,
     control,
     microsoft,
     products,
     recurrent,
     reductions,
+    selection,
     shapes,
     signals,
 )
 from tuner.models.from_onnx.functions import standard_function
+from tuner.models.from_onnx.limits import with_limits
 from tuner.models.from_onnx.node import (
     ComputedAtRunTime,
     Convert,
@@ -40,6 +43,7 @@ from tuner.models.graph import LARGEST_FIXED, Array, Graph
 from tuner.models.input_values import InputValues
 from tuner.models.older_operators import operators_of
 from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.extents import as_written
 from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {
@@ -47,6 +51,7 @@ OPERATORS: Mapping[str, Convert] = {
     **products.TABLE,
     **recurrent.TABLE,
     **reductions.TABLE,
+    **selection.TABLE,
     **shapes.TABLE,
     **signals.TABLE,
 }
@@ -155,7 +160,9 @@ class _Reader:
         formats = {
             name: kept.name for name in (*labels, *made) if (kept := scope[name].format) is not None
         }
-        return self.builder.graph([scope[name] for name in made], [*labels, *made], formats)
+        names, written, bounded = as_written(made, [scope[name] for name in made])
+        graph = self.builder.graph(written, [*labels, *names], formats)
+        return replace(graph, bounded=bounded)
 
     def to_be_fixed(self, error: ComputedAtRunTime, given: InputValues) -> frozenset[str]:
         """The inputs to fix, so that the value is known at import.
@@ -228,6 +235,8 @@ class _Reader:
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
         rows = TABLES.get(proto.domain, {})
+        if bounded.concerns(node) and (rows is microsoft.TABLE or node.op in control.TABLE):
+            raise node.late_extent()
         if rows is microsoft.TABLE:  # which ONNX's evaluator does not have
             if node.op not in rows:
                 raise node.refusal(f"of domain {proto.domain} has no expression yet")
@@ -237,8 +246,7 @@ class _Reader:
         if node.op in _RANDOM:
             raise node.refusal("is random; a model must compute the same each time")
         if node.op == "ConstantOfShape":
-            value = node.attribute("value", np.zeros(1, np.float32))
-            return self.builder.constant(np.broadcast_to(value.reshape(()), node.ints(0) or []))
+            return shapes.constant_of_shape(node)
         arrays = [value.array if value is not None else None for value in node.inputs]
         is_known = all(
             value is None or array is not None
@@ -246,6 +254,8 @@ class _Reader:
         )
         size = sum(prod(array.shape) for array in arrays if array is not None)
         has_row = node.op in rows
+        if bounded.concerns(node) and has_row:
+            return bounded.converted(node, rows[node.op])
         if is_known and (size <= _FOLDED_ELEMENTS or not has_row):
             try:
                 return self.folded(node, proto, scope)
@@ -253,11 +263,23 @@ class _Reader:
                 if not has_row:
                     raise
         if has_row:
-            return self.converted(node, rows[node.op])
+            results = self.converted(node, rows[node.op])
+            return self.limited(node, proto, results) if isinstance(results, Value) else results
         function = standard_function(proto, node.inputs, self.opsets.get(proto.domain, 1))
         if function is None:
             raise node.refusal("has no expression yet")
         return self.expanded(function, node)
+
+    def limited(self, node: Node, proto: Any, result: Value) -> Value:
+        """The result with what its numbers may be, where they are computed from extents."""
+
+        def evaluate(arrays: Sequence[Array | None]) -> Array:
+            feeds = {name: array for name, array in zip(proto.input, arrays, strict=True) if name}
+            return _evaluated(proto, feeds, self.model, self.opset)[0]
+
+        if not any(value is not None and value.limits for value in node.inputs):
+            return result
+        return with_limits(node, result, evaluate)
 
     def converted(self, node: Node, convert: Convert) -> Results:
         """The results of an operator of the table. Those that only move elements do so with
@@ -296,6 +318,10 @@ class _Reader:
         own |= zip(names, inputs, strict=True)
         self.body(graph, own)
         results = [own[value.name] for value in graph.output]
+        chosen = node.op == "If" and node[0].array is not None
+        if not chosen and any(value.counts for value in (*inputs, *results)):
+            late = replace(node, inputs=(*inputs, *results))
+            raise late.late_extent()
         formats = {value.format.name for value in (*inputs, *results) if value.format}
         if formats and node.op != "If":
             raise node.refusal(

@@ -9,8 +9,9 @@ from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import normalization as norms
 from tuner.models.operators import reduction as ops
 from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.extents import count, count_of, counted, masked, scalar, whole
 from tuner.models.operators.movement import reshape
-from tuner.models.operators.scalars import Elem, constant, unary, where
+from tuner.models.operators.scalars import Elem, clamp, constant, minimum, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 
@@ -77,9 +78,20 @@ def cumulative(reducer: Reducer) -> Convert:
 
 
 def top_k(node: Node) -> Results:
-    k = int(node.scalar(1, node.attribute("k", 1)))
+    """Of the elements that are there. What is less or greater than all stands for others."""
+    x, axis = node[0], node.attribute("axis", -1) % node[0].rank
     greatest = bool(node.attribute("largest", 1))
-    return ops.top_k(node[0], k, node.attribute("axis", -1) % node[0].rank, greatest=greatest)
+    (k,) = node.elements(1) or [int(node.attribute("k", 1))]
+    others = {place: number for place, number in x.counts.items() if place != axis}
+    if not isinstance(k, Elem) and axis not in x.counts:
+        results = ops.top_k(whole(x), k, axis, greatest=greatest)
+        return [counted(result, others) for result in results]
+    bound = x.shape[axis] if isinstance(k, Elem) else min(k, x.shape[axis])
+    filled = masked(x, ops.neutral("max" if greatest else "min", x.dtype), [axis])
+    there = clamp(constant(k, "int64") if not isinstance(k, Elem) else k, 0, x.shape[axis])
+    total = count(x, minimum(there, scalar(count_of(x, axis))))
+    results = ops.top_k(filled, bound, axis, greatest=greatest)
+    return [counted(result, {axis: total, **others}) for result in results]
 
 
 def softmax(log: bool) -> Convert:

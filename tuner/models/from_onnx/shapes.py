@@ -3,28 +3,85 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tuner.models.from_onnx.node import Convert, Node, dtype_of
+from tuner.models.from_onnx.node import Convert, Late, Node, dtype_of
 from tuner.models.operators import indexing, movement
 from tuner.models.operators.elementwise import cast
-from tuner.models.operators.scalars import Elem, clamp, where
+from tuner.models.operators.extents import (
+    count,
+    count_of,
+    counted,
+    extents_of,
+    same_count,
+    scalar,
+    slice_of,
+    whole,
+)
+from tuner.models.operators.scalars import Elem, clamp, constant, where
 from tuner.models.operators.values import Value
 
 
 def reshape(node: Node) -> Value:
-    x, asked = node[0], node.attribute("shape", None) or node.ints(1) or []
-    shape = list(asked)
+    x, asked = node[0], node.attribute("shape", None)
+    asked = node.numbers(1) if asked is None else list(asked)
     if not node.attribute("allowzero", 0):
-        shape = [x.shape[place] if extent == 0 else extent for place, extent in enumerate(shape)]
+        asked = [_copied(x, place) if extent == 0 else extent for place, extent in enumerate(asked)]
+    if x.counts:
+        return _bounded_reshape(node, asked)
+    late = [place for place, extent in enumerate(asked) if isinstance(extent, Late)]
+    if late and (len(late) > 1 or -1 in asked):
+        raise node.late_number(1)
+    # The number of elements is known, and with it the only extent that is not.
+    shape = [-1 if isinstance(extent, Late) else extent for extent in asked]
     if -1 in shape:
         rest = math.prod(extent for extent in shape if extent != -1)
         shape[shape.index(-1)] = x.elements // rest if rest else 0
     if math.prod(shape) != x.elements:
-        raise node.refusal(f"turns the shape {list(x.shape)} into {list(asked)}")
+        raise node.refusal(f"turns the shape {list(x.shape)} into {shape}")
     return movement.reshape(x, shape)
+
+
+def _copied(x: Value, axis: int) -> int | Late:
+    """An extent that stays."""
+    return Late(x.shape[axis], x.counts[axis]) if axis in x.counts else x.shape[axis]
+
+
+def _bounded_reshape(node: Node, asked: Sequence[int | Late]) -> Value:
+    """Where the dimension with a count stays, is joined with ones behind it, or is divided:
+    the first elements stay the first."""
+    x = node[0]
+    if len(x.counts) > 1:
+        raise node.late_extent()
+    ((axis, number),) = x.counts.items()
+    own = [
+        place
+        for place, extent in enumerate(asked)
+        if isinstance(extent, Late) and same_count(extent.number, number)
+    ]
+    open_places = [
+        place for place, extent in enumerate(asked) if isinstance(extent, Late) or extent == -1
+    ]
+    shape = [-1 if place in open_places else int(e) for place, e in enumerate(asked)]  # type: ignore[arg-type]
+    if len(own) == 1 and len(open_places) <= 2:
+        shape[own[0]] = x.shape[axis]
+        open_places.remove(own[0])
+    if len(open_places) > 1:
+        raise node.late_extent()
+    rest = math.prod(extent for extent in shape if extent != -1)
+    if open_places:
+        shape[open_places[0]] = x.elements // max(rest, 1)
+    place = own[0] if len(own) == 1 else open_places[0] if open_places else -1
+    behind = math.prod(shape[place + 1 :])
+    before, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    if place < 0 or math.prod(shape) != x.elements or math.prod(shape[:place]) != before:
+        raise node.late_extent()
+    if behind == inner:
+        return counted(movement.reshape(whole(x), shape), {place: number})
+    total = count(x, scalar(number) * inner // behind)
+    return counted(movement.reshape(whole(x), shape), {place: total})
 
 
 def flatten(node: Node) -> Value:
@@ -69,23 +126,64 @@ def split(node: Node) -> list[Value]:
 
 def take_slice(node: Node) -> Value:
     x = node[0]
-    starts = node.attribute("starts", None) or node.ints(1) or []
-    ends = node.attribute("ends", None) or node.ints(2) or []
+    starts = node.attribute("starts", None) or node.elements(1)
+    ends = node.attribute("ends", None) or node.elements(2)
     axes = node.attribute("axes", None) or node.ints(3) or list(range(len(starts)))
-    steps = node.ints(4) or [1] * len(starts)
-    begin, stride, shape = [0] * x.rank, [1] * x.rank, list(x.shape)
+    steps = node.elements(4) or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0 or not -x.rank <= axis < x.rank:
             raise node.refusal(f"has step {step} along axis {axis} of {x.rank} dimensions")
-        places = range(*slice(start, end if end > -(2**62) else None, step).indices(x.shape[axis]))
-        begin[axis], stride[axis], shape[axis] = places.start, step, len(places)
-    if 0 in shape:
-        return node.builder.constant(np.empty(shape), x.dtype)
-    return movement.take_slice(x, begin, stride, shape)
+        x = slice_of(x, axis % x.rank, start, end, step)
+    return x
 
 
 def expand(node: Node) -> Value:
-    return movement.expand(node[0], node.ints(1) or [])
+    x, asked = node[0], node.numbers(1)
+    rank = max(x.rank, len(asked))
+    sizes: list[int | Late] = [*(1 for _ in range(rank - len(asked))), *asked]
+    counts, shape = {}, []
+    for place, size in enumerate(sizes):
+        axis = place - rank + x.rank
+        extent = x.shape[axis] if axis >= 0 else 1
+        own = x.counts.get(axis) if axis >= 0 else None
+        if own is not None:
+            if size != 1 and not (isinstance(size, Late) and same_count(size.number, own)):
+                raise node.late_extent()
+            counts[place], size = own, 1
+        elif isinstance(size, Late):
+            if extent == 1:
+                counts[place] = size.number
+            size = size.bound if extent == 1 else 1
+        shape.append(size)
+    return counted(movement.expand(whole(x), shape), counts)
+
+
+def constant_of_shape(node: Node) -> Value:
+    value = node.attribute("value", np.zeros(1, np.float32)).reshape(())
+    sizes = node.numbers(0)
+    shape = [size.bound if isinstance(size, Late) else size for size in sizes]
+    counts = {place: size.number for place, size in enumerate(sizes) if isinstance(size, Late)}
+    return counted(node.builder.constant(np.broadcast_to(value, shape)), counts)
+
+
+def number_range(node: Node) -> Value:
+    """Whose limit alone may be computed at run time."""
+    (limit,) = node.numbers(1)
+    if not isinstance(limit, Late):
+        return of_known_inputs(node)
+    start, step = node.known(0), node.known(2)
+    if start is None or step is None:
+        raise node.refusal("has no start or no step")
+    begin, stride = int(start.reshape(-1)[0]), int(step.reshape(-1)[0])
+    if stride <= 0:
+        raise node.late_number(1)
+    numbers = node.builder.constant(np.arange(begin, limit.bound, stride, dtype=start.dtype))
+    if not numbers.elements:
+        return numbers
+    if (begin, stride) == (0, 1):
+        return counted(numbers, {0: limit.number})
+    length = (scalar(limit.number) - begin + stride - 1) // stride
+    return counted(numbers, {0: count(numbers, clamp(length, 0, numbers.elements))})
 
 
 def tile(node: Node) -> Value:
@@ -143,6 +241,9 @@ def one_hot(node: Node) -> Value:
 
 def triangle(node: Node) -> Value:
     upper = bool(node.attribute("upper", 1))
+    diagonal = node.optional(1)
+    if diagonal is not None and diagonal.array is None:
+        return movement.triangle(node[0], scalar(diagonal), upper=upper)
     return movement.triangle(node[0], int(node.scalar(1, 0)), upper=upper)
 
 
@@ -168,13 +269,21 @@ def space_to_depth(node: Node) -> Value:
 
 
 def shape(node: Node) -> Value:
-    extents = list(node[0].shape)
-    begin, end = node.attribute("start", 0), node.attribute("end", None)
-    return node.builder.constant(np.array(extents[begin:end], np.int64))
+    x = node[0]
+    places = range(x.rank)[slice(node.attribute("start", 0), node.attribute("end", None))]
+    if not any(place in x.counts for place in places):
+        return node.builder.constant(np.array([x.shape[place] for place in places], np.int64))
+    return extents_of(x, places)
 
 
 def size(node: Node) -> Value:
-    return node.builder.constant(np.array(node[0].elements, np.int64))
+    x = node[0]
+    if not x.counts:
+        return node.builder.constant(np.array(x.elements, np.int64))
+    total = constant(1, "int64")
+    for axis in range(x.rank):
+        total = total * scalar(count_of(x, axis))
+    return count(x, total)
 
 
 def reverse_sequence(node: Node) -> Value:
@@ -205,16 +314,6 @@ def eye_like(node: Node) -> Value:
     return node.builder.constant(np.eye(rows, columns, node.attribute("k", 0)), dtype)
 
 
-def compress(node: Node) -> Value:
-    """Slices along an axis, or elements, where a condition is true."""
-    x, condition = node[0], node.known(1)
-    axis = node.attribute("axis", None)
-    if axis is None:
-        x, axis = movement.reshape(x, [x.elements]), 0
-    places = np.flatnonzero(np.asarray(condition))
-    return indexing.gather(x, node.builder.constant(places), axis)
-
-
 def tensor_scatter(node: Node) -> Value:
     x = node[0]
     circular = node.attribute("mode", "linear") == "circular"
@@ -232,8 +331,8 @@ def of_known_inputs(node: Node) -> Value:
 
 TABLE: Mapping[str, Convert] = {
     "BlackmanWindow": of_known_inputs,
-    "Compress": compress,
     "Concat": concat,
+    "ConstantOfShape": constant_of_shape,
     "DepthToSpace": depth_to_space,
     "Expand": expand,
     "EyeLike": eye_like,
@@ -244,11 +343,9 @@ TABLE: Mapping[str, Convert] = {
     "HammingWindow": of_known_inputs,
     "HannWindow": of_known_inputs,
     "MelWeightMatrix": of_known_inputs,
-    "NonMaxSuppression": of_known_inputs,
-    "NonZero": of_known_inputs,
     "OneHot": one_hot,
     "Pad": pad,
-    "Range": of_known_inputs,
+    "Range": number_range,
     "Reshape": reshape,
     "ReverseSequence": reverse_sequence,
     "Scatter": scatter_elements,
@@ -264,6 +361,5 @@ TABLE: Mapping[str, Convert] = {
     "Tile": tile,
     "Transpose": transpose,
     "Trilu": triangle,
-    "Unique": of_known_inputs,
     "Unsqueeze": unsqueeze,
 }

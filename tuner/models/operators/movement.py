@@ -268,7 +268,7 @@ def roll(x: Value, shift: int, axis: int) -> Value:
     )
 
 
-def triangle(x: Value, diagonal: int, *, upper: bool) -> Value:
+def triangle(x: Value, diagonal: int | Elem, *, upper: bool) -> Value:
     """The matrices' elements on and above (or below) a diagonal, zeros elsewhere."""
 
     def body(*i: Elem) -> Elem:

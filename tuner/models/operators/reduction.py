@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from tuner.models.operators.elementwise import after, cast, elementwise, is_inf, same
 from tuner.models.operators.indexing import gather_elements
 from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
-from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
+from tuner.models.operators.scalars import Elem, Number, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DType, Reducer
+from tuner.workload.expression import INTEGER_RANGES, DType, Reducer
 from tuner.workload.terms import FLOATS
 
 _LONG_ROW = 256  # elements, above which prefixes are computed in blocks
@@ -26,6 +26,17 @@ def normalized(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     if wrong:
         raise ValueError(f"axis {wrong[0]} of a tensor with {rank} dimensions")
     return tuple(sorted({int(axis) % rank for axis in axes}))
+
+
+def neutral(reducer: Reducer, dtype: DType) -> Number:
+    """What changes no reduction of this kind."""
+    if reducer in ("sum", "prod"):
+        return int(reducer == "prod")
+    if dtype == "bool":
+        return reducer == "min"
+    if dtype in FLOATS:
+        return -math.inf if reducer == "max" else math.inf
+    return INTEGER_RANGES[dtype][reducer == "min"]
 
 
 def reduce(
@@ -140,7 +151,7 @@ def _prefixes(x: Value, axis: int, reducer: Reducer, *, exclusive: bool) -> Valu
     then all with what comes before their block, which takes n^1.5 operations and not n^2.
     """
     extent = x.shape[axis]
-    neutral = 1 if reducer == "prod" else 0
+    start = neutral(reducer, x.computed_in)
     if extent <= _LONG_ROW:
 
         def body(*places: Elem) -> Elem:
@@ -148,11 +159,11 @@ def _prefixes(x: Value, axis: int, reducer: Reducer, *, exclusive: bool) -> Valu
             indices = [*outer]
             indices[axis] = k
             here = outer[axis]
-            return where(k < here if exclusive else k <= here, x[tuple(indices)], neutral)
+            return where(k < here if exclusive else k <= here, x[tuple(indices)], start)
 
         return x.builder.reduce("cumulative", reducer, x.shape, [extent], body, dtype=x.computed_in)
     block = math.isqrt(extent - 1) + 1
-    blocks = _in_blocks(x, axis, block, neutral)
+    blocks = _in_blocks(x, axis, block, start)
     inner = _prefixes(blocks, axis + 1, reducer, exclusive=exclusive)
     totals = reduce("totals", reducer, blocks, [axis + 1], keep=False, dtype=x.computed_in)
     before = unsqueeze(_prefixes(totals, axis, reducer, exclusive=True), [axis + 1])

@@ -6,8 +6,8 @@ and broadcasting make another view and no node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,11 @@ class Value:
     access: tuple[Scalar, ...] = ()
     array: Array | None = None
     format: Format | None = None  # of the numbers, where `dtype` only holds them
+    # How many elements of some dimensions are there when the model runs, by dimension: an
+    # int64 scalar, at most the extent. What lies behind them has no meaning.
+    counts: Mapping[int, Value] = field(default_factory=dict)
+    # What integers that are computed from extents may be. None: anything.
+    limits: Limits | None = None
 
     @property
     def rank(self) -> int:
@@ -154,12 +159,27 @@ class Value:
             self,
             shape=tuple(shape),
             access=tuple(_folded(substitute(place, logical)) for place in self.access),
+            counts={},
+            limits=None,
         )
 
     def materialized(self, order: Sequence[int] | None = None) -> Value:
         """The value stored as a tensor of its own, in the given order of its dimensions
         (default: as they are)."""
         return self.builder.stored_copy(self, tuple(order or range(self.rank)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What integers that are computed at run time from extents may be, element by element.
+
+    `low` and `high` have the shape of the integers, `numbers` has a scalar for each of
+    them, row-major. Equal elements of several tensors have one scalar.
+    """
+
+    low: Array
+    high: Array
+    numbers: tuple[Value, ...]
 
 
 def _clamped(place: Elem, extent: int) -> Elem:
