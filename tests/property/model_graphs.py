@@ -20,13 +20,13 @@ _OPERATORS = ("add", "bend", "reshaped", "transposed", "summed", "scaled", "scan
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
+def graphs(draw: st.DrawFn, operators: Sequence[str] = _OPERATORS) -> Graph:
     """Values of one shape, each computed from earlier ones; equal ones are frequent."""
     builder = GraphBuilder()
     values = [builder.input(_SHAPE, "float32") for _ in range(draw(st.integers(1, 2)))]
     count = len(values)
     for _ in range(draw(st.integers(1, 10))):
-        operator = draw(st.sampled_from(_OPERATORS))
+        operator = draw(st.sampled_from(operators))
         left, right = (values[draw(st.integers(0, len(values) - 1))] for _ in range(2))
         values.append(_applied(operator, left, right))
     outputs = [values[draw(st.integers(count, len(values) - 1))] for _ in range(2)]
@@ -34,7 +34,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return builder.graph(outputs, labels)
 
 
-def inputs_of(graph: Graph) -> Sequence[Array]:
+def inputs_of(graph: Graph) -> list[Array]:
     rng = np.random.default_rng(0)
     return [rng.standard_normal(tensor.shape).astype(np.float32) for tensor in graph.inputs]
 

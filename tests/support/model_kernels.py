@@ -9,6 +9,7 @@ from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.lowering.compiler import compile_kernel
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
+from tuner.spaces.program.in_place import overwritable
 from tuner.workload.workload import Workload
 
 
@@ -58,6 +59,7 @@ def kernel_of(workload: Workload, config: Config | None) -> ExportKernel:
         object_code=made.object_code,
         tvm_symbol=f"__tvm_ffi_{symbol}",
         prepack=made.prepack,
+        overwritable=overwritable(made.program),
         median_s=1.0,
         ci95_s=(1.0, 1.0),
         verified=True,

@@ -109,6 +109,9 @@ class ExportKernel:
     # greatest and no code of its own.
     portfolio: Portfolio[ExportKernel] | None = None
     variants: tuple[Variant, ...] = ()  # for CPUs that lack some of `isa`, the richest first
+    # Positions of inputs whose memory the output may have: tuner.spaces.program.in_place.
+    # Within a model only; users' buffers must not overlap.
+    overwritable: tuple[int, ...] = ()
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool

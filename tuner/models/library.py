@@ -150,7 +150,7 @@ class _Object:
     ) -> None:
         self.graph, self.kernels, self.switches = graph, kernels, switches
         self.tools: Toolchain = system_toolchain()
-        self.plan = plan_memory(graph)
+        self.plan = plan_memory(graph, self._overwritable())
         self.used: dict[str, int] = {}  # key -> position among the kernels
         self.blobs: list[Array] = []
         self.offsets: dict[str, int] = {}  # SHA-256 of a constant's bytes -> where they begin
@@ -159,6 +159,23 @@ class _Object:
         self.packed: dict[tuple[str, ...], list[Array]] = {}
         # Of tensors inside of scans and branches that lie in others.
         self.inner: dict[str, Place] = {}
+
+    def _overwritable(self) -> dict[str, tuple[str, ...]]:
+        """The inputs whose memory each node's result may have, whichever kernel computes it.
+
+        None that the node reads under another name too, of which the kernel knows nothing.
+        """
+        inputs = {}
+        for node in self.graph.expressions:
+            keys = [workload_of(node, self.graph).key, *self.switches.get(node.outputs[0], ())]
+            every = [self.kernels[key].overwritable for key in keys]
+            roots = [self.graph.root(tensor.name) for tensor in node.inputs]
+            inputs[node.outputs[0]] = tuple(
+                roots[place]
+                for place in every[0]
+                if all(place in places for places in every) and roots.count(roots[place]) == 1
+            )
+        return inputs
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """The object's bytes. Raises LinkError."""
@@ -178,7 +195,10 @@ class _Object:
         ]
         text = executor(
             entry,
-            kernels=[_entry(function) for function in functions],
+            kernels=[
+                replace(_entry(function), overwritable=_passed(self.kernels[key]))
+                for function, key in zip(functions, self.used, strict=True)
+            ],
             steps=steps,
             copies=copies,
             fixed=[
@@ -377,6 +397,13 @@ class _Object:
             objects = [str(compiled), "constants.o", *names]
             run([*self.tools.command, "-nostdlib", "-r", "-o", "model.o", *objects], cwd=folder)
             return Path(folder, "model.o").read_bytes()
+
+
+def _passed(kernel: ExportKernel) -> tuple[int, ...]:
+    """The positions of inputs that may be overwritten among what the kernel takes."""
+    if kernel.prepack is None:
+        return kernel.overwritable
+    return tuple(kernel.prepack.passed.index(place) for place in kernel.overwritable)
 
 
 def _entry(function: Function) -> Entry:

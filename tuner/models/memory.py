@@ -5,8 +5,8 @@ It lies in a buffer of the caller, among the library's constants, or in the aren
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner.models.graph import Graph
@@ -54,10 +54,14 @@ class _Life:
         return self.first <= other.last and other.first <= self.last
 
 
-def plan_memory(graph: Graph) -> MemoryPlan:
+def plan_memory(
+    graph: Graph, overwritable: Mapping[str, Sequence[str]] | None = None
+) -> MemoryPlan:
     """Plans a model's memory. Tensors that are never alive together may share it.
 
-    The largest tensor is placed first, each at the lowest offset where it fits: greedy by
+    `overwritable` has, by the name of a node's only result, the inputs whose memory it
+    may have. It gets that of the first which is as large and is not read again. The
+    largest tensor is placed first, each at the lowest offset where it fits: greedy by
     size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
     Inference", 2020.
     """
@@ -74,13 +78,15 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         else:
             places[root] = Place(kind="output", position=number)
     offsets: dict[str, int] = {}
-    lives = [life for life in _lives(graph) if life.name not in places]
+    alone = [life for life in _lives(graph) if life.name not in places]
+    lives, inside = _in_place(graph, alone, overwritable or {})
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.name)):
         occupied = [(offsets[other.name], other.nbytes) for other in placed if other.overlaps(life)]
         offsets[life.name] = _lowest_offset(life.nbytes, occupied)
         placed.append(life)
     arena = max((offsets[life.name] + _rounded(life.nbytes) for life in lives), default=0)
+    offsets |= {name: offsets[first] for name, first in inside.items()}
     return MemoryPlan(
         places=places
         | {name: Place(kind="arena", position=offset) for name, offset in offsets.items()},
@@ -98,6 +104,25 @@ def _lives(graph: Graph) -> list[_Life]:
         _Life(name=name, nbytes=walk.nbytes[name], first=first, last=walk.last[name])
         for name, first in walk.first.items()
     ]
+
+
+def _in_place(
+    graph: Graph, lives: Sequence[_Life], overwritable: Mapping[str, Sequence[str]]
+) -> tuple[list[_Life], dict[str, str]]:
+    """The lives of what has memory of its own, each as long as what is written over it
+    lives; and the names of these others, with the tensor whose memory they have."""
+    own = {life.name: life for life in lives}
+    inside: dict[str, str] = {}
+    for life in lives:
+        for name in overwritable.get(life.name, ()):
+            root = graph.root(name)
+            holder = own.get(inside.get(root, root))
+            if holder is not None and holder.nbytes == life.nbytes and holder.last == life.first:
+                own[holder.name] = replace(holder, last=life.last)
+                inside[life.name] = holder.name
+                del own[life.name]
+                break
+    return list(own.values()), inside
 
 
 class _Walk:

@@ -51,6 +51,8 @@ class Entry:
     bounded: tuple[tuple[str, BoundedExtents], ...] = ()  # outputs with computed extents
     portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows
     variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
+    # Inputs whose memory the output may have. Of functions that only C of ours calls.
+    overwritable: tuple[int, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -253,9 +255,10 @@ def _argument(index: str, entry: Entry, place: int) -> str:
     rows = None if entry.portfolio is None else entry.portfolio.rows
     ranged = rows is not None and not rows.listed and place in rows.ranged
     row_bytes = tensor.nbytes // tensor.shape[0] if ranged else 0
+    overwritable = ", 1" if place in entry.overwritable else ""
     return (
         f"  {{{_quoted(tensor.name)}, shape_{index}_{place}, {tensor.nbytes}u, "
-        f"{len(tensor.shape)}, {code}, {bits}, {is_output}, {row_bytes}u}},\n"
+        f"{len(tensor.shape)}, {code}, {bits}, {is_output}, {row_bytes}u{overwritable}}},\n"
     )
 
 

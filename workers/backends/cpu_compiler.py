@@ -9,6 +9,7 @@ from tuner.runtime.link import Function, link
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.in_place import overwritable
 from tuner.spaces.program.program import Program
 from tuner.workers.backends.backend import CompiledCandidate
 from tuner.workers.backends.symbol import LIBRARY, symbol_of
@@ -35,7 +36,11 @@ class CpuCandidateCompiler:
             library=link(LIBRARY, [function(self.problem, compiled)]),
             code=compiled.object_code,
             symbol=compiled.symbol,
-            schedule=lambda: {**asdict(compiled.schedule), "sources": compiled.sources},
+            schedule=lambda: {
+                **asdict(compiled.schedule),
+                "sources": compiled.sources,
+                "overwritable": list(overwritable(compiled.program)),
+            },
         )
 
 

@@ -52,6 +52,7 @@ def describe(
         verified=kernel.verified,
         max_rel_error=kernel.max_rel_error,
         prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
+        overwritable=tuple(schedule.get("overwritable", ())),
         provenance={
             "job": kernel.job,
             "trial": kernel.trial,
@@ -88,6 +89,7 @@ def runners_up(
                 ci95_s=tuple(document["ci95_s"]),
                 max_rel_error=document["max_rel_error"],
                 prepack=prepack_from(prepack) if prepack else None,
+                overwritable=tuple(document.get("overwritable", ())),
                 provenance={
                     **described.provenance,
                     "trial": document["trial"],

@@ -332,6 +332,7 @@ def _runners_up(
                 "object": promotion.artifacts.put(path.with_suffix(".o").read_bytes()),
                 "symbol": library.symbol,
                 "prepack": schedule.get("prepack"),
+                "overwritable": schedule.get("overwritable", []),
                 "text": schedule.get("text"),
             }
         )

@@ -30,6 +30,7 @@ int tuner_check_buffers(const struct tuner_function *function, void *const *buff
     if (!arguments[i].is_output) continue;
     for (int32_t j = 0; j < function->num_arguments; ++j) {
       if (j == i || (arguments[j].is_output && j < i)) continue;
+      if (arguments[j].overwritable && buffers[i] == buffers[j]) continue;
       if (overlap(function, buffers, i, j, rows))
         return tuner_fail(TUNER_ERROR_OVERLAP, "%s: output %s (%llu bytes at %p) overlaps %s (%llu bytes at %p)", function->symbol,
                           arguments[i].name, (unsigned long long)size_of(function, i, rows), buffers[i], arguments[j].name,

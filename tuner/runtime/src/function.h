@@ -18,6 +18,7 @@ struct tuner_argument {
   uint8_t dtype_bits;
   uint8_t is_output;
   uint64_t row_bytes; /* of one row, where the function is a portfolio and this argument has a row for each; else 0 */
+  uint8_t overwritable; /* of an input: the output may have the same memory */
 };
 
 /* One instruction-set feature: the CPUID bit that announces it and the XCR0 bits by which the system saves its registers. */
