@@ -195,7 +195,7 @@ CONSTANTS = {
     "two": [2],
     "flat": [-1],
     "pairs": [-1, 3, 1],
-    "columns": np.float32([[1, 2, 0, 1], [3, 4, 1, 0], [5, 6, 0, 0]]),
+    "columns": np.array([[1, 2, 0, 1], [3, 4, 1, 0], [5, 6, 0, 0]], np.float32),
     "last": [-1],
     "ones": np.ones((2, 3), np.float32),
     "minus": np.int64(-1),
@@ -273,7 +273,7 @@ MORE = {
     "index": np.int64(0),
     "unit": np.int64(1),
     "depth": np.int64(4),
-    "values": np.float32([0, 1]),
+    "values": np.array([0, 1], np.float32),
 }
 
 
@@ -348,8 +348,8 @@ def detector(boxes: int, classes: int) -> bytes:
         {
             **{f"s{number}": [number] for number in (0, 1, 2, 4, 5)},
             "big": [2**31],
-            "iou": np.float32([0.45]),
-            "least": np.float32([0.25]),
+            "iou": np.array([0.45], np.float32),
+            "least": np.array([0.25], np.float32),
             "zero": np.int64(0),
             "unit": np.int64(1),
         },

@@ -15,6 +15,7 @@ import pytest
 from tuner.runtime.link import Function, link, link_static
 from tuner.runtime.loader import Library, LibraryError
 from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.runtime.wrapper import MAX_ARGUMENTS
 from tuner.target.architectures.x86_64.cpuid import CPUID
 from tuner.target.architectures.x86_64.models import FEATURES
 from tuner.workload.expression import Tensor
@@ -146,8 +147,9 @@ def test_unknown_features_names_and_duplicates_are_refused(
 
 
 def test_too_many_arguments_are_refused(toolchain: Toolchain, function: Make) -> None:
-    many = tuple(Tensor(name=f"T{index}", shape=(1,), dtype="float32") for index in range(64))
-    with pytest.raises(LinkError, match="has 65 arguments"):
+    tensor = Tensor(name="T", shape=(1,), dtype="float32")
+    many = tuple(replace(tensor, name=f"T{index}") for index in range(MAX_ARGUMENTS))
+    with pytest.raises(LinkError, match=f"has {MAX_ARGUMENTS + 1} arguments"):
         link("kit", [replace(function("double"), inputs=many)], toolchain=toolchain)
 
 
