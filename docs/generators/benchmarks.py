@@ -128,8 +128,17 @@ PARTS = (
         title="Models, calls and portfolios",
         about="",
         suites={
+            "networks": Suite(
+                title="Networks that people use",
+                about="`python -m benchmarks.models -o FOLDER` builds published architectures "
+                "with `transformers`, takes each through a door (the file of "
+                "`torch.onnx.export`, or the program of `torch.export`), tunes it by the "
+                "default budget of a command, holds the library against PyTorch on three "
+                "inputs, and races it against ONNX Runtime, OpenVINO, PyTorch and inductor "
+                "(max-autotune), in turn on the same core.",
+            ),
             "models": Suite(
-                title="Whole models",
+                title="Small models",
                 about="Three small models with random weights, like ResNet, MobileNet and BERT. "
                 "Each is tuned by `tuner tune MODEL.onnx` for `--seconds` of search in all, then "
                 "raced against ONNX Runtime on the same core. Both are called without copies.",

@@ -16,7 +16,8 @@ from tuner.models.task_scheduler import FIRST_ROUND
 _TRIAL_S = 1.0
 # What a contestant of a promotion takes, in trials of its kernel, before any was measured:
 # it is built again, and checked and timed in three processes.
-_CONTESTANT = 3.0
+_CONTESTANT = 1.5
+_PROCESSES_S = 0.6  # on top of a trial: three fresh processes, and what they verify by
 # Promotions have more than one finalist while they take no more than this of all the time.
 _PROMOTIONS = 0.3
 MOST_FINALISTS = 4
@@ -65,7 +66,7 @@ class TimePlan:
     def promoted(self, kernel: int, contestants: int, seconds: float) -> None:
         """Notes a promotion among so many contestants."""
         before_s, before = self._promoted
-        worth = contestants * self._trial_s(kernel)
+        worth = contestants * (self._trial_s(kernel) + _PROCESSES_S)
         self._promoted = before_s + seconds, before + worth
         self._paces[kernel].promoted = True
 
@@ -133,7 +134,7 @@ class TimePlan:
         return seconds / worth if worth else _CONTESTANT
 
     def _contestant_s(self, kernel: int) -> float:
-        return self._trial_s(kernel) * self._contestant_trials
+        return (self._trial_s(kernel) + _PROCESSES_S) * self._contestant_trials
 
     def _trial_s(self, kernel: int) -> float:
         pace = self._paces[kernel]
