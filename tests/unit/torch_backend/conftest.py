@@ -1,0 +1,13 @@
+"""Gradients are on, whatever the tests of rivals, which run in processes of their own
+otherwise, have left."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    with torch.enable_grad():
+        yield
