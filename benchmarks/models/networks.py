@@ -1,7 +1,8 @@
 """Architectures that people use, built by `transformers` from their published configurations.
 
-Weights are random, of the libraries' own initialisation; widths, images and vocabularies
-are those of the published networks. Both doors are fed from here: the program that
+Weights are random, of the libraries' own initialisation but for convolutions, which have
+He's, with batch normalisations settled on the inputs; widths, images and vocabularies are
+those of the published networks. Both doors are fed from here: the program that
 `torch.export` makes, and the file that `torch.onnx.export` writes.
 """
 
@@ -41,7 +42,23 @@ class Network:
         """The network in evaluation mode, always with the same weights, and inputs."""
         torch.manual_seed(0)
         inputs = dict(self.inputs())
-        return FirstOutput(self.make(), list(inputs)).eval(), tuple(inputs.values())
+        network = FirstOutput(self.make(), list(inputs)).eval()
+        _settle(network, inputs)
+        return network, tuple(inputs.values())
+
+
+def _settle(network: Module, inputs: Mapping[str, Tensor]) -> None:
+    """Draws the convolutions anew, and gives batch normalisations the statistics of what
+    they read, as training would: else a deep network gives nothing but zeros."""
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight)
+    norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.train().momentum = 1.0
+    with torch.no_grad():
+        network(*inputs.values())
+    network.eval()
 
 
 def image(size: int = 224, channels: int = 3) -> Callable[[], Mapping[str, Tensor]]:
