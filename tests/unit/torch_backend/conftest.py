@@ -4,10 +4,10 @@ otherwise, have left."""
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
 def gradients() -> Iterator[None]:
+    torch = pytest.importorskip("torch")
     with torch.enable_grad():
         yield
