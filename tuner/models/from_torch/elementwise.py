@@ -1,0 +1,187 @@
+"""Operators of ATen that compute each element from those at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from tuner.models.from_torch.call import Call, Convert
+from tuner.models.operators import elementwise as maps
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
+from tuner.models.operators.values import Value
+from tuner.workload.expression import Binary, BinaryOp, DType, UnaryOp
+from tuner.workload.terms import FLOATS
+
+
+def each(function: Callable[[Elem], Elem]) -> Convert:
+    return lambda call: elementwise(call.op, function, call.value("self", call.dtype))
+
+
+def named(op: UnaryOp) -> Convert:
+    return each(partial(unary, op))
+
+
+def pair(function: Callable[[Elem, Elem], Elem]) -> Convert:
+    """Of `self` and `other` in the result's dtype, `other` times `alpha`."""
+
+    def convert(call: Call) -> Value:
+        alpha = call.get("alpha", 1)
+
+        def body(a: Elem, b: Elem) -> Elem:
+            return function(a, b if alpha == 1 else b * alpha)
+
+        left, right = call.value("self", call.dtype), call.value("other", call.dtype)
+        return elementwise(call.op, body, left, right)
+
+    return convert
+
+
+def compared(function: Callable[[Elem, Elem], Elem]) -> Convert:
+    def convert(call: Call) -> Value:
+        left, right = _common(call, "self", "other")
+        return elementwise(call.op, function, left, right, dtype="bool")
+
+    return convert
+
+
+def _common(call: Call, *names: str) -> list[Value]:
+    """Tensors as values of one dtype: that of the widest tensor, or float for a number that
+    is one."""
+    tensors = [call[name] for name in names if isinstance(call[name], Value)]
+    numbers = [call[name] for name in names if not isinstance(call[name], Value)]
+    dtype: DType = max((value.dtype for value in tensors), key=_width)
+    if dtype not in FLOATS and any(isinstance(number, float) for number in numbers):
+        dtype = "float32"
+    return [call.value(name, dtype) for name in names]
+
+
+_WIDTHS: Sequence[DType] = (
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "bfloat16",
+    "float16", "float32", "float64",
+)  # fmt: skip
+
+
+def _width(dtype: DType) -> int:
+    return _WIDTHS.index(dtype)
+
+
+def truth(function: Callable[..., Elem]) -> Convert:
+    """Of arguments that count as true where they are not 0."""
+
+    def convert(call: Call) -> Value:
+        values = [call.value(name, "bool") for name in ("self", "other") if name in call.arguments]
+        return elementwise(call.op, function, *values, dtype="bool")
+
+    return convert
+
+
+def bits(op: BinaryOp) -> Convert:
+    """Of integers; of bools as they count."""
+
+    def convert(call: Call) -> Value:
+        left, right = call.value("self", call.dtype), call.value("other", call.dtype)
+        if call.dtype == "bool":
+            return elementwise(call.op, _BOOLEAN[op], left, right, dtype="bool")
+        return elementwise(
+            call.op, lambda a, b: Elem(Binary(op, a.node, b.node), a.dtype), left, right
+        )
+
+    return convert
+
+
+_BOOLEAN: Mapping[BinaryOp, Callable[[Elem, Elem], Elem]] = {
+    "bitand": lambda a, b: a & b,
+    "bitor": lambda a, b: a | b,
+    "xor": lambda a, b: a.differs(b),
+}
+
+
+def inverted(call: Call) -> Value:
+    x = call.value("self")
+    if x.dtype == "bool":
+        return elementwise(call.op, lambda a: ~a, x, dtype="bool")
+    return elementwise(call.op, lambda a: -a - 1, x)
+
+
+def tested(function: Callable[[Elem], Elem]) -> Convert:
+    return lambda call: elementwise(call.op, function, call.value("self"), dtype="bool")
+
+
+def divide(call: Call) -> Value:
+    mode = call.get("rounding_mode")
+    left, right = call.value("self", call.dtype), call.value("other", call.dtype)
+    if mode is None:
+        return elementwise("div", lambda a, b: a / b, left, right)
+    if mode == "trunc":
+        return elementwise("div", _truncated, left, right)
+    return elementwise("div", _floored, left, right)
+
+
+def _truncated(a: Elem, b: Elem) -> Elem:
+    return unary("trunc", a / b) if a.dtype in FLOATS else maps.divide(a, b)
+
+
+def _floored(a: Elem, b: Elem) -> Elem:
+    """Floats as Python divides them: the multiple of b below a, over b."""
+    if a.dtype in FLOATS:
+        rest = maps.truncated_remainder(a, b)
+        whole = unary("round", (a - rest) / b)
+        opposite = rest.differs(0) & (rest < 0).differs(b < 0)
+        return where(b.equals(0), a / b, where(opposite, whole - 1, whole))
+    return a // where(b.equals(0), 1, b)
+
+
+def power(call: Call) -> Value:
+    return elementwise(
+        "pow", maps.power, call.value("self", call.dtype), call.value("exponent", call.dtype)
+    )
+
+
+def clamped(call: Call) -> Value:
+    low, high = call.get("min", call.get("min_val")), call.get("max", call.get("max_val"))
+    names = [name for name in ("min", "max") if isinstance(call.get(name), Value)]
+
+    def body(e: Elem, *limits: Elem) -> Elem:
+        bounds = dict(zip(names, limits, strict=True))
+        if low is not None:
+            e = maximum(e, bounds.get("min", low))
+        if high is not None:
+            e = minimum(e, bounds.get("max", high))
+        return e
+
+    values = [call.value(name, call.dtype) for name in names]
+    return elementwise(call.op, body, call.value("self", call.dtype), *values)
+
+
+def cast(call: Call) -> Value:
+    return maps.cast(call.value("self"), call.dtype)
+
+
+def same(call: Call) -> Value:
+    return call.value("self")
+
+
+def select_where(call: Call) -> Value:
+    condition = call.value("condition", "bool")
+    then, other = call.value("self", call.dtype), call.value("other", call.dtype)
+    return elementwise("where", where, condition, then, other, dtype=call.dtype)
+
+
+def gelu(call: Call) -> Value:
+    tanh = call.get("approximate", "none") == "tanh"
+    return elementwise("gelu", maps.gelu_tanh if tanh else maps.gelu, call.value("self"))
+
+
+def elu(call: Call) -> Value:
+    alpha, scale = call.get("alpha", 1.0), call.get("scale", 1.0)
+    return elementwise("elu", lambda e: maps.elu(e, alpha, scale), call.value("self"))
+
+
+def leaky_relu(call: Call) -> Value:
+    slope = call.get("negative_slope", 0.01)
+    return elementwise("leaky_relu", lambda e: maps.leaky_relu(e, slope), call.value("self"))
+
+
+def hard(function: Callable[[Elem], Elem]) -> Convert:
+    return lambda call: elementwise(call.op, function, call.value("self"))

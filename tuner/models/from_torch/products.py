@@ -1,0 +1,92 @@
+"""Products and convolutions of ATen, and the derivatives of convolutions."""
+
+from __future__ import annotations
+
+from tuner.models.from_torch.call import Call, Results
+from tuner.models.operators import contraction, movement, normalization
+from tuner.models.operators import reduction as reductions
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.scalars import Elem
+from tuner.models.operators.values import Value
+
+
+def addmm(call: Call) -> Value:
+    product = contraction.matmul(call.value("mat1"), call.value("mat2"))
+    alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+
+    def body(e: Elem, z: Elem) -> Elem:
+        return (e if alpha == 1 else e * alpha) + (z if beta == 1 else z * beta)
+
+    return elementwise("addmm", body, product, call.value("self"))
+
+
+def matmul(call: Call) -> Value:
+    return contraction.matmul(call.value("self"), call.value("mat2"))
+
+
+def convolution(call: Call) -> Value:
+    x, weight = call.value("input"), call.value("weight")
+    batched = x.rank == weight.rank
+    x = x if batched else movement.unsqueeze(x, [0])
+    spatial = x.rank - 2
+
+    def spread(name: str) -> list[int]:
+        given = list(call[name])
+        return given * spatial if len(given) == 1 else given
+
+    strides, padding, dilations = spread("stride"), spread("padding"), spread("dilation")
+    if call["transposed"]:
+        result = contraction.convolution_transpose(
+            x,
+            weight,
+            strides=strides,
+            pads=padding * 2,
+            dilations=dilations,
+            groups=call["groups"],
+            sizes=call.shape[-spatial:],
+        )
+    else:
+        result = contraction.convolution(
+            x,
+            weight,
+            strides=strides,
+            pads=padding * 2,
+            dilations=dilations,
+            groups=call["groups"],
+        )
+    if call.get("bias") is not None:
+        bias = normalization.channel(call.value("bias"), x.rank)
+        result = elementwise("bias", lambda e, b: e + b, result, bias)
+    return result if batched else movement.squeeze(result, [0])
+
+
+def convolution_backward(call: Call) -> Results:
+    """The gradients by the input, the weights and the bias, as far as they are asked for."""
+    gradient, x, weight = call.value("grad_output"), call.value("input"), call.value("weight")
+    spatial = weight.rank - 2
+    if x.rank != weight.rank:
+        raise call.refusal("has no batch")
+    strides, padding, dilations = (
+        list(call[name]) * (spatial if len(call[name]) == 1 else 1)
+        for name in ("stride", "padding", "dilation")
+    )
+    moves = {"strides": strides, "dilations": dilations, "groups": call["groups"]}
+    by_input, by_weight, by_bias = (
+        asked and place in call.used for place, asked in enumerate(call["output_mask"])
+    )
+    inside, outside = (gradient, x) if call["transposed"] else (x, gradient)
+    results: list[Value | None] = [None, None, None]
+    if by_input and call["transposed"]:
+        results[0] = contraction.convolution(gradient, weight, pads=padding * 2, **moves)
+    elif by_input:
+        results[0] = contraction.convolution_transpose(
+            gradient, weight, pads=padding * 2, sizes=x.shape[2:], **moves
+        )
+    if by_weight:
+        results[1] = contraction.convolution_weight_gradient(
+            inside, outside, kernel=weight.shape[2:], pads=padding, **moves
+        )
+    if by_bias:
+        axes = [axis for axis in range(gradient.rank) if axis != 1]
+        results[2] = reductions.reduce("bias", "sum", gradient, axes, keep=False)
+    return results

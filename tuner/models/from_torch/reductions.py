@@ -1,0 +1,139 @@
+"""Operators of ATen over whole axes: sums, extremes, orders and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from tuner.models.from_torch.call import Call, Convert, Results
+from tuner.models.operators import elementwise as maps
+from tuner.models.operators import movement
+from tuner.models.operators import reduction as reductions
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.scalars import Elem, unary
+from tuner.models.operators.values import Value
+from tuner.workload.expression import Reducer
+
+
+def reduced(
+    reducer: Reducer,
+    before: Callable[[Elem], Elem] = lambda e: e,
+) -> Convert:
+    def convert(call: Call) -> Value:
+        x = call.value("self")
+        x = x if x.dtype == "bool" else maps.cast(x, call.dtype)
+        axes = _axes(call, x)
+        return reductions.reduce(
+            call.op,
+            reducer,
+            x,
+            axes,
+            keep=bool(call.get("keepdim")),
+            function=before,
+            dtype=call.dtype,
+        )
+
+    return convert
+
+
+def _axes(call: Call, x: Value) -> tuple[int, ...]:
+    given = call.get("dim")
+    if isinstance(given, int):
+        given = [given]
+    return reductions.normalized(given, x.rank)
+
+
+def mean(call: Call) -> Value:
+    x = call.value("self", call.dtype)
+    return reductions.mean(x, _axes(call, x), keep=bool(call.get("keepdim")))
+
+
+def anywhere(any_is_enough: bool) -> Convert:
+    """Whether any element (or every one) is true."""
+
+    def convert(call: Call) -> Value:
+        x = maps.cast(call.value("self", "bool"), "int32")
+        axes = _axes(call, x)
+        extreme = reductions.reduce(
+            call.op, "max" if any_is_enough else "min", x, axes, keep=bool(call.get("keepdim"))
+        )
+        return maps.cast(extreme, "bool")
+
+    return convert
+
+
+def norm(call: Call) -> Value:
+    x, order = call.value("self", call.dtype), call.get("ord", 2)
+    axes, keep = _axes(call, x), bool(call.get("keepdim"))
+    if order == 1:
+        return reductions.reduce(
+            "norm", "sum", x, axes, keep=keep, function=lambda e: unary("abs", e)
+        )
+    if order != 2:
+        raise call.refusal(f"has order {order}; 1 and 2 are taken")
+    total = reductions.reduce("norm", "sum", x, axes, keep=keep, function=lambda e: e * e)
+    return elementwise("norm", partial(unary, "sqrt"), total)
+
+
+def arg_extreme(greatest: bool) -> Convert:
+    def convert(call: Call) -> Value:
+        x = call.value("self")
+        axis = call.get("dim")
+        if axis is None:
+            x, axis = movement.reshape(x, [x.elements]), 0
+        keep = bool(call.get("keepdim"))
+        return reductions.arg_extreme(x, axis % x.rank, greatest=greatest, last=False, keep=keep)
+
+    return convert
+
+
+def extreme_with_place(greatest: bool) -> Convert:
+    def convert(call: Call) -> Results:
+        x, keep = call.value("self"), bool(call.get("keepdim"))
+        axis = call["dim"] % x.rank
+        reducer: Reducer = "max" if greatest else "min"
+        return (
+            reductions.reduce(call.op, reducer, x, [axis], keep=keep),
+            reductions.arg_extreme(x, axis, greatest=greatest, last=False, keep=keep),
+        )
+
+    return convert
+
+
+def variance_and_mean(call: Call) -> Results:
+    x = call.value("self", call.dtype)
+    centre = reductions.mean(x, _axes(call, x), keep=bool(call.get("keepdim")))
+    return (variance(call), centre)
+
+
+def variance(call: Call) -> Value:
+    x = call.value("self", call.dtype)
+    axes, keep = _axes(call, x), bool(call.get("keepdim"))
+    correction = call.get("correction")
+    count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
+    with call.builder.kernel("variance"):
+        centre = reductions.mean(x, axes, keep=True)
+        squares = elementwise("squares", lambda e, m: (e - m) * (e - m), x, centre)
+        total = reductions.reduce("variance", "sum", squares, axes, keep=keep)
+        return elementwise("variance", lambda e: e * (1 / count), total)
+
+
+def top_k(call: Call) -> Results:
+    x = call.value("self")
+    axis = call.get("dim", -1) % x.rank
+    return reductions.top_k(x, call["k"], axis, greatest=call.get("largest", True))
+
+
+def sort(call: Call) -> Results:
+    x = call.value("self")
+    axis = call.get("dim", -1) % x.rank
+    return reductions.top_k(x, x.shape[axis], axis, greatest=call.get("descending", False))
+
+
+def cumulative(reducer: Reducer) -> Convert:
+    def convert(call: Call) -> Value:
+        x = call.value("self", call.dtype)
+        return reductions.cumulative(x, call["dim"] % x.rank, reducer)
+
+    return convert
