@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Raced:
     missing: Mapping[str, str]  # rivals that could not run, with why
 
 
-def loaded(directory: Path, name: str) -> Any:
+def loaded(directory: Path, name: str) -> ModuleType:
     """The exported Python package."""
     spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
     assert spec is not None and spec.loader is not None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+from benchmarks.models.race import loaded
 from tests.support.targets import host_target
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
@@ -20,9 +19,4 @@ def exported(
 ) -> ModuleType:
     kernel = model_kernel(graph, kernels, host_target(), 1, f"run_{name}", ModelNumbers())
     export_library([kernel], directory, name)
-    spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(directory, name)

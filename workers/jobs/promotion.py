@@ -91,13 +91,7 @@ def promote(promotion: Promotion) -> str:
     # The kernels of a model are many, and the calls of some defaults take seconds.
     with_default = promotion.run.job.kind != jobs.MODEL or not distinct(promotion.best, 1)
     for _ in range(ATTEMPTS):
-        entries = _entries(promotion, with_default)
-        race = _race(promotion, entries) if entries else None
-        if (race is None or race.winner is None) and not with_default:
-            with_default = True
-            entries = _entries(promotion, with_default)
-            race = _race(promotion, entries)
-        assert race is not None
+        entries, race = _contest(promotion, with_default=with_default)
         try:
             return _settle(promotion, entries, race)
         except IncumbentChanged:
@@ -105,6 +99,17 @@ def promote(promotion: Promotion) -> str:
     raise FleetError(
         f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job"
     )
+
+
+def _contest(promotion: Promotion, *, with_default: bool) -> tuple[list[_Entry], RaceOutcome]:
+    """The contestants and their race; with the default schedule where nobody wins without."""
+    entries = _entries(promotion, with_default)
+    if entries:
+        race = _race(promotion, entries)
+        if with_default or race.winner is not None:
+            return entries, race
+    entries = _entries(promotion, True)
+    return entries, _race(promotion, entries)
 
 
 def distinct(best: Sequence[Trial], count: int) -> list[Trial]:

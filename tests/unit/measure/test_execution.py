@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import pytest
 from tests.unit.measure.hostile import COUNT, addition
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Placement, Request
-from tuner.measure.execution import Execution
+from tuner.measure.execution import Execution, SharedOutputs, execution_from_document
 from tuner.measure.outcome import FailureKind, Timed
 from tuner.measure.runner import RunnerProcess
+from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 
 Library = Callable[[str], str]
@@ -42,6 +43,26 @@ def execution(library: str, folder: Path, given: dict[str, Array]) -> Execution:
         outputs=str(folder / "outputs.npz"),
         timeout_s=1.5,
     )
+
+
+@pytest.mark.parametrize(("count", "rows"), [(2, 2), (0, 0), (5, 5), (-3, 0), (1 << 40, 5)])
+def test_outputs_are_cut_to_their_extents(tmp_path: Path, count: int, rows: int) -> None:
+    """Whatever a candidate leaves as a count."""
+    tensors = (
+        Tensor(name="boxes", shape=(5, 4), dtype="float32"),
+        Tensor(name="boxes.extent", shape=(1,), dtype="int64"),
+    )
+    bounded = {"boxes": BoundedExtents(axes=(0,), extents="boxes.extent")}
+    made = execution("x.so", tmp_path, {})
+    again = execution_from_document(asdict(replace(made, gives=tensors, bounded=bounded)))
+    assert again.bounded == bounded
+    with SharedOutputs(again.gives) as outputs:
+        outputs.arrays["boxes"][...] = np.arange(20).reshape(5, 4)
+        outputs.arrays["boxes.extent"][...] = count
+        outputs.write(again.outputs, again.bounded)
+    with np.load(again.outputs, allow_pickle=False) as written:
+        assert written.files == ["boxes"]
+        np.testing.assert_array_equal(written["boxes"], np.arange(20).reshape(5, 4)[:rows])
 
 
 def test_arrays_may_have_any_names(

@@ -61,13 +61,13 @@ def test_a_product_is_written_over_its_residual(tmp_path: Path) -> None:
     assert len(graph.nodes) == 3
     first, product, last = (workload_of(node, graph) for node in graph.expressions)
     kernels = {each.key: compiled(each, None) for each in (first, last)}
-    allowed = set()
+    allowed = []
     for seed in range(6):
         kernel = compiled(product, seed)
-        allowed.add(bool(kernel.overwritable))
+        allowed.append(bool(kernel.overwritable))
         got = run(graph, {**kernels, product.key: kernel}, tmp_path / f"{seed}.so")
         np.testing.assert_allclose(got, graph_outputs(graph, [X])[0], rtol=1e-4, atol=1e-4)
-    assert True in allowed
+    assert any(allowed), "no schedule computes each element once: nothing was tried in place"
 
 
 def test_the_plan_has_one_tensor_for_both() -> None:
