@@ -36,7 +36,7 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.winograd import SUFFIX
+from tuner.spaces.rewrite.winograd_tile import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 from tuner.target.target import Target

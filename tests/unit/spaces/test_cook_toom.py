@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tuner.spaces.rewrite.cook_toom import POINTS, Matrix, Transform, transforms
-from tuner.spaces.rewrite.winograd import TILES
+from tuner.spaces.rewrite.winograd_tile import TILES
 
 SIZES = sorted({(tile.outputs, tile.window) for tile in TILES} | {(1, 3), (3, 3), (6, 3), (3, 4)})
 

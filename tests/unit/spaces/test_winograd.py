@@ -17,14 +17,8 @@ from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.stages import plainly_named
-from tuner.spaces.rewrite.winograd import (
-    F2X2_3X3,
-    SUFFIX,
-    TILES,
-    WinogradTile,
-    winograd,
-    winograd_tiles,
-)
+from tuner.spaces.rewrite.winograd import winograd, winograd_tiles
+from tuner.spaces.rewrite.winograd_tile import F2X2_3X3, SUFFIX, TILES, WinogradTile
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

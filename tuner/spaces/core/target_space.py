@@ -15,7 +15,7 @@ from tuner.spaces.rewrite.algorithm import Algorithm, algorithms, indices_by_exp
 from tuner.spaces.rewrite.groups import Group
 from tuner.spaces.rewrite.parallel_units import ParallelUnits
 from tuner.spaces.rewrite.stages import plainly_named
-from tuner.spaces.rewrite.winograd import WinogradTile
+from tuner.spaces.rewrite.winograd_tile import WinogradTile
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload

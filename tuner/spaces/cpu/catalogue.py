@@ -22,7 +22,7 @@ from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.stages import materialized
-from tuner.spaces.rewrite.winograd import TILES
+from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 

@@ -21,7 +21,7 @@ from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, gpu_multiprocessors
 from tuner.spaces.rewrite.patches import patch_lengths
-from tuner.spaces.rewrite.winograd import F2X2_3X3
+from tuner.spaces.rewrite.winograd_tile import F2X2_3X3
 from tuner.target.target import Target
 
 WARPGROUPS = "sm_90"  # the only architecture with instructions of whole warpgroups

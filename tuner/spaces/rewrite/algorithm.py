@@ -19,7 +19,8 @@ from tuner.spaces.rewrite.liveness import live_flops
 from tuner.spaces.rewrite.parallel_units import ONE_THREAD, ParallelUnits
 from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
-from tuner.spaces.rewrite.winograd import TILES, WinogradTile, winograd, winograd_tiles
+from tuner.spaces.rewrite.winograd import winograd, winograd_tiles
+from tuner.spaces.rewrite.winograd_tile import TILES, WinogradTile
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
