@@ -81,6 +81,8 @@ def test_a_kept_library_is_used_and_a_damaged_one_is_not(
     torch.compile(function, backend=lambda module, inputs: compiled(module, inputs, keep))(x)
     for damaged in (False, True):
         if damaged:
+            # Another file of the name: the first one is mapped into this process.
+            kept[0].unlink()
             kept[0].write_bytes(b"no library")
         torch._dynamo.reset()
         backend = Backend()
