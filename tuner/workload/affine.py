@@ -103,10 +103,8 @@ def affine(node: Scalar) -> Affine:
             return affine(arg)
         case Unary(op="neg", arg=arg):
             return affine(arg).scaled(-1)
-        case Binary(op="add", lhs=lhs, rhs=rhs):
-            return affine(lhs) + affine(rhs)
-        case Binary(op="sub", lhs=lhs, rhs=rhs):
-            return affine(lhs) - affine(rhs)
+        case Binary(op="add" | "sub"):
+            return _sum(node)
         case Binary(op="mul", lhs=lhs, rhs=rhs):
             left, right = affine(lhs), affine(rhs)
             if not right.terms:
@@ -114,6 +112,35 @@ def affine(node: Scalar) -> Affine:
             return Affine({node: 1}, 0) if left.terms else right.scaled(left.constant)
         case _:
             return Affine({node: 1}, 0)
+
+
+def _sum(node: Scalar) -> Affine:
+    """The form of a sum, whose terms are gathered at once: copies would take quadratic time."""
+    added: list[tuple[int, Scalar]] = []
+    while isinstance(node, Binary) and node.op in ("add", "sub"):
+        added.append((1 if node.op == "add" else -1, node.rhs))
+        node = node.lhs
+    first = affine(node)
+    terms, constant = dict(first.terms), first.constant
+    for sign, operand in reversed(added):
+        form = affine(operand)
+        constant += sign * form.constant
+        for atom, step in form.terms.items():
+            terms[atom] = terms.get(atom, 0) + sign * step
+            if not terms[atom]:
+                del terms[atom]
+    return Affine(terms, constant)
+
+
+def _is_atom(node: Scalar) -> bool:
+    """Whether its form is the scalar itself."""
+    match node:
+        case Var() | Read() | Select() | Bitcast():
+            return True
+        case Binary(op=op):
+            return op not in ("add", "sub", "mul")
+        case _:
+            return False
 
 
 def linear(node: Scalar) -> Affine | None:
@@ -145,6 +172,8 @@ class Domain:
         if self._wraps(node):
             return INTERVALS[self._dtype(node) or "uint64"]
         if not self.facts:
+            if _is_atom(node):  # a form would hash the whole tree, and each operand again
+                return self._range_of_atom(node)
             return self._range_of_form(affine(node))
         form = affine(self._canonical(node))
         values = self._range_of_form(form)

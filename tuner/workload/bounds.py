@@ -14,6 +14,7 @@ from tuner.workload.affine import Affine, Domain, affine, value_range
 from tuner.workload.expression import (
     UNSIGNED,
     Binary,
+    Bitcast,
     Cast,
     Const,
     DType,
@@ -119,6 +120,7 @@ class _Sizes:
 
     values: Interval  # of the scalar, and of every part of a sum
     largest: int  # absolute value of a number in its computation
+    is_real: bool = False  # whether the scalar is of a float dtype
 
 
 def _size_of_arithmetic(
@@ -138,20 +140,26 @@ def _sizes(node: Scalar, domain: Domain) -> _Sizes:
         then = _sizes(node.then, domain.under(node.cond))
         other = _sizes(node.other, domain.under(Unary("not", node.cond)))
         largest = max(condition.largest, then.largest, other.largest)
-        return _Sizes(then.values.union(other.values), largest)
+        return _Sizes(then.values.union(other.values), largest, then.is_real)
     parts = [_sizes(child, domain) for child in children(node)]
+    # Taken from below: asked anew at each node, a long sum would take quadratic time.
+    is_real = any(part.is_real for part in parts)
     match node:
         case Var(name=name):
             values = Interval(0, domain.extents[name])
-        case Const(value=int(number)):
+        case Const(value=int(number), dtype=dtype):
             values = Interval(int(number), int(number))
+            is_real = dtype not in INTERVALS
         case Read(tensor=tensor):  # its own indices are checked by themselves
             # The least number of a type counts as the next: clamped indices stay simple.
             values, parts = domain.range_of(node).narrowed(*_symmetric(domain.dtypes[tensor])), []
-        case Cast(dtype=dtype, arg=arg) if _is_real(arg, domain.dtypes):
+            is_real = domain.dtypes[tensor] not in INTERVALS
+        case Cast(dtype=dtype) | Bitcast(dtype=dtype) if is_real:
             values, parts = ANY.narrowed(*_symmetric(dtype)), []  # real numbers do not wrap
-        case Binary(op=op, lhs=lhs) if _is_real(lhs, domain.dtypes):
-            values, parts = BOOL if BINARY_OPERATORS[op].is_comparison else ANY, []
+            is_real = dtype not in INTERVALS
+        case Binary(op=op) if is_real:
+            is_real = not BINARY_OPERATORS[op].is_comparison
+            values, parts = ANY if is_real else BOOL, []
         case Binary(op="mul"):
             values = parts[0].values * parts[1].values
         case Binary(op="add"):
@@ -161,30 +169,15 @@ def _sizes(node: Scalar, domain: Domain) -> _Sizes:
         case _:
             bound = max((part.values.magnitude for part in parts), default=0)
             values = domain.range_of(node).narrowed(-bound, bound)
-    return _Sizes(values, max([values.magnitude, *(part.largest for part in parts)]))
+            if isinstance(node, Const | Cast | Bitcast):
+                is_real = node.dtype not in INTERVALS
+    return _Sizes(values, max([values.magnitude, *(part.largest for part in parts)]), is_real)
 
 
 def _symmetric(dtype: DType) -> tuple[int, int]:
     """The greatest number of a type with either sign, within 64 bits."""
     greatest = min(INTERVALS.get(dtype, ANY).high, ANY.high)
     return -greatest, greatest
-
-
-def _is_real(node: Scalar, dtypes: Mapping[str, DType]) -> bool:
-    """Whether a scalar is of a float dtype."""
-    match node:
-        case Var():
-            return False
-        case Const(dtype=dtype) | Cast(dtype=dtype):
-            return dtype not in INTERVALS
-        case Read(tensor=tensor):
-            return dtypes.get(tensor) not in INTERVALS
-        case Select(then=then):
-            return _is_real(then, dtypes)
-        case Binary(op=op) if BINARY_OPERATORS[op].is_comparison:
-            return False
-        case _:
-            return any(_is_real(child, dtypes) for child in children(node))
 
 
 def read_error(
