@@ -39,7 +39,7 @@ class ModelLimits:
     tensor_bytes: int = 1 << 31  # of one tensor, intermediates included
     arguments: int = 48  # inputs and outputs together
     dimensions: int = 8  # of a tensor
-    name: int = 256  # characters
+    name: int = 4096  # characters
 
 
 LIMITS = ModelLimits()

@@ -196,11 +196,41 @@ def nested() -> Made:
     return model(nodes, feed, outputs, zero=np.float32(0)), [feed]
 
 
+def counting() -> Made:
+    """A loop whose condition counts, as `tf.while_loop` is written, with results of each
+    iteration: its number is known."""
+    step = body(
+        [
+            n("Gather", ["x", "k"], ["row"]),
+            n("Add", ["s", "row"], ["sum"]),
+            n("Tanh", ["sum"], ["t"]),
+            n("Add", ["k", "step"], ["following"]),
+            n("Cast", ["following"], ["number"], to=FLOAT),
+            n("Cast", ["length"], ["most"], to=FLOAT),
+            n("Less", ["number", "most"], ["going"]),
+        ],
+        [value("i", INT64, []), value("c", BOOL, []), value("k", INT64, []),
+         value("s", FLOAT, [3]), value("length", INT64, [])],
+        [value("going", BOOL, []), value("following"), value("t"), value("length"), value("t")],
+    )  # fmt: skip
+    feed = {"x": floats(100, 3)}
+    nodes = [
+        n("Shape", ["x"], ["rows"], end=1),
+        n("Squeeze", ["rows"], ["length0"]),
+        n("Loop", ["", "yes", "k0", "s0", "length0"], ["k1", "s1", "l1", "all"], body=step),
+    ]
+    outputs = [value("k1", INT64, []), value("s1", FLOAT, [3]), value("all", FLOAT, [100, 3])]
+    return model(
+        nodes, feed, outputs, yes=np.array(True), k0=np.array(0), step=np.array(1),
+        s0=np.zeros(3, np.float32),
+    ), [feed]  # fmt: skip
+
+
 CASES: Mapping[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
         layers_or_scores, constants_or_inputs, until_small, known_times, growing, both_ways,
-        nested,
+        nested, counting,
     )
 }  # fmt: skip
 
@@ -303,6 +333,35 @@ def test_iterations_and_sides_share_memory() -> None:
     chosen = graph_of(model(nodes, feed, [value("y", FLOAT, [64, 64])], m=floats(64, 64)))
     assert [type(node) for node in chosen.nodes] == [Branch]
     assert plan_memory(chosen).arena_bytes == plan_memory(plain).arena_bytes == 2 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("rows", [5, 100])
+def test_a_loop_that_counts_is_one_scan(rows: int) -> None:
+    made, _ = counting()
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = rows
+    made.graph.output[2].type.tensor_type.shape.dim[0].dim_value = rows
+    (scan,) = [node for node in graph_of(made).nodes if isinstance(node, Scan)]
+    assert (scan.count, scan.condition) == (rows, None)
+
+
+def test_a_loop_of_constants_is_a_constant() -> None:
+    step = body(
+        [n("Mul", ["s", "two"], ["t"]), n("Less", ["t", "limit"], ["going"])],
+        [value("i", INT64, []), value("c", BOOL, []), value("s", FLOAT, [])],
+        [value("going", BOOL, []), value("t")],
+    )
+    nodes = [n("Loop", ["", "yes", "one"], ["power"], body=step), n("Mul", ["x", "power"], ["y"])]
+    constants: dict[str, Any] = {
+        "two": np.float32(2),
+        "limit": np.float32(50),
+        "one": np.float32(1),
+    }
+    made = model(nodes, {"x": floats(3)}, [value("y", FLOAT, [3])], yes=np.array(True), **constants)
+    graph = graph_of(made)
+    assert not any(isinstance(node, Scan) for node in graph.nodes)
+    (right,) = evaluate(made, [floats(3)])
+    np.testing.assert_array_equal(evaluate_graph(graph, [floats(3)])[graph.outputs[0]], right)
+    np.testing.assert_array_equal(right, floats(3) * 64)
 
 
 def test_results_of_iterations_that_are_counted_at_run_time_are_refused() -> None:

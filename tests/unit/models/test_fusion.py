@@ -4,10 +4,12 @@ memory shared."""
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from benchmarks.models import nets
 from tuner.models.errors import ModelRefused
+from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph, check_graph, packed, unpacked
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import reads_of
@@ -139,3 +141,29 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
                 ):
                     assert end <= other_start or other_end <= start
         assert plan.arena_bytes < sum(end - start for _, _, start, end in spans)
+
+
+def test_an_index_that_could_wrap_around_is_stored() -> None:
+    """Differences of integers that are computed at run time are read by GatherElements."""
+    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    float32, int64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [
+                node("Sub", ["at", "back"], ["places"]),
+                node("GatherElements", ["x", "places"], ["y"], axis=1),
+            ],
+            "gathered",
+            [info("x", float32, [1, 9]), info("at", int64, [1, 1])],
+            [info("y", float32, [1, 4])],
+            [onnx.numpy_helper.from_array(np.arange(4)[None], "back")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    graph = read_graph(made.SerializeToString(), {})
+    assert workloads_of(graph)
+    x = np.random.default_rng(0).standard_normal((1, 9)).astype(np.float32)
+    for begin in (3, 8, -1):
+        tensors = evaluate_graph(graph, [x, np.array([[begin]])])
+        np.testing.assert_array_equal(tensors[graph.outputs[0]], x[:, begin - np.arange(4)])

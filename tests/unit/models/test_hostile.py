@@ -113,7 +113,7 @@ def _subgraph(model: Any) -> None:
 
 
 def _long_name(model: Any) -> None:
-    model.graph.output[0].name = model.graph.node[-1].output[0] = "../" * 400
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "../" * 1400
 
 
 def _contradiction(model: Any) -> None:
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a recursive function": (_recursion, "calls itself"),
     "functions that double": (_explosion, "operators with its functions inlined"),
     "a condition that is none": (_subgraph, "not valid ONNX"),
-    "a long name": (_long_name, "characters, the limit is 256"),
+    "a long name": (_long_name, "characters, the limit is 4096"),
     "shapes that do not fit": (_contradiction, "a product of shapes"),
     "an opset of tomorrow": (_opset, "opset 9999"),
     "an unknown operator": (_unknown, "not valid ONNX"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,17 @@ from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
+_TRIED = 1 << 12  # iterations whose condition is computed at import, at most
 
 Run = Callable[[Any, Sequence[Value]], list[Value]]  # results of a graph for given inputs
 
 
 class _Conditional(Exception):
     """Whether a loop goes on is only known at run time."""
+
+
+class _NotConstant(Exception):
+    """What an iteration gives is only known at run time."""
 
 
 def branch(node: Node, run: Run) -> Results:
@@ -56,15 +62,18 @@ def loop(node: Node, run: Run) -> Results:
     change. Else a scan that a condition ends."""
     carried = [node[place] for place in range(2, len(node.inputs))]
     trips, going = node.optional(0), node.optional(1)
-    count = _number(trips)
+    count = NO_LIMIT if trips is None else _number(trips)
     starts = True if going is None else _number(going)
     if count is None or starts is None:
         return _conditional(node, run, carried)
     count = count if starts else 0
+    last = _last_trip(node, run, count, carried)
+    count = count if last is None else last
     try:
         if count <= UNROLLED and all(value.array is not None for value in carried):
-            return _unrolled(node, run, count, carried)
-        return _counted(node, run, count, carried)
+            with suppress(_NotConstant):
+                return _unrolled(node, run, count, carried, are_constant=True)
+        return _counted(node, run, count, carried, is_exact=last is not None)
     except _Conditional:
         return _conditional(node, run, carried)
     except (ModelRefused, ValueError):
@@ -91,13 +100,73 @@ def _goes_on(value: Value) -> bool:
     return bool(number)
 
 
-def _unrolled(node: Node, run: Run, count: int, carried: Sequence[Value]) -> list[Value]:
-    """The body once for each iteration; its number is known."""
+def _last_trip(node: Node, run: Run, most: int, carried: Sequence[Value]) -> int | None:
+    """The number of iterations, at most `most`, where the body's condition follows from the
+    number of the iteration and from states that are known at import, as in a loop that
+    counts. None of other loops."""
+    condition, states = _condition_of(node.attribute("body", None))
+    if condition is None or any(carried[place].array is None for place in states):
+        return None
+    values, going = list(carried), _scalar(node, 1, "bool")
+    for number in range(min(most, _TRIED)):
+        goes_on, *results = run(condition, [_scalar(node, number), going, *values])
+        for place, value in zip(states, results, strict=True):
+            values[place] = value
+        arrays = [goes_on.array, *(value.array for value in results)]
+        if any(array is None for array in arrays):
+            return None
+        if not _number(goes_on):
+            return number + 1
+    return most if most <= _TRIED else None
+
+
+def _condition_of(body: Any) -> tuple[Any | None, list[int]]:
+    """The part of a loop's body that computes its condition, and the states that this reads,
+    whose next values are its further outputs. None where the condition depends on nothing
+    that changes, or on control flow."""
+    makers = {name: op for op in body.node for name in op.output}
+    initial = {tensor.name for tensor in body.initializer}
+    changing = [value.name for value in body.input if value.name not in initial]
+    pending, kept, states = [body.output[0].name], set(), set()
+    while pending:
+        name = pending.pop()
+        if name in makers and name not in kept:
+            kept |= {*makers[name].output}
+            pending += makers[name].input
+        elif name in changing and name not in kept:
+            kept.add(name)
+            place = changing.index(name) - 2
+            if place >= 0:
+                states.add(place)
+                pending.append(body.output[1 + place].name)
+    operators = [op for op in body.node if kept & {*op.output}]
+    has_graphs = any(attribute.HasField("g") for op in operators for attribute in op.attribute)
+    if has_graphs or not (states or changing[0] in kept):
+        return None, []
+    order = sorted(states)
+    outputs = [body.output[0], *(body.output[1 + place] for place in order)]
+    part = type(body)(
+        name=body.name,
+        node=operators,
+        initializer=body.initializer,
+        input=body.input,
+        output=outputs,
+    )
+    return part, order
+
+
+def _unrolled(
+    node: Node, run: Run, count: int, carried: Sequence[Value], *, are_constant: bool = False
+) -> list[Value]:
+    """The body once for each iteration; its number is known. Raises _NotConstant for results
+    that are not constants, where they should be."""
     body, states = node.attribute("body", None), list(carried)
     parts: list[list[Value]] = []
     going = _scalar(node, 1, "bool")
     for number in range(count):
         condition, *results = run(body, [_scalar(node, number), going, *states])
+        if are_constant and any(value.array is None for value in results):
+            raise _NotConstant
         states, parts = results[: len(states)], [*parts, results[len(states) :]]
         if not _goes_on(condition):
             break
@@ -113,15 +182,18 @@ def _stacked(values: Sequence[Value]) -> Value:
     return concatenate([unsqueeze(value, [0]) for value in values], 0)
 
 
-def _counted(node: Node, run: Run, count: int, carried: Sequence[Value]) -> list[Value]:
-    """A scan over the numbers of the iterations."""
+def _counted(
+    node: Node, run: Run, count: int, carried: Sequence[Value], *, is_exact: bool
+) -> list[Value]:
+    """A scan over the numbers of the iterations, which no condition ends if the number is
+    exact."""
     if not 1 <= count <= _COUNTED:
         raise _Conditional if count else ValueError("no iterations")
     body, going = node.attribute("body", None), _scalar(node, 1, "bool")
 
     def step(number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
         condition, *results = run(body, [number, going, *states])
-        if not _goes_on(condition):
+        if not (is_exact or _goes_on(condition)):
             raise _Conditional
         return results[: len(states)], results[len(states) :]
 

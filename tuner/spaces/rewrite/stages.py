@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from tuner.errors import WorkloadError
 from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import access, in_bounds_condition
 from tuner.spaces.rewrite.predicates import is_iterator_condition
+from tuner.workload.bounds import check_bounds
 from tuner.workload.expression import (
     Binary,
     BinaryOp,
@@ -131,7 +133,8 @@ def inlined(expression: Expression) -> Expression:
     - if it is an output;
     - if it is expensive and has several readers, or is read at more points than it has;
     - if it combines several reads and is read at more points than it has;
-    - if it rounds, because what is inlined is not stored.
+    - if it rounds, because what is inlined is not stored;
+    - if it is read in an index, and arithmetic that may wrap around would come into one.
     """
     changed = True
     while changed:
@@ -157,10 +160,28 @@ def inlined(expression: Expression) -> Expression:
                 for other in expression.stages
                 if other is not stage
             )
-            expression = replace(expression, stages=stages)
+            joint = replace(expression, stages=stages)
+            if any(_is_index(stage.name, reader) for reader in readers) and not _is_sound(joint):
+                continue
+            expression = joint
             changed = True
             break
     return expression
+
+
+def _is_index(tensor: str, reader: Stage) -> bool:
+    """Whether a stage computes an index from a tensor."""
+    indices = (index for read in reads(reader.body) for index in read.indices)
+    return any(read.tensor == tensor for index in indices for read in reads(index))
+
+
+def _is_sound(expression: Expression) -> bool:
+    """Whether no index leaves its tensor or wraps around."""
+    try:
+        check_bounds(expression)
+    except WorkloadError:
+        return False
+    return True
 
 
 def hoisted(expression: Expression) -> Expression:
