@@ -55,11 +55,18 @@ def _as_traced(array: Any, meta: torch.Tensor) -> torch.Tensor:
 class Evaluated:
     """A backend for `torch.compile`; `parts` are the partitions that it made."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int = 1) -> None:
         self.parts: list[Partition] = []
+        self.calls = calls  # of dynamic shapes, until they are cut
 
     def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
-        return compiled(module, inputs, evaluated, lambda traced, cut: self.parts.append(cut))
+        return compiled(
+            module,
+            inputs,
+            evaluated,
+            lambda traced, cut: self.parts.append(cut),
+            calls=self.calls,
+        )
 
     @property
     def regions(self) -> list[Region]:
@@ -70,9 +77,11 @@ class Evaluated:
         return [left for cut in self.parts for left in cut.left]
 
 
-def compile_evaluated(model: Callable[..., Any]) -> tuple[Callable[..., Any], Evaluated]:
+def compile_evaluated(
+    model: Callable[..., Any], calls: int = 1
+) -> tuple[Callable[..., Any], Evaluated]:
     torch._dynamo.reset()
-    backend = Evaluated()
+    backend = Evaluated(calls)
     return torch.compile(model, backend=backend), backend
 
 

@@ -42,7 +42,7 @@ class Backend:
             supply = RegionSupply(region.graph, layouts_of(region), chosen, self._background)
             return RegionCall(f"region_{next(self._numbers)}", eager, supply, self._notices)
 
-        return compiled(module, inputs, function)
+        return compiled(module, inputs, function, notices=self._notices)
 
 
 tuner = Backend()

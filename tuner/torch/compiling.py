@@ -11,8 +11,10 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tuner.torch.decompositions import decompositions, is_training
+from tuner.torch.notices import Notices
 from tuner.torch.partition import Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
+from tuner.torch.shapes import ByShape, is_dynamic
 
 RegionFunction = Callable[[Region, Function], Function]
 """What computes a region, given what PyTorch computes it by."""
@@ -26,9 +28,43 @@ def compiled(
     inputs: Sequence[Any],
     function_of: RegionFunction,
     observer: Observer = lambda module, cut: None,
+    *,
+    notices: Notices | None = None,
+    calls: int = 2,
 ) -> Function:
-    """The function of a graph of Dynamo's; forward and backward graphs are cut alike."""
+    """The function of a graph of Dynamo's; forward and backward graphs are cut alike.
 
+    One with dynamic shapes is cut for each shape, from its call number `calls` on; the
+    observer is called then.
+    """
+    if not is_dynamic(inputs):
+        return _static(module, inputs, function_of, observer)
+    pytorch = _static(module, inputs, by_pytorch, lambda traced, cut: None)
+    return ByShape(
+        module,
+        inputs,
+        pytorch,
+        lambda static, tensors: _static(static, tensors, function_of, observer),
+        notices or Notices(),
+        calls,
+    )
+
+
+def by_pytorch(region: Region, eager: Function) -> Function:
+    """A region as PyTorch computes it."""
+
+    def function(*tensors: Any) -> Any:  # a graph takes no method of another module
+        return eager(*tensors)
+
+    return function
+
+
+def _static(
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    function_of: RegionFunction,
+    observer: Observer,
+) -> Function:
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
         cut = partition(traced.graph)
         observer(traced, cut)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from tuner.errors import UsageError
 from tuner.models.from_torch.region import is_free
-from tuner.torch.compiling import compiled
+from tuner.torch.compiling import by_pytorch, compiled
 from tuner.torch.partition import Left, Node, Partition, Region
 from tuner.torch.rebuilding import Function
 
@@ -89,8 +89,9 @@ def explain(model: Callable[..., Any], inputs: Any = (), *, backward: bool = Fal
         return compiled(
             module,
             given,
-            _by_pytorch,
+            by_pytorch,
             lambda traced, cut: parts.append(cut),
+            calls=1,
         )
 
     torch._dynamo.reset()
@@ -106,13 +107,6 @@ def explain(model: Callable[..., Any], inputs: Any = (), *, backward: bool = Fal
         regions=tuple(_summary(region) for cut in parts for region in cut.regions),
         left=tuple(left for cut in parts for left in cut.left),
     )
-
-
-def _by_pytorch(region: Region, eager: Function) -> Function:
-    def function(*tensors: Any) -> Any:
-        return eager(*tensors)
-
-    return function
 
 
 def _summary(region: Region) -> RegionSummary:

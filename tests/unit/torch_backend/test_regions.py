@@ -166,15 +166,6 @@ def test_other_tensors_stay_with_pytorch(x: Any, reason: str) -> None:
     assert not backend.regions and all(reason in left.reason for left in backend.left)
 
 
-def test_dynamic_shapes_stay_with_pytorch() -> None:
-    compiled, backend = compile_evaluated(lambda x: (x.exp() @ x.T, x.shape[0]))
-    x = torch.randn(5, 4)
-    torch._dynamo.mark_dynamic(x, 0)
-    assert_same(compiled(x)[0], x.exp() @ x.T)
-    assert not backend.regions
-    assert any("dynamic shape" in left.reason for left in backend.left)
-
-
 def traced(function: Callable[..., Any], *inputs: Any) -> Partition:
     return partition(make_fx(function, tracing_mode="fake")(*inputs).graph)
 
