@@ -73,6 +73,14 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
     return Dual(value, None if result.magnitude is None else result.magnitude.reshape(shape))
 
 
+def widest_operand(stage: Stage, tensors: Tensors) -> float:
+    """The greatest magnitude of what a curved function of the stage is computed from."""
+    blocks = _Blocks(with_split_iterators(stage), tensors, track=True)
+    with np.errstate(all="ignore"):
+        blocks.result()
+    return blocks.widest
+
+
 def with_split_iterators(stage: Stage) -> Stage:
     """The stage with iterators split in two, so that more of its indices are affine.
 
@@ -271,6 +279,7 @@ class _Blocks:
         self.extents = stage.extents
         self.views: dict[tuple[Read, bool], View | None] = {}
         self.ranges: Ranges = {}
+        self.widest = 0.0  # magnitude of an operand of a curved function
 
     def result(self) -> Dual:
         return self._range({name: (0, extent) for name, extent in self.extents.items()})
@@ -348,6 +357,8 @@ class _Blocks:
                 value = row.evaluate(inner.value)
                 if not self.track or value.dtype == np.bool_:
                     return Dual(value)
+                if row.is_curved:
+                    self.widest = max(self.widest, float(np.max(inner.size, initial=0)))
                 return Dual(
                     value, _at_least_value(row.magnitude(inner.value, inner.size, value), value)
                 )

@@ -27,11 +27,11 @@ from tuner.workload.expression import (
     reads,
     walk,
 )
-from tuner.workload.reference import largest_value
+from tuner.workload.reference import errors_are_linear, largest_value
 from tuner.workload.special_values import only_orders, sprinkled
 
 Kind = Literal["normal", "large", "zeros", "special"]
-_LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest until no stage overflows
+_LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest
 # From which size on integers are drawn from their whole range; others where nothing grows.
 _WHOLE_RANGE = {"int8": 1e2, "uint8": 1e2, "int16": 1e4, "uint16": 1e4}
 _SHARE_OF_ENDS = 0.25  # of such integers are the least or greatest of their dtype
@@ -44,7 +44,8 @@ def make_inputs(
     """One contiguous array per input in its dtype, determined by seed and kind.
 
     - `normal`: standard normal floats; integers small enough not to overflow.
-    - `large`: values of both signs, as large as possible without overflow in any stage;
+    - `large`: values of both signs, as large as possible without overflow in any stage,
+      and without errors that a function makes more of than its slope says;
       integers from their dtype's whole range, with both of its ends, where no sum of
       them overflows; indices of gathers also outside their tensor.
     - `zeros`.
@@ -86,7 +87,7 @@ def make_inputs(
         return made(1.0)
     for size in _LARGE:
         arrays = made(size if kind == "large" else min(size, 1e2))
-        if largest_value(expression, arrays) <= _HEADROOM:
+        if largest_value(expression, arrays) <= _HEADROOM and errors_are_linear(expression, arrays):
             return arrays
     return made(_LARGE[-1])
 

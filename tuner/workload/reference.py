@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.workload.arrays import carrier
-from tuner.workload.evaluator import Dual, evaluate_stage
+from tuner.workload.evaluator import Dual, evaluate_stage, widest_operand
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -59,6 +59,8 @@ FUNCTION_ULP = 4
 # The factor c of c * u * sqrt(K). Rounding errors of a sum are a random walk, of which
 # 4 standard deviations are allowed.
 SUM_FACTOR = 4.0
+# Distance within which exp and its kind differ from their tangents by a seventh.
+_LINEAR = 0.25
 FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 
 
@@ -102,7 +104,7 @@ def largest_value(expression: Expression, inputs: Arrays) -> float:
     Above 1, or infinite, where a stage overflows. Where everything is an integer, those
     narrower than int32 do not count: they are computed in int32 and wrapped.
     """
-    tensors = _run(expression, inputs, track=False, wrap=False)
+    tensors = _run(expression, inputs, track=False, wrap=False, keep=True)
     shares = [0.0]
     floats = any("float" in tensor.dtype for tensor in expression.tensors.values())
     for stage in expression.stages:
@@ -111,6 +113,30 @@ def largest_value(expression: Expression, inputs: Arrays) -> float:
         top = float(np.abs(tensors[stage.name].value.astype(np.float64)).max(initial=0))
         shares.append(top / greatest(stage.dtype) if math.isfinite(top) else math.inf)
     return max(shares)
+
+
+def errors_are_linear(expression: Expression, inputs: Arrays) -> bool:
+    """Whether the errors of sums are small enough for magnitudes, which are first-order.
+
+    Where much cancels in a sum, its error may be so large that a function of it, such as
+    the sigmoid of SiLU, leaves its tangent.
+    """
+    summed: set[str] = set()  # stages that depend on a sum
+    curved = []
+    for stage in expression.stages:
+        below = any(read.tensor in summed for read in reads(stage.body))
+        if below and any(
+            isinstance(node, Unary) and UNARY_OPERATORS[node.op].is_curved
+            for node in walk(stage.body)
+        ):
+            curved.append(stage)
+        if below or stage.reducer in ("sum", "prod"):
+            summed.add(stage.name)
+    if not curved:
+        return True
+    tensors = _run(expression, inputs, track=True, wrap=True, keep=True)
+    bound = error_bound(expression)
+    return all(bound * widest_operand(stage, tensors) <= _LINEAR for stage in curved)
 
 
 def smallest(dtype: str) -> float:
@@ -125,7 +151,10 @@ def greatest(dtype: str) -> float:
     return float(np.iinfo(dtype).max)
 
 
-def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> dict[str, Dual]:
+def _run(
+    expression: Expression, inputs: Arrays, *, track: bool, wrap: bool, keep: bool = False
+) -> dict[str, Dual]:
+    """The tensors by name; without `keep` those alone that are outputs."""
     for name in inputs:
         if name not in {tensor.name for tensor in expression.inputs}:
             raise UsageError(
@@ -155,7 +184,7 @@ def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> 
         for name in [
             name
             for name, last_use in last.items()
-            if last_use == number and name not in expression.outputs and wrap
+            if last_use == number and name not in expression.outputs and not keep
         ]:
             del tensors[name]
     return tensors

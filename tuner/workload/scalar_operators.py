@@ -147,6 +147,7 @@ class UnaryOperator:
     is_function: bool = False  # of floating-point values, called by its name in the notation
     is_approximated: bool = False  # a polynomial or libm computes it, no instruction does
     is_instruction: bool = False  # costs no more than an addition
+    is_curved: bool = False  # so much that its tangent is no bound at a distance of 1
 
 
 def _step(
@@ -175,6 +176,7 @@ def _function(
         magnitude=_of_slope(slope),
         is_function=True,
         is_approximated=True,
+        is_curved=True,
     )
 
 
@@ -190,6 +192,7 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
         magnitude=lambda x, m, value: value * (1 + m),
         is_function=True,
         is_approximated=True,
+        is_curved=True,
     ),
     "log": UnaryOperator(
         evaluate=np.log,
@@ -213,6 +216,7 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
         magnitude=lambda x, m, value: np.abs(value) + (1 - value**2) * m,
         is_function=True,
         is_approximated=True,
+        is_curved=True,
     ),
     "erf": UnaryOperator(
         evaluate=_erf,
@@ -220,6 +224,7 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
         magnitude=_of_error_function,
         is_function=True,
         is_approximated=True,
+        is_curved=True,
     ),
     "isnan": UnaryOperator(
         evaluate=np.isnan,
@@ -231,8 +236,9 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
     "ceil": _step(np.ceil, math.ceil, _to_whole),
     "trunc": _step(np.trunc, math.trunc, _to_whole),
     "round": _step(np.rint, round, _to_half),  # to even where two are as near
-    "sin": _function(np.sin, math.sin, np.cos),
-    "cos": _function(np.cos, math.cos, np.sin),
+    # The greatest slope: where their own is 0 they bend most.
+    "sin": _function(np.sin, math.sin, np.ones_like),
+    "cos": _function(np.cos, math.cos, np.ones_like),
     "tan": _function(np.tan, math.tan, lambda x: 1 + np.tan(x) ** 2),
     "asin": _function(np.arcsin, math.asin, lambda x: 1 / np.sqrt(1 - x * x)),
     "acos": _function(np.arccos, math.acos, lambda x: 1 / np.sqrt(1 - x * x)),

@@ -225,6 +225,34 @@ def test_large_inputs_do_not_overflow(spec: str) -> None:
         assert all(array.any() for array in inputs.values())
 
 
+@pytest.mark.parametrize("function", ["C[i,j] / (1 + exp(-C[i,j]))", "tanh(C[i,j])", "exp(C[i,j])",
+                                      "C[i,j] * (1 + erf(C[i,j]))", "sin(C[i,j])"])  # fmt: skip
+def test_errors_of_sums_stay_within_bounds_behind_functions(function: str) -> None:
+    """A sum that is off by as much as is allowed, before a function that bends."""
+    product = parse(
+        "kernel k(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n"
+        "  C[i, j] += A[i, k] * B[k, j]\n}",
+        {"M": 64, "N": 64, "K": 288},
+    )
+    expression = parse(
+        "kernel k(A: f32[M, K], B: f32[K, N]) -> (S: f32[M, N]) {\n"
+        f"  C[i, j] += A[i, k] * B[k, j]\n  S[i, j] = {function}\n}}",
+        {"M": 64, "N": 64, "K": 288},
+    )
+    behind = parse(
+        f"kernel k(C: f32[M, N]) -> (S: f32[M, N]) {{\n  S[i, j] = {function}\n}}",
+        {"M": 64, "N": 64},
+    )
+    inputs = make_inputs(expression, 1, "large")
+    sums, sizes = evaluate_with_magnitude(product, inputs)
+    want, size = evaluate_with_magnitude(expression, inputs)
+    assert np.abs(sums["C"]).max() > 20  # the functions are saturated
+    for share in (-1, 1):
+        got = evaluate(behind, {"C": sums["C"] + share * error_bound(product) * sizes["C"]})
+        # A quarter of a unit from the tangent, exp is 14 % above it.
+        assert max_rel_error(expression, got, want, size) <= 1.15 * error_bound(expression)
+
+
 def test_wrong_inputs() -> None:
     expression = parse_spec("matmul:M=2,N=2,K=2").expression
     good = np.zeros((2, 2))
