@@ -59,8 +59,19 @@ struct Kernel {
 typedef int (*Run)(const Kernel *, const unsigned *, const unsigned *, const uint64_t *, int, unsigned long long *);
 struct Function { const Kernel *kernel; Run run; int dynamic_bytes; };
 struct Launch { Function *function; unsigned grid[3], block[3], shared; std::vector<uint64_t> arguments; };
-struct Node { bool fills; Launch launch; CUdeviceptr address; int byte; size_t bytes; };
-struct Graph { std::vector<Node> nodes; };
+enum Work { RUNS, FILLS, COPIES };
+struct Node {
+  Work work;
+  Launch launch;
+  CUdeviceptr address, source; /* of what is filled or copied to, and from where */
+  int byte;
+  size_t bytes;
+  std::vector<size_t> after; /* nodes of its graph; of a captured one the node before */
+};
+struct Graph { std::vector<Node> nodes; bool captured = false; };
+/* A node as the caller has it: its place in a graph. */
+struct Handle { Graph *graph; size_t number; };
+struct Executable { Graph *of; std::vector<Node> nodes; bool captured; };
 struct Event { double at_s; bool recorded; };
 struct Stream { bool capturing; Graph *graph; };
 
@@ -69,7 +80,7 @@ static int broken; /* the error that every call gives from now on */
 static double clock_s;
 static unsigned long long launches;
 static std::map<CUdeviceptr, size_t> memory;
-static std::set<void *> streams, events, graphs, executables, functions;
+static std::set<void *> streams, events, graphs, executables, functions, handles;
 static Stream legacy;
 static sigjmp_buf fault;
 
@@ -190,6 +201,27 @@ API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, void *s
   if (!holds(to, bytes)) return INVALID_VALUE;
   return memcpy((void *)to, from, bytes), SUCCESS;
 }
+API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, void *stream) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  if (on->capturing) return CAPTURE_UNSUPPORTED;
+  if (!holds(from, bytes)) return INVALID_VALUE;
+  return memcpy(to, (void *)from, bytes), SUCCESS;
+}
+static void copied(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  memmove((void *)to, (void *)from, bytes);
+  clock_s += 1e-6 + 2.0 * bytes / 2e12;
+}
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, void *stream) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  if (!holds(to, bytes) || !holds(from, bytes)) return INVALID_VALUE;
+  if (on->capturing) on->graph->nodes.push_back({COPIES, {}, to, from, 0, bytes, {}});
+  else copied(to, from, bytes);
+  return SUCCESS;
+}
 API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
   IN_CONTEXT()
   if (!holds(from, bytes)) return INVALID_VALUE;
@@ -205,7 +237,7 @@ API cuMemsetD8Async(CUdeviceptr address, unsigned char byte, size_t bytes, void 
   Stream *on = stream_of(stream);
   if (on == nullptr) return INVALID_HANDLE;
   if (!holds(address, bytes)) return INVALID_VALUE;
-  if (on->capturing) on->graph->nodes.push_back({true, {}, address, byte, bytes});
+  if (on->capturing) on->graph->nodes.push_back({FILLS, {}, address, 0, byte, bytes, {}});
   else filled(address, byte, bytes);
   return SUCCESS;
 }
@@ -228,7 +260,14 @@ API cuStreamBeginCapture_v2(void *stream, int mode) {
   if (stream == nullptr || !streams.count(stream) || mode < 0 || mode > 2) return INVALID_VALUE;
   ((Stream *)stream)->capturing = true;
   ((Stream *)stream)->graph = new Graph;
+  ((Stream *)stream)->graph->captured = true;
   return SUCCESS;
+}
+API cuStreamIsCapturing(void *stream, int *status) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  return *status = on->capturing, SUCCESS;
 }
 API cuStreamEndCapture(void *stream, void **graph) {
   IN_CONTEXT()
@@ -263,59 +302,193 @@ static double run(const Launch &one) {
   return 2e-6 + turns * 5e-9;
 }
 
-API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   void *stream, void **parameters, void **extra) {
-  IN_CONTEXT()
-  Stream *on = stream_of(stream);
-  if (on == nullptr || !functions.count(function)) return INVALID_HANDLE;
+/* Whether a device takes this launch; `one` is then what it is. */
+static CUresult made(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void **parameters, void **extra,
+                     Launch &one) {
+  if (!functions.count(function)) return INVALID_HANDLE;
   Function *known = (Function *)function;
-  if (!gx || !gy || !gz || !bx || !by || !bz || gx > 0x7fffffff || gy > 65535 || gz > 65535) return INVALID_VALUE;
-  if (bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024 || extra != nullptr) return INVALID_VALUE;
+  for (int i = 0; i < 3; i++)
+    if (!grid[i] || !block[i] || grid[i] > (i ? 65535 : 0x7fffffff) || block[i] > (i == 2 ? 64 : 1024)) return INVALID_VALUE;
+  if (block[0] * block[1] * block[2] > 1024 || extra != nullptr) return INVALID_VALUE;
   if (shared > 49152 && (int)shared > known->dynamic_bytes) return INVALID_VALUE;
-  if ((int)(bx * by * bz) > known->kernel->most_threads) return OUT_OF_RESOURCES;
-  Launch one{known, {gx, gy, gz}, {bx, by, bz}, shared, {}};
+  if ((int)(block[0] * block[1] * block[2]) > known->kernel->most_threads) return OUT_OF_RESOURCES;
+  one = Launch{known, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, {}};
   for (int i = 0; i < known->kernel->parameters; i++) {
     uint64_t value;
     memcpy(&value, parameters[i], sizeof value);
     one.arguments.push_back(value);
   }
-  if (on->capturing) on->graph->nodes.push_back({false, one, 0, 0, 0});
+  return SUCCESS;
+}
+
+API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *stream, void **parameters, void **extra) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  Launch one;
+  CUresult refused = made(function, grid, block, shared, parameters, extra, one);
+  if (refused) return refused;
+  if (on->capturing) on->graph->nodes.push_back({RUNS, one, 0, 0, 0, 0, {}});
   else clock_s += run(one);
   return SUCCESS;
 }
 
+/* cuda.h's CUDA_KERNEL_NODE_PARAMS_v2 and CUDA_MEMCPY3D_v2. */
+struct KernelNode {
+  void *function;
+  unsigned grid[3], block[3], shared;
+  void **parameters, **extra;
+  void *kernel, *context;
+};
+struct CopyEnd {
+  size_t x, y, z, level;
+  int kind;
+  void *host;
+  CUdeviceptr device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+struct CopyNode { CopyEnd source, destination; size_t width, height, depth; };
+
+static CUresult made(const CopyNode &given, Node &node) {
+  for (const CopyEnd *end : {&given.source, &given.destination})
+    if (end->x || end->y || end->z || end->level || end->kind != 2 || end->array || end->reserved) return INVALID_VALUE;
+  if (given.height != 1 || given.depth != 1 || !holds(given.source.device, given.width)) return INVALID_VALUE;
+  if (!holds(given.destination.device, given.width)) return INVALID_VALUE;
+  return node = {COPIES, {}, given.destination.device, given.source.device, 0, given.width, {}}, SUCCESS;
+}
+static CUresult made(const KernelNode &given, Node &node) {
+  node = {RUNS, {}, 0, 0, 0, 0, {}};
+  return made(given.function, given.grid, given.block, given.shared, given.parameters, given.extra, node.launch);
+}
+template <class Given>
+static CUresult add(void **handle, void *graph, void *const *after, size_t count, const Given *given) {
+  if (!graphs.count(graph)) return INVALID_VALUE;
+  Node node;
+  CUresult refused = made(*given, node);
+  if (refused) return refused;
+  std::set<void *> once;
+  for (size_t i = 0; i < count; i++) {
+    if (!handles.count(after[i]) || ((Handle *)after[i])->graph != graph || !once.insert(after[i]).second) return INVALID_VALUE;
+    node.after.push_back(((Handle *)after[i])->number);
+  }
+  ((Graph *)graph)->nodes.push_back(node);
+  handles.insert(*handle = new Handle{(Graph *)graph, ((Graph *)graph)->nodes.size() - 1});
+  return SUCCESS;
+}
+/* The node stays where it is in the graph; it must be of the graph that the executable one was made of, and do the same. */
+template <class Given>
+static CUresult change(void *executable, void *handle, const Given *given) {
+  if (!executables.count(executable) || !handles.count(handle)) return INVALID_VALUE;
+  Executable *one = (Executable *)executable;
+  Handle *at = (Handle *)handle;
+  Node node;
+  if (at->graph != one->of) return INVALID_VALUE;
+  CUresult refused = made(*given, node);
+  if (refused) return refused;
+  Node &before = one->nodes[at->number];
+  if (before.work != node.work || before.launch.function != node.launch.function) return INVALID_VALUE;
+  node.after = before.after;
+  return before = node, SUCCESS;
+}
+API cuGraphCreate(void **graph, unsigned flags) {
+  IN_CONTEXT()
+  if (flags != 0) return INVALID_VALUE;
+  graphs.insert(*graph = new Graph);
+  return SUCCESS;
+}
+API cuGraphAddKernelNode_v2(void **node, void *graph, void *const *after, size_t count, const KernelNode *given) {
+  IN_CONTEXT()
+  return add(node, graph, after, count, given);
+}
+API cuGraphAddMemcpyNode(void **node, void *graph, void *const *after, size_t count, const CopyNode *given, void *context) {
+  IN_CONTEXT()
+  if (context != (void *)&ATTRIBUTES) return INVALID_CONTEXT;
+  return add(node, graph, after, count, given);
+}
+API cuGraphExecKernelNodeSetParams_v2(void *executable, void *node, const KernelNode *given) {
+  IN_CONTEXT()
+  return change(executable, node, given);
+}
+API cuGraphExecMemcpyNodeSetParams(void *executable, void *node, const CopyNode *given, void *context) {
+  IN_CONTEXT()
+  if (context != (void *)&ATTRIBUTES) return INVALID_CONTEXT;
+  return change(executable, node, given);
+}
 API cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
   IN_CONTEXT()
   if (!graphs.count(graph) || flags != 0) return INVALID_VALUE;
-  executables.insert(*executable = new Graph(*(Graph *)graph));
+  Graph *of = (Graph *)graph;
+  executables.insert(*executable = new Executable{of, of->nodes, of->captured});
   return SUCCESS;
 }
-/* Equal launches in a row compute the same from the same: the first one runs, the others only take their time. */
+/* The order in which nodes run. That of nodes that do not wait for one another means nothing, so the launches of a graph take
+ * turns between the first and the last of those that are ready. */
+static std::vector<size_t> order(const Executable &one, bool last) {
+  std::vector<size_t> ordered, waits(one.nodes.size());
+  std::vector<std::vector<size_t>> then(one.nodes.size());
+  std::set<size_t> ready;
+  for (size_t i = 0; i < one.nodes.size(); i++) {
+    std::vector<size_t> after = one.nodes[i].after;
+    if (one.captured && i > 0) after = {i - 1};
+    waits[i] = after.size();
+    for (size_t before : after) then[before].push_back(i);
+    if (after.empty()) ready.insert(i);
+  }
+  while (!ready.empty()) {
+    size_t next = last ? *ready.rbegin() : *ready.begin();
+    ready.erase(next);
+    ordered.push_back(next);
+    for (size_t i : then[next])
+      if (--waits[i] == 0) ready.insert(i);
+  }
+  return ordered;
+}
+/* Equal launches in a row compute the same from the same: of a captured graph the first one runs, the others only take their
+ * time. Nodes of a graph that was built are each run: they may read what others have written. */
 API cuGraphLaunch(void *executable, void *stream) {
   IN_CONTEXT()
+  static unsigned long long launched;
   if (!executables.count(executable) || !stream_of(stream)) return INVALID_HANDLE;
-  const std::vector<Node> &nodes = ((Graph *)executable)->nodes;
+  if (stream_of(stream)->capturing) return CAPTURE_UNSUPPORTED;
+  const Executable &one = *(Executable *)executable;
   std::map<std::pair<void *, std::vector<uint64_t>>, double> seen;
-  for (const Node &node : nodes) {
-    if (node.fills) {
+  for (size_t number : order(one, launched++ % 2)) {
+    const Node &node = one.nodes[number];
+    if (node.work == FILLS) {
       filled(node.address, node.byte, node.bytes);
-      continue;
+    } else if (node.work == COPIES) {
+      copied(node.address, node.source, node.bytes);
+    } else if (!one.captured) {
+      clock_s += run(node.launch);
+    } else {
+      auto key = std::make_pair((void *)node.launch.function, node.launch.arguments);
+      if (!seen.count(key)) seen[key] = run(node.launch);
+      clock_s += seen[key];
     }
-    auto key = std::make_pair((void *)node.launch.function, node.launch.arguments);
-    if (!seen.count(key)) seen[key] = run(node.launch);
-    clock_s += seen[key];
   }
   return SUCCESS;
 }
 API cuGraphExecDestroy(void *executable) {
   IN_CONTEXT()
   if (!executables.erase(executable)) return INVALID_VALUE;
-  delete (Graph *)executable;
+  delete (Executable *)executable;
   return SUCCESS;
 }
 API cuGraphDestroy(void *graph) {
   IN_CONTEXT()
   if (!graphs.erase(graph)) return INVALID_VALUE;
+  for (auto one = handles.begin(); one != handles.end();) {
+    Handle *handle = (Handle *)*one;
+    if (handle->graph != graph) {
+      ++one;
+      continue;
+    }
+    one = handles.erase(one);
+    delete handle;
+  }
   delete (Graph *)graph;
   return SUCCESS;
 }
@@ -324,6 +497,12 @@ API cuEventCreate(void **event, unsigned flags) {
   IN_CONTEXT()
   if (flags & ~7u) return INVALID_VALUE;
   events.insert(*event = new Event{0, false});
+  return SUCCESS;
+}
+API cuEventDestroy_v2(void *event) {
+  IN_CONTEXT()
+  if (!events.erase(event)) return INVALID_HANDLE;
+  delete (Event *)event;
   return SUCCESS;
 }
 API cuEventRecord(void *event, void *stream) {

@@ -20,7 +20,7 @@ from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportError, ExportRefused
 from tuner.export.manifest import FILE, workload_entry
 from tuner.export.naming import check_library_name
-from tuner.runtime.cuda_link import cuda_signature, link_cuda
+from tuner.runtime.cuda_link import argument_documents, cuda_signature, link_cuda
 from tuner.runtime.cuda_module import CudaModule
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.workload import Workload
@@ -91,11 +91,7 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
     return {
         "symbol": module.symbol,
         "workload": workload_entry(workload.key, workload),
-        "arguments": [
-            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
-            for role, tensors in (("in", module.inputs), ("out", module.outputs))
-            for tensor in tensors
-        ],
+        "arguments": argument_documents(module),
         "architectures": [arch for arch, _ in module.cubins],
         "verified": False,
         **kernel.measured,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tuner.models.layout import Layout
 from tuner.models.memory import Place
+from tuner.models.steps import Failure, Fixed, Move, Repeat, Step, Steps
 from tuner.runtime.wrapper import Entry, kernel_tables
 
 _CLOCK = (
@@ -20,82 +22,6 @@ _CLOCK = (
     "  struct timespec then, now;\n"
     "  clock_gettime(CLOCK_MONOTONIC, &then);\n"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """The call of one kernel."""
-
-    kernel: int  # position among the kernels
-    buffers: tuple[Place, ...]  # its arguments in order
-    switch: Switch | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Switch:
-    """Calls that take a step's place, by one byte of the last input: 1 for the first."""
-
-    byte: int  # its place in the input
-    others: tuple[Step, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Move:
-    """Bytes copied from one place to another."""
-
-    source: Place
-    destination: Place
-    nbytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """Steps that are repeated, with the copies of states and of slices that are not aligned."""
-
-    count: int
-    before: tuple[Move, ...]  # once
-    condition: Place | None  # a bool, without which no further iteration begins
-    reads: tuple[Move, ...]  # at the begin of each iteration
-    steps: tuple[Steps, ...]
-    writes: tuple[Move, ...]  # at its end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Steps of which a bool chooses those that are done."""
-
-    condition: Place
-    then: tuple[Steps, ...] | Failure
-    other: tuple[Steps, ...] | Failure
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """The call ends with the error code for an extent."""
-
-    reason: str
-
-
-Steps = Step | Move | Repeat | Choice
-
-
-@dataclass(frozen=True, kw_only=True)
-class Copy:
-    """An output that is another tensor: an input, a constant, or another output."""
-
-    output: int
-    source: Place
-    nbytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """An input that may have only one value: that of a constant."""
-
-    position: int  # among the inputs
-    name: str  # for messages
-    place: Place
-    nbytes: int
 
 
 def constants_symbol(entry: str) -> str:
@@ -110,10 +36,8 @@ def executor(
     entry: str,
     *,
     kernels: Sequence[Entry],
-    steps: Sequence[Steps],
-    copies: Sequence[Copy],
-    fixed: Sequence[Fixed],
-    arena_bytes: int,
+    layout: Layout,
+    names: Sequence[str],
     inputs: int,
     outputs: int,
     machine: str,
@@ -122,19 +46,20 @@ def executor(
     """C source with one function, the packed entry `entry`.
 
     It takes no lock. Its memory is the workspace of the calling thread. With `profiled`
-    it writes the nanoseconds of each step, as int64, into its last output.
+    it writes the nanoseconds of each step, as int64, into its last output. `names` are
+    those of the inputs, for messages.
     """
     tables = "".join(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
     text = _Text(inputs=inputs, constants=constants, profiled=profiled)
-    compared = "".join(text.compared(entry, only) for only in fixed)
-    calls = text.steps(steps, depth=0)
-    sources = [text.address(copy.source) for copy in copies]
+    compared = "".join(text.compared(entry, only, names[only.position]) for only in layout.fixed)
+    calls = text.steps(layout.steps, depth=0)
+    sources = [text.address(copy.source) for copy in layout.copies]
     copied = "".join(
         f"  memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
-        for copy, source in zip(copies, sources, strict=True)
+        for copy, source in zip(layout.copies, sources, strict=True)
     )
     clock = _CLOCK.format(last=inputs + outputs - 1, count=text.count) if profiled else ""
     return (
@@ -144,7 +69,7 @@ def executor(
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
         f"  (void)self, (void)result, (void){constants};\n"
         f"  unsigned char *at[{inputs + outputs}], *arena = "
-        f"tuner_workspace({max(arena_bytes, 1)}u);\n"
+        f"tuner_workspace({max(layout.arena_bytes, 1)}u);\n"
         "  if (arena == NULL) return -1;\n"
         "  for (int32_t i = 0; i < count; ++i) {\n"
         "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
@@ -162,13 +87,13 @@ class _Text:
         self.inputs, self.constants, self.profiled = inputs, constants, profiled
         self.count = 0
 
-    def compared(self, entry: str, only: Fixed) -> str:
+    def compared(self, entry: str, only: Fixed, name: str) -> str:
         """Ends the call where an input has another value than its only one, bit for bit."""
         return (
             f"  if (memcmp(at[{only.position}], {self.address(only.place)}, {only.nbytes}u) != 0) "
             f'{{\n    status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that '
             f'the library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
-            f'"{only.name}");\n    goto done;\n  }}\n'
+            f'"{name}");\n    goto done;\n  }}\n'
         )
 
     def steps(self, steps: Sequence[Steps], depth: int) -> str:

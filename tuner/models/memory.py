@@ -55,7 +55,10 @@ class _Life:
 
 
 def plan_memory(
-    graph: Graph, overwritable: Mapping[str, Sequence[str]] | None = None
+    graph: Graph,
+    overwritable: Mapping[str, Sequence[str]] | None = None,
+    scratch: Mapping[str, Mapping[str, int]] | None = None,
+    alignment: int = ALIGNMENT,
 ) -> MemoryPlan:
     """Plans a model's memory. Tensors that are never alive together may share it.
 
@@ -64,6 +67,9 @@ def plan_memory(
     largest tensor is placed first, each at the lowest offset where it fits: greedy by
     size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
     Inference", 2020.
+
+    `scratch` has, by the name of a node's first result, the buffers that its kernel uses
+    besides, with their bytes. In the arena all begin at multiples of `alignment` bytes.
     """
     places = {
         tensor.name: Place(kind="input", position=number)
@@ -78,14 +84,16 @@ def plan_memory(
         else:
             places[root] = Place(kind="output", position=number)
     offsets: dict[str, int] = {}
-    alone = [life for life in _lives(graph) if life.name not in places]
+    alone = [life for life in _lives(graph, scratch or {}) if life.name not in places]
     lives, inside = _in_place(graph, alone, overwritable or {})
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.name)):
         occupied = [(offsets[other.name], other.nbytes) for other in placed if other.overlaps(life)]
-        offsets[life.name] = _lowest_offset(life.nbytes, occupied)
+        offsets[life.name] = _lowest_offset(life.nbytes, occupied, alignment)
         placed.append(life)
-    arena = max((offsets[life.name] + _rounded(life.nbytes) for life in lives), default=0)
+    arena = max(
+        (offsets[life.name] + _rounded(life.nbytes, alignment) for life in lives), default=0
+    )
     offsets |= {name: offsets[first] for name, first in inside.items()}
     return MemoryPlan(
         places=places
@@ -95,9 +103,10 @@ def plan_memory(
     )
 
 
-def _lives(graph: Graph) -> list[_Life]:
-    """The lives of all tensors that nodes write, in the order of the nodes."""
-    walk = _Walk(graph)
+def _lives(graph: Graph, scratch: Mapping[str, Mapping[str, int]]) -> list[_Life]:
+    """The lives of all tensors that nodes write, and of their kernels' buffers, in the order
+    of the nodes."""
+    walk = _Walk(graph, scratch)
     walk.nodes(graph.nodes)
     walk.read(graph.outputs)  # those that are copied are alive until after the last node
     return [
@@ -128,8 +137,8 @@ def _in_place(
 class _Walk:
     """Walks nodes, and those inside of them, in the order of execution."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, scratch: Mapping[str, Mapping[str, int]]) -> None:
+        self.graph, self.scratch = graph, scratch
         self.position = 0
         self.nbytes: dict[str, int] = {}
         self.first: dict[str, int] = {}
@@ -141,6 +150,9 @@ class _Walk:
             if isinstance(node, Expression):
                 self.read(tensor.name for tensor in node.inputs)
                 self.write(node.tensor(name) for name in node.outputs)
+                for name, nbytes in self.scratch.get(node.outputs[0], {}).items():
+                    self.nbytes[name] = nbytes
+                    self.first[name] = self.last[name] = self.position
             elif isinstance(node, Scan):
                 self.scan(node)
             else:
@@ -187,16 +199,16 @@ def staged(scan: Scan) -> tuple[str, ...]:
     return tuple(name for name, shape in scan.shapes.items() if shape.nbytes % ALIGNMENT)
 
 
-def _lowest_offset(nbytes: int, occupied: list[tuple[int, int]]) -> int:
+def _lowest_offset(nbytes: int, occupied: list[tuple[int, int]], alignment: int) -> int:
     """The lowest offset with `nbytes` free. `occupied` has pairs of offset and bytes."""
     offset = 0
     for start, size in sorted(occupied):
         if offset + nbytes <= start:
             break
-        offset = max(offset, start + _rounded(size))
+        offset = max(offset, start + _rounded(size, alignment))
     return offset
 
 
-def _rounded(nbytes: int) -> int:
+def _rounded(nbytes: int, alignment: int) -> int:
     """The bytes rounded up to whole multiples of the alignment."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return -(-nbytes // alignment) * alignment

@@ -92,12 +92,17 @@ def answer_of(
 
 
 def serve(
-    answer: Answer, readable: Callable[[ConfinedRequest], Sequence[str]] = lambda request: ()
+    answer: Answer,
+    readable: Callable[[ConfinedRequest], Sequence[str]] = lambda request: (),
+    *,
+    confined: bool = True,
 ) -> None:
     """The main function of the confined process: answers one request.
 
     The process confines itself before it looks at the payload. `readable` gives the files
-    that may be read besides programs. With `cores` in the request it runs on these.
+    that may be read besides programs. With `cores` in the request it runs on these. One
+    that uses a GPU is not `confined`: the driver's files must be open to it, and it maps
+    more than there is memory.
     """
     request = json.loads(sys.argv[1])
     if "cores" in request:
@@ -105,7 +110,8 @@ def serve(
     payload = _mapped()
     out = os.dup(1)
     os.dup2(2, 1)  # libraries may print
-    _confine(readable(request))
+    if confined:
+        _confine(readable(request))
     try:
         reply = answer(request, payload)
     except TunerError as error:

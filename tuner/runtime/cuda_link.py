@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any, Protocol
 
 from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, nbytes
 from tuner.runtime.link import IDENTIFIER, system_toolchain
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import C_TYPES
+from tuner.workload.expression import Tensor
 
 SOURCE = "tuner_cuda.c"
-HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h")
+HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h", "tuner_cuda_internal.h")
 LINE_BYTES = 1024  # of machine code in one line of C
 MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
 
@@ -40,34 +42,71 @@ def link_cuda(
             f"{', '.join(wrong or symbols)}"
         )
     for module in modules:
-        module.check()
-        if len(module.launches) > MAX_KERNELS or len(module.buffers) > MAX_BUFFERS:
-            raise LinkError(
-                f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} "
-                f"buffers, too many"
-            )
-    folder = files("tuner.runtime") / "src"
-    headers = {header: (folder / header).read_text() for header in HEADERS}
+        check_linkable(module)
+    headers = sources(HEADERS)
     objects = [
-        tools.compile(SOURCE, (folder / SOURCE).read_text(), headers),
+        tools.compile(SOURCE, sources([SOURCE])[SOURCE], headers),
         tools.compile(f"{name}_functions.c", cuda_wrapper(name, modules), headers),
     ]
     exported = (*symbols, f"{name}_last_error", "tuner_library_json")
     return tools.shared(objects, soname=f"lib{name}.so", exported=exported)
 
 
-def cuda_signature(module: CudaModule) -> str:
+def check_linkable(module: CudaModule) -> None:
+    """Check a module. Raises LinkError where it is too large, CudaModuleError."""
+    module.check()
+    if len(module.launches) > MAX_KERNELS or len(module.buffers) > MAX_BUFFERS:
+        raise LinkError(
+            f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} "
+            f"buffers, too many"
+        )
+
+
+def sources(names: Sequence[str]) -> dict[str, str]:
+    """Texts of the launcher, by their names."""
+    folder = files("tuner.runtime") / "src"
+    return {name: (folder / name).read_text() for name in names}
+
+
+class Signed(Protocol):
+    """What has a symbol, inputs and outputs."""
+
+    @property
+    def symbol(self) -> str: ...
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]: ...
+
+
+def cuda_signature(module: Signed) -> str:
     """`int symbol(const float *in0, float *out0, void *stream)`.
 
     All arguments but the stream are device addresses.
     """
+    return f"int {module.symbol}({', '.join([*parameters(module), 'void *stream'])})"
+
+
+def parameters(module: Signed) -> list[str]:
+    """The parameters of the C function for inputs and outputs."""
     inputs = [
         f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(module.inputs)
     ]
     outputs = [
         f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(module.outputs)
     ]
-    return f"int {module.symbol}({', '.join([*inputs, *outputs, 'void *stream'])})"
+    return [*inputs, *outputs]
+
+
+def argument_documents(module: Signed) -> list[dict[str, Any]]:
+    """Inputs and outputs as a library and its manifest describe them."""
+    return [
+        {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+        for role, tensors in (("in", module.inputs), ("out", module.outputs))
+        for tensor in tensors
+    ]
 
 
 def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
@@ -75,16 +114,7 @@ def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
     functions = [
         {
             "symbol": module.symbol,
-            "arguments": [
-                {
-                    "name": tensor.name,
-                    "dtype": tensor.dtype,
-                    "shape": list(tensor.shape),
-                    "role": role,
-                }
-                for role, tensors in (("in", module.inputs), ("out", module.outputs))
-                for tensor in tensors
-            ],
+            "arguments": argument_documents(module),
             "architectures": [arch for arch, _ in module.cubins],
         }
         for module in modules
@@ -100,19 +130,43 @@ def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
     """C text: the cubins as bytes, the launches as tables, a function for each module."""
     parts = ['#include "tuner_cuda.h"\n']
     parts += [_function(number, module) for number, module in enumerate(modules)]
-    parts.append(
-        f"TUNER_CUDA_EXPORT const char *{name}_last_error(void) {{ return "
-        f"tuner_cuda_last_error(); }}"
-    )
-    described = json.dumps(cuda_description(name, modules))
-    parts.append(
-        f"TUNER_CUDA_EXPORT const char *tuner_library_json(void) {{ return {described}; }}"
-    )
+    parts += library_functions(name, cuda_description(name, modules))
     return "\n".join(parts) + "\n"
+
+
+def library_functions(name: str, description: str) -> list[str]:
+    """The C functions that every library has."""
+    return [
+        f"TUNER_CUDA_EXPORT const char *{name}_last_error(void) {{ return "
+        f"tuner_cuda_last_error(); }}",
+        f"TUNER_CUDA_EXPORT const char *tuner_library_json(void) {{ return "
+        f"{json.dumps(description)}; }}",
+    ]
 
 
 def _function(number: int, module: CudaModule) -> str:
     """The tables and the C function of one module."""
+    return "\n".join(
+        [
+            kernel_tables(number, module),
+            f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
+            addresses(module),
+            f"  return tuner_cuda_call(&function_{number}, buffers, stream);",
+            "}",
+        ]
+    )
+
+
+def addresses(module: Signed) -> str:
+    """C text that puts the function's parameters into an array."""
+    names = [f"in{i}" for i in range(len(module.inputs))]
+    names += [f"out{i}" for i in range(len(module.outputs))]
+    values = ", ".join(f"(uint64_t)(uintptr_t){name}" for name in names)
+    return f"  const uint64_t buffers[{len(names)}] = {{{values}}};"
+
+
+def kernel_tables(number: int, module: CudaModule) -> str:
+    """The tables of one module: `function_NUMBER`."""
     lines = []
     cubins = []
     for place, (arch, code) in enumerate(module.cubins):
@@ -137,17 +191,6 @@ def _function(number: int, module: CudaModule) -> str:
         f"static const struct tuner_cuda_launch launches_{number}[] = {{{', '.join(launches)}}};",
         f"static const struct tuner_cuda_cubin cubins_{number}[] = {{{', '.join(cubins)}}};",
         f"static struct tuner_cuda_function function_{number} = {{{_table(number, module)}}};",
-    ]
-    count = len(module.inputs) + len(module.outputs)
-    names = [f"in{i}" for i in range(len(module.inputs))] + [
-        f"out{i}" for i in range(len(module.outputs))
-    ]
-    addresses = ", ".join(f"(uint64_t)(uintptr_t){name}" for name in names)
-    lines += [
-        f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
-        f"  const uint64_t buffers[{count}] = {{{addresses}}};",
-        f"  return tuner_cuda_call(&function_{number}, buffers, stream);",
-        "}",
     ]
     return "\n".join(lines)
 
@@ -176,14 +219,19 @@ def _table(number: int, module: CudaModule) -> str:
             f"{module.symbol} has {len(module.cubins)} cubins and {len(module.launches)} launches"
         )
     fields = {
-        "symbol": json.dumps(module.symbol),
-        "inputs": len(module.inputs),
-        "outputs": len(module.outputs),
+        "signature": signature_table(module, f"bytes_{number}"),
         "workspaces": len(module.workspace),
-        "bytes": f"bytes_{number}",
         "launches": len(module.launches),
         "launch": f"launches_{number}",
         "cubins": len(module.cubins),
         "cubin": f"cubins_{number}",
     }
     return ", ".join(f".{name} = {value}" for name, value in fields.items())
+
+
+def signature_table(module: Signed, bytes_array: str) -> str:
+    """The initialiser of a `struct tuner_cuda_signature`."""
+    return (
+        f"{{{json.dumps(module.symbol)}, {len(module.inputs)}, {len(module.outputs)}, "
+        f"{bytes_array}}}"
+    )

@@ -1,7 +1,7 @@
 """Calls of an exported CUDA library on arrays of any package that speaks DLPack.
 
 PyTorch, CuPy, JAX. This file is shipped with exported libraries, so it needs nothing
-but Python.
+but Python. Models also take NumPy's arrays, and need it for these.
 """
 
 from __future__ import annotations
@@ -112,13 +112,35 @@ class CudaLibrary:
         self.names = tuple(self._functions)
 
     def function(self, symbol: str) -> CudaFunction:
+        """The function; a `CudaModelFunction` where it is of a model."""
         described = self._functions[symbol]
-        call = getattr(self._library, symbol)
-        call.restype, call.argtypes = (
-            ctypes.c_int,
-            (ctypes.c_void_p,) * (len(described["arguments"]) + 1),
+        arguments = described["arguments"]
+        call = self._symbol(symbol, len(arguments) + 1)
+        if "steps" not in described:
+            return CudaFunction(symbol, arguments, call, self._error)
+        return self.model(symbol)
+
+    def model(self, symbol: str) -> CudaModelFunction:
+        """The function of a model. Raises CudaLibraryError for that of a kernel."""
+        described = self._functions[symbol]
+        if "steps" not in described:
+            raise CudaLibraryError(f"{symbol} is no model", 0)
+        count = len(described["arguments"])
+        return CudaModelFunction(
+            symbol,
+            described["arguments"],
+            self._symbol(symbol, count + 1),
+            self._error,
+            host=self._symbol(f"{symbol}_host", count),
+            times=self._symbol(f"{symbol}_times", count + 2),
+            steps=described["steps"],
         )
-        return CudaFunction(symbol, described["arguments"], call, self._error)
+
+    def _symbol(self, name: str, arguments: int) -> Any:
+        """A C function that takes so many addresses."""
+        function = getattr(self._library, name)
+        function.restype, function.argtypes = ctypes.c_int, (ctypes.c_void_p,) * arguments
+        return function
 
 
 class CudaFunction:
@@ -155,7 +177,10 @@ class CudaFunction:
 
     def launch(self, addresses: Sequence[int], stream: int = 0) -> None:
         """Call the function on device addresses. Only the library checks them."""
-        status = self._call(*addresses, stream)
+        self._done(self._call(*addresses, stream))
+
+    def _done(self, status: int) -> None:
+        """Raises CudaLibraryError for what is no success."""
         if status != 0:
             raise CudaLibraryError(self._error().decode(errors="replace"), status)
 
@@ -172,6 +197,81 @@ class CudaFunction:
         if fault is not None:
             raise ArrayError(f"{where} {fault}")
         return operand
+
+
+class CudaModelFunction(CudaFunction):
+    """The function of a model.
+
+    `f(*inputs)` takes NumPy's arrays and gives new ones. `f(*inputs, *outputs, stream=...)`
+    takes arrays in the GPU's memory, as that of a kernel does.
+    """
+
+    def __init__(
+        self,
+        symbol: str,
+        arguments: Sequence[dict[str, Any]],
+        call: Any,
+        error: Any,
+        *,
+        host: Any,
+        times: Any,
+        steps: Sequence[int | None],
+    ) -> None:
+        super().__init__(symbol, arguments, call, error)
+        self.inputs = tuple(argument for argument in arguments if argument["role"] == "in")
+        self.outputs = tuple(argument for argument in arguments if argument["role"] == "out")
+        self.steps = tuple(steps)  # the number of the kernel of each; None of a copy
+        self._host, self._times = host, times
+
+    def __call__(self, *arrays: Any, stream: Any = None) -> Any:
+        """Call the model. Returns arrays where NumPy's were given, else None.
+
+        A model without inputs is called on arrays of the host. Raises ArrayError and
+        CudaLibraryError, as calls of kernels do.
+        """
+        if all(hasattr(array, "__array_interface__") for array in arrays):
+            results = self.host(*arrays)
+            return results[0] if len(results) == 1 else results
+        super().__call__(*arrays, stream=stream)
+        return None
+
+    def host(self, *inputs: Any) -> tuple[Any, ...]:
+        """New arrays of NumPy, of the model's outputs. bfloat16 is held by uint16.
+
+        Waits for the call. Raises ArrayError and CudaLibraryError.
+        """
+        import numpy as np  # noqa: PLC0415  # only callers with arrays of NumPy have it
+
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(argument["name"] for argument in self.inputs)
+            raise ArrayError(
+                f"{self.symbol} takes {len(self.inputs)} arrays ({names}), {len(inputs)} were given"
+            )
+        given = []
+        for array, argument in zip(inputs, self.inputs, strict=True):
+            dtype, shape = _held_by(argument["dtype"]), tuple(argument["shape"])
+            if array.dtype != dtype or array.shape != shape:
+                raise ArrayError(
+                    f"{self.symbol}: {argument['name']} must be {dtype} of shape {list(shape)}; "
+                    f"it is {array.dtype} of shape {list(array.shape)}"
+                )
+            given.append(np.ascontiguousarray(array))
+        results = tuple(
+            np.empty(argument["shape"], _held_by(argument["dtype"])) for argument in self.outputs
+        )
+        self._done(self._host(*(array.ctypes.data for array in (*given, *results))))
+        return results
+
+    def times(self, addresses: Sequence[int], stream: int = 0) -> list[float]:
+        """Seconds of each step on device addresses, one step after another. Waits for them."""
+        seconds = (ctypes.c_double * max(len(self.steps), 1))()
+        self._done(self._times(*addresses, stream, ctypes.addressof(seconds)))
+        return list(seconds)[: len(self.steps)]
+
+
+def _held_by(dtype: str) -> str:
+    """The name of NumPy's dtype that holds one of ours."""
+    return "uint16" if dtype == "bfloat16" else dtype
 
 
 def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:

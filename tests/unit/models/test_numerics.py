@@ -18,7 +18,8 @@ from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, greatest_error, tolerance_of
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph, packed, unpacked
-from tuner.models.library import ModelNumbers, Switches, model_kernel
+from tuner.models.layout import Switches
+from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NodeTimes, NumericsPolicy, choose_numerics
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise

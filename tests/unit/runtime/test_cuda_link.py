@@ -186,14 +186,33 @@ def test_its_description_is_json(library: Path) -> None:
 
 AGREES = r"""
 #include <cuda.h>
+#include <cstddef>
 #include <type_traits>
 #include "tuner_cuda_driver.h"
+#include "tuner_cuda_graph_driver.h"
 template <class A, class B> constexpr bool alike = sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>;
 template <class A, class B> struct same : std::false_type {};
 template <class RA, class... A, class RB, class... B> requires(sizeof...(A) == sizeof...(B))
 struct same<RA (*)(A...), RB (*)(B...)> : std::bool_constant<(alike<A, B> && ... && (sizeof(RA) == sizeof(RB)))> {};
 #define CHECK(field, name) static_assert(same<decltype(&::field), decltype(tuner_cuda_driver::field)>::value, name);
 TUNER_CUDA_DRIVER(CHECK)
+#define CHECK_GRAPH(field, name) static_assert(same<decltype(&::field), decltype(tuner_cuda_graph_driver::field)>::value, name);
+TUNER_CUDA_GRAPH_DRIVER(CHECK_GRAPH)
+#define AT(ours, field, theirs, theirs_field) static_assert(offsetof(ours, field) == offsetof(theirs, theirs_field));
+AT(tuner_cuda_kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes)
+AT(tuner_cuda_kernel_node, parameters, CUDA_KERNEL_NODE_PARAMS, kernelParams)
+AT(tuner_cuda_kernel_node, context, CUDA_KERNEL_NODE_PARAMS, ctx)
+AT(tuner_cuda_copy_node, source.kind, CUDA_MEMCPY3D, srcMemoryType)
+AT(tuner_cuda_copy_node, source.device, CUDA_MEMCPY3D, srcDevice)
+AT(tuner_cuda_copy_node, source.pitch, CUDA_MEMCPY3D, srcPitch)
+AT(tuner_cuda_copy_node, destination.kind, CUDA_MEMCPY3D, dstMemoryType)
+AT(tuner_cuda_copy_node, destination.device, CUDA_MEMCPY3D, dstDevice)
+AT(tuner_cuda_copy_node, width_bytes, CUDA_MEMCPY3D, WidthInBytes)
+AT(tuner_cuda_copy_node, depth, CUDA_MEMCPY3D, Depth)
+static_assert(sizeof(tuner_cuda_kernel_node) == sizeof(CUDA_KERNEL_NODE_PARAMS));
+static_assert(sizeof(tuner_cuda_copy_node) == sizeof(CUDA_MEMCPY3D));
+static_assert(CU_MEMORYTYPE_DEVICE == (int)TUNER_CUDA_ON_DEVICE);
+static_assert(CU_STREAM_CAPTURE_STATUS_NONE == (int)TUNER_CUDA_NOT_CAPTURED);
 static_assert(CUDA_ERROR_OUT_OF_MEMORY == (int)TUNER_CUDA_OUT_OF_MEMORY);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == (int)TUNER_CUDA_CAPABILITY_MAJOR);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == (int)TUNER_CUDA_CAPABILITY_MINOR);
@@ -206,8 +225,11 @@ static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == (int)TUNER_CUDA
     reason="no cuda.h of a toolkit, or no C++ compiler",
 )
 def test_the_driver_is_declared_as_nvidia_declares_it(tmp_path: Path) -> None:
-    header = (files("tuner.runtime") / "src" / "tuner_cuda_driver.h").read_text()
+    folder = files("tuner.runtime") / "src"
+    header = (folder / "tuner_cuda_driver.h").read_text()
     (tmp_path / "tuner_cuda_driver.h").write_text(header)
+    graphs = (folder / "tuner_cuda_graph_driver.h").read_text()
+    (tmp_path / "tuner_cuda_graph_driver.h").write_text(graphs)
     (tmp_path / "agrees.cpp").write_text(AGREES)
     command = ["g++", "-std=c++20", "-fsyntax-only", f"-I{cuda_headers()}", "agrees.cpp"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -39,11 +39,16 @@ struct tuner_cuda_cubin {
   const unsigned char *code;
 };
 
-/* One exported function; all but `loaded` is constant. */
-struct tuner_cuda_function {
+struct tuner_cuda_signature {
   const char *symbol;
-  int inputs, outputs, workspaces;
-  const size_t *bytes; /* of each buffer: inputs, outputs, workspace */
+  int inputs, outputs;
+  const size_t *bytes; /* of each input and output; of a kernel, of its workspace behind them */
+};
+
+/* One kernel; all but `loaded` is constant. */
+struct tuner_cuda_function {
+  struct tuner_cuda_signature signature;
+  int workspaces;
   int launches;
   const struct tuner_cuda_launch *launch;
   int cubins;

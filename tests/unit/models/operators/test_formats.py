@@ -17,7 +17,7 @@ from tests.unit.models.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.from_onnx.reader import graph_of
 from tuner.models.graph import Array, packed, unpacked
-from tuner.models.library import _arguments
+from tuner.models.library import model_arguments
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.formats import (
     FORMATS,
@@ -128,7 +128,7 @@ def test_moved_bytes_keep_their_format() -> None:
     graph = graph_of(model(nodes, TensorProto.FLOAT, TensorProto.FLOAT8E5M2, [2, 3]))
     assert graph.formats == {"y": "float8_e5m2"}
     assert unpacked(packed(graph)).formats == graph.formats
-    x, output = _arguments(graph)
+    x, output = model_arguments(graph)
     assert (x.format, output.dtype, output.format) == ("", "uint8", "float8_e5m2")
     array = np.array([[1, 2.4, -3], [1e9, 0.1, 0]], np.float32)
     (got,) = graph_outputs(graph, [array])

@@ -1,0 +1,54 @@
+"""Models on a GPU, on the double of NVIDIA's driver: right answers with default schedules
+and random ones, whatever the order of what need not wait; what a GPU's graph cannot do
+is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from benchmarks.models import nets
+from tests.device.machine import needs_compiler
+from tests.support.cuda_model_kernels import cuda_kernels_of
+from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.models.cuda_checking import run_cuda_library
+from tuner.models.cuda_library import cuda_model_kernel
+from tuner.models.library import ModelNumbers
+from tuner.models.reading import read_graph
+from tuner.runtime.cuda_model import unpacked_model
+from tuner.runtime.cuda_model_link import link_cuda_model
+from tuner.target.detect import parse_target
+
+MODELS = {
+    "perceptron": nets.perceptron(),
+    "resnet": nets.resnet(size=8, width=4),
+    "bert": nets.bert(),
+    "tagger": nets.tagger(),  # a scan: written out, with slices that are not aligned
+}
+SM_90 = parse_target("cuda:sm_90")
+
+
+@needs_compiler
+@pytest.mark.usefixtures("gpu_double")
+@pytest.mark.parametrize(
+    ("name", "seed"), [("perceptron", 1), ("resnet", None), ("bert", None), ("tagger", None)]
+)
+def test_a_models_library_computes_what_onnx_says(
+    name: str, seed: int | None, tmp_path: Path
+) -> None:
+    model = MODELS[name]
+    graph = read_graph(nets.serialized(model), {})
+    kernels = cuda_kernels_of(graph, SM_90, cuda_compiler(tmp_path / "cubins"), seed)
+    built = cuda_model_kernel(graph, kernels, SM_90, 1, "net_run", ModelNumbers())
+    path = tmp_path / "libnet.so"
+    path.write_bytes(link_cuda_model("net", unpacked_model(built.object_code)))
+    given: dict[str, Any] = nets.feeds(model)
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    checked, steps = run_cuda_library(path, "net_run", list(given.values()), 0)
+    (got,) = checked.outputs
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert checked.median_s > 0 and len(steps) >= len(graph.expressions) and min(steps) > 0
