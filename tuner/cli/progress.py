@@ -20,6 +20,7 @@ from tuner.measure.outcome import Failed
 from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
 from tuner.workers.jobs.progress import (
     ModelGain,
+    ModelLate,
     ModelRound,
     Phase,
     Progress,
@@ -171,6 +172,8 @@ class TuningDisplay:
                         self._whole.before = progress.trials
             case ModelGain():
                 self.gain = progress
+            case ModelLate():
+                self.note(progress.text)
             case RoundPlanned() | Stopped():
                 pass
 

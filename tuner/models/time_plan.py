@@ -86,6 +86,12 @@ class TimePlan:
             return left / 2
         return left - self._reserve_s(self._planned_finalists())
 
+    def late_s(self) -> float:
+        """Seconds by which promotions outlast the time though each has one contestant; 0
+        without a bound."""
+        left = self.left_s
+        return 0.0 if left is None else max(self._reserve_s(1) - left, 0.0)
+
     def first_trials(self, fresh: int) -> int:
         """Trials of the next first round, when so many kernels have had none.
 

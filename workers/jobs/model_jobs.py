@@ -42,7 +42,7 @@ from tuner.workers.jobs.model_library import (
     kernels_of,
     others_of,
 )
-from tuner.workers.jobs.progress import ModelGain, ModelRound, Observer, unobserved
+from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Observer, unobserved
 from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
 
@@ -259,6 +259,7 @@ def tune_in_rounds(
             gain = gains.recent()
             if gain is not None:
                 observer(gain)
+            _note_lateness(database, job, subjects, plan, observer)
             return True
         subject = subjects[position]
         first = not subject.best_s and not subject.fast
@@ -282,6 +283,21 @@ def tune_in_rounds(
         finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
         subjects[position] = subject.after(result.trials, best_s, finished=finished)
         gains.note(subjects)
+
+
+def _note_lateness(
+    database: Database,
+    job: Job,
+    subjects: Sequence[KernelProgress],
+    plan: TimePlan,
+    observer: Observer,
+) -> None:
+    """Says, once rounds are over, that kernels without one make the job late."""
+    unsearched, late_s = _fresh(subjects), plan.late_s()
+    if unsearched and late_s > 0:
+        late = ModelLate(kernels=len(subjects), unsearched=unsearched, seconds=late_s)
+        _noted(database, job.id, late.text)
+        observer(late)
 
 
 def _fresh(subjects: Sequence[KernelProgress]) -> int:

@@ -5,6 +5,7 @@ Observers also get the events of the tuning loop itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -57,6 +58,24 @@ class ModelGain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLate:
+    """The time of a model was too short for a round of each kernel."""
+
+    kernels: int
+    unsearched: int  # kernels without a round; each gets one trial, then its promotion
+    seconds: float  # by which the job is expected to be late
+
+    @property
+    def text(self) -> str:
+        return (
+            f"the time was too short for a round of each kernel: {self.unsearched} of "
+            f"{self.kernels} get one trial each, which takes about "
+            f"{math.ceil(self.seconds)} s longer than was given; give more seconds for faster "
+            f"kernels"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
     position: int
     # id; None if not even the default could be verified, or the job stopped before promotion
@@ -64,7 +83,9 @@ class TaskFinished:
     error: str | None
 
 
-Progress = TaskStarted | Phase | WorkerNotice | ModelRound | ModelGain | TaskFinished | Event
+Progress = (
+    TaskStarted | Phase | WorkerNotice | ModelRound | ModelGain | ModelLate | TaskFinished | Event
+)
 Observer = Callable[[Progress], None]
 
 

@@ -16,7 +16,7 @@ from tuner.models.task_scheduler import FIRST_ROUND, ROUND
 from tuner.models.time_plan import TimePlan
 from tuner.tuning import Elapsed, StopReason, TuningResult
 from tuner.workers.jobs.model_jobs import tune_in_rounds
-from tuner.workers.jobs.progress import ModelGain, ModelRound, Progress
+from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
 SPECS = ("matmul:M=64,N=64,K=64", "matmul:M=128,N=128,K=128", "softmax:M=8,N=64")
@@ -149,6 +149,14 @@ def test_an_observer_sees_how_far_the_model_is(database: Database) -> None:
 
 def test_without_time_there_are_no_rounds(database: Database) -> None:
     assert timed_rounds(database, 2.0, 1.0, late_s=3.0)[0] == []
+
+
+def test_too_little_time_is_said(database: Database) -> None:
+    _, events, _ = timed_rounds(database, 7.0, 1.5)
+    (late,) = [event for event in events if isinstance(event, ModelLate)]
+    assert (late.unsearched, late.kernels) == (2, 3) and late.seconds > 1
+    _, events, _ = timed_rounds(database, 200.0, 1.0)
+    assert not any(isinstance(event, ModelLate) for event in events)
 
 
 def test_time_for_a_few_first_rounds_goes_to_the_heaviest(database: Database) -> None:
