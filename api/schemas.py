@@ -157,14 +157,33 @@ class TargetRef(Answer):
     name: str
 
 
+class ArithmeticRateAnswer(Answer):
+    """How fast a whole GPU multiplies and adds in one way."""
+
+    unit: str = Field(description="cuda_cores, or tensor cores by mma or wgmma")
+    dtype: str = Field(description="of the factors")
+    flops: float = Field(description="median FLOP/s, a multiply-add as 2")
+    flops_best: float = Field(description="the highest ever seen")
+
+
 class LimitsAnswer(Answer):
-    """Measured limits of one core."""
+    """Measured limits of one core, or of a whole GPU."""
 
     fma_flops: float
     fma_flops_best: float
     bandwidth: list[dict[str, float]] = Field(
-        description="of one core: bytes a second by read, write and copy, each at a "
-        "working_set_bytes"
+        description="of one core, or of a whole GPU: bytes a second by read, write and copy, "
+        "each at a working_set_bytes"
+    )
+    rates: list[ArithmeticRateAnswer] = Field(
+        default_factory=list, description="of a GPU: each unit and dtype that was measured"
+    )
+    shared_bytes_per_s: float | None = Field(
+        default=None, description="of a GPU: read from the shared memory of all multiprocessors"
+    )
+    launch_s: float | None = Field(
+        default=None,
+        description="of a GPU: seconds from an empty kernel to the next one in a graph",
     )
 
 
@@ -177,7 +196,7 @@ class TargetAnswer(TargetRef):
     l3_bytes: int
     fingerprint: dict[str, str | int]
     fma_flops: float | None = Field(
-        description="measured float32 multiply-add rate of one core, FLOP/s"
+        description="measured float32 multiply-add rate of one core, or of a whole GPU, FLOP/s"
     )
     tvm: dict[str, str | int] = Field(
         default_factory=dict, description="options of the compiler's target"

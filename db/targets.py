@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +10,8 @@ from sqlalchemy import select, update
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
 from tuner.db.tables import TargetRow
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.document import limits_from_document, limits_to_document
+from tuner.target.target import Limits, Target
 
 
 def remember(session: Session, target: Target) -> str:
@@ -36,7 +36,7 @@ def set_limits(session: Session, key: str, limits: Limits) -> None:
     session.execute(
         update(TargetRow)
         .where(TargetRow.key == key)
-        .values(limits=asdict(limits), measured_at=session.now())
+        .values(limits=limits_to_document(limits), measured_at=session.now())
     )
 
 
@@ -63,16 +63,5 @@ def list_all(session: Session) -> tuple[Target, ...]:
 def _target(row: TargetRow) -> Target:
     document: dict[str, Any] = dict(row.document)
     document["isa"] = tuple(document["isa"])
-    return Target(**document, limits=None if row.limits is None else _limits(row.limits))
-
-
-def _limits(document: Mapping[str, Any]) -> Limits:
-    bandwidth = tuple(
-        Bandwidth(
-            working_set_bytes=entry["working_set_bytes"],
-            **{name: float(entry[name]) for name in ("read", "write", "copy")},
-        )
-        for entry in document["bandwidth"]
-    )
-    rates = {name: float(document[name]) for name in ("fma_flops", "fma_flops_best")}
-    return Limits(**rates, bandwidth=bandwidth)
+    limits = None if row.limits is None else limits_from_document(row.limits)
+    return Target(**document, limits=limits)

@@ -52,14 +52,24 @@ def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
     work = work_of(workload, threads)
     spared = work.flops / max(fewest_flops(workload, target), 1)  # by an algorithm that does fewer
     flat = limits.fma_flops * relative_rate(work.dtype, target) * cores * spared
-    levels = [
+    slopes = [
+        Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat)
+        for name, size in _levels(target)
+    ]
+    if limits.shared_bytes_per_s is not None:
+        slopes.insert(
+            0, Roof(name="shared memory", bytes_per_s=limits.shared_bytes_per_s, flops=flat)
+        )
+    distinct = {roof.bytes_per_s: roof for roof in slopes}
+    return (*distinct.values(), Roof(name="arithmetic", bytes_per_s=None, flops=flat))
+
+
+def _levels(target: Target) -> tuple[tuple[str, float], ...]:
+    """The levels of a target's memory, each with a working set that it serves."""
+    if target.on_device:
+        return (("L2", target.l2_bytes / 8), ("memory", target.l2_bytes * 32.0))
+    return (
         ("L1", target.l1d_bytes / 2),
         ("L2", target.l2_bytes / 2),
         ("memory", target.l3_bytes * 4.0),
-    ]
-    slopes = [
-        Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat)
-        for name, size in levels
-    ]
-    distinct = {roof.bytes_per_s: roof for roof in slopes}
-    return (*distinct.values(), Roof(name="arithmetic", bytes_per_s=None, flops=flat))
+    )

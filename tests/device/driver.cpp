@@ -299,7 +299,8 @@ static double run(const Launch &one) {
   }
   for (int i = 0; i < 3; i++) sigaction(signals[i], &before[i], nullptr);
   sigaltstack(&old, nullptr);
-  return 2e-6 + turns * 5e-9;
+  double blocks = (double)one.grid[0] * one.grid[1] * one.grid[2], multiprocessors = ATTRIBUTES.at(16);
+  return 2e-6 + turns * 5e-9 / (blocks < multiprocessors ? blocks : multiprocessors);
 }
 
 /* Whether a device takes this launch; `one` is then what it is. */

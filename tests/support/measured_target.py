@@ -1,8 +1,12 @@
-"""A target with measured limits."""
+"""A CPU and a GPU with measured limits."""
 
 from __future__ import annotations
 
-from tuner.target.target import Bandwidth, Limits, Target
+from dataclasses import replace
+
+from tests.support.targets import SM_90
+from tuner.target.arithmetic import ArithmeticUnit
+from tuner.target.target import ArithmeticRate, Bandwidth, Limits, Target
 
 LIMITS = Limits(
     fma_flops=100e9,
@@ -21,3 +25,27 @@ TARGET = Target(
     vector_registers=32, cores=4, l1d_bytes=1 << 15, l2_bytes=1 << 20, l3_bytes=1 << 25,
     limits=LIMITS,
 )  # fmt: skip
+
+GPU_LIMITS = Limits(
+    fma_flops=60e12,
+    fma_flops_best=61e12,
+    bandwidth=(
+        Bandwidth(working_set_bytes=12 << 20, read=7e12, write=4e12, copy=5e12),
+        Bandwidth(working_set_bytes=200 << 20, read=3e12, write=2.9e12, copy=2.8e12),
+        Bandwidth(working_set_bytes=1 << 30, read=3e12, write=2.9e12, copy=2.8e12),
+    ),
+    rates=(
+        ArithmeticRate(
+            unit=ArithmeticUnit.CUDA_CORES, dtype="float32", flops=60e12, flops_best=61e12
+        ),
+        ArithmeticRate(unit=ArithmeticUnit.MMA, dtype="float16", flops=600e12, flops_best=610e12),
+        ArithmeticRate(unit=ArithmeticUnit.WGMMA, dtype="float16", flops=900e12, flops_best=990e12),
+        ArithmeticRate(
+            unit=ArithmeticUnit.WGMMA, dtype="bfloat16", flops=900e12, flops_best=930e12
+        ),
+        ArithmeticRate(unit=ArithmeticUnit.MMA, dtype="int8", flops=1.2e15, flops_best=1.2e15),
+    ),
+    shared_bytes_per_s=33e12,
+    launch_s=1e-6,
+)
+GPU = replace(SM_90, limits=GPU_LIMITS)

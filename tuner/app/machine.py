@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from tuner.db import targets
@@ -10,11 +11,14 @@ from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
 from tuner.runtime.cuda_driver import CudaError, NoDriver, device_count
 from tuner.settings import Settings
-from tuner.target.capability import called, serves
+from tuner.target.capability import called, is_declared, serves
 from tuner.target.detect import detect_gpu, parse_target
-from tuner.target.limits import measure_limits
+from tuner.target.limits import LimitsError
 from tuner.target.target import Target
-from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.backends.table import backend_of
+from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
+
+log = logging.getLogger("tuner.limits")
 
 
 def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
@@ -78,16 +82,31 @@ def with_limits(database: Database, target: Target) -> Target:
     """The target with its measured limits.
 
     They are those of the database; else they are measured now, which takes some seconds
-    once for each machine, and stored. The limits of GPUs are not measured.
+    once for each machine or GPU, and stored. A declared GPU has none, and neither has
+    one that this machine lacks or whose limits cannot be measured.
     """
-    if target.on_device:
-        return target
     with database.read() as session:
         stored = targets.find(session, target.key)
     if stored is not None and stored.limits is not None:
         return replace(target, limits=stored.limits)
-    (core, *_) = plan_machine(usable_nodes(), threads=1).lanes[0].cores
-    measured = replace(target, limits=measure_limits(core))
+    lane = _limits_lane(target)
+    if lane is None:
+        return target
+    try:
+        measured = replace(target, limits=backend_of(target).limits(target, lane))
+    except LimitsError as error:
+        if not target.on_device:
+            raise
+        log.warning("kernels are tuned without limits: %s", error)
+        return target
     with database.write() as session:
         targets.remember(session, measured)
     return measured
+
+
+def _limits_lane(target: Target) -> Lane | None:
+    """The lane of this machine that a target's limits are measured on; None without any."""
+    if not target.on_device:
+        return plan_machine(usable_nodes(), threads=1).lanes[0]
+    gpus = () if is_declared(target) else gpus_for(target)
+    return plan_gpus(usable_nodes(), gpus[:1]).lanes[0] if gpus else None

@@ -21,6 +21,8 @@ from tuner.workload.expression import Tensor
 SOURCE = "tuner_cuda.c"
 HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h", "tuner_cuda_internal.h")
 LINE_BYTES = 1024  # of machine code in one line of C
+Cubins = dict[bytes, str]
+"""Machine code that is written already, with the name of its array."""
 MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
 
 
@@ -129,7 +131,8 @@ def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
 def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
     """C text: the cubins as bytes, the launches as tables, a function for each module."""
     parts = ['#include "tuner_cuda.h"\n']
-    parts += [_function(number, module) for number, module in enumerate(modules)]
+    arrays: Cubins = {}
+    parts += [_function(number, module, arrays) for number, module in enumerate(modules)]
     parts += library_functions(name, cuda_description(name, modules))
     return "\n".join(parts) + "\n"
 
@@ -144,11 +147,11 @@ def library_functions(name: str, description: str) -> list[str]:
     ]
 
 
-def _function(number: int, module: CudaModule) -> str:
+def _function(number: int, module: CudaModule, arrays: Cubins) -> str:
     """The tables and the C function of one module."""
     return "\n".join(
         [
-            kernel_tables(number, module),
+            kernel_tables(number, module, arrays),
             f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
             addresses(module),
             f"  return tuner_cuda_call(&function_{number}, buffers, stream);",
@@ -165,17 +168,22 @@ def addresses(module: Signed) -> str:
     return f"  const uint64_t buffers[{len(names)}] = {{{values}}};"
 
 
-def kernel_tables(number: int, module: CudaModule) -> str:
-    """The tables of one module: `function_NUMBER`."""
+def kernel_tables(number: int, module: CudaModule, arrays: Cubins) -> str:
+    """The tables of one module: `function_NUMBER`.
+
+    Cubins that are in `arrays` already are named there and not written again.
+    """
     lines = []
     cubins = []
     for place, (arch, code) in enumerate(module.cubins):
         major, minor = capability(arch)
-        array = f"cubin_{number}_{place}"
-        lines.append(
-            f"static const unsigned char {array}[] __attribute__((aligned(64))) =\n{_text(code)};"
-        )
-        cubins.append(f"{{{major}, {minor}, {array}}}")
+        if code not in arrays:
+            arrays[code] = f"cubin_{number}_{place}"
+            lines.append(
+                f"static const unsigned char {arrays[code]}[] __attribute__((aligned(64))) =\n"
+                f"{_text(code)};"
+            )
+        cubins.append(f"{{{major}, {minor}, {arrays[code]}}}")
     places = {tensor.name: place for place, tensor in enumerate(module.buffers)}
     launches = []
     for place, launch in enumerate(module.launches):

@@ -15,6 +15,7 @@ from tuner.runtime.cuda_link import (
     HEADERS,
     MAX_BUFFERS,
     SOURCE,
+    Cubins,
     addresses,
     argument_documents,
     check_linkable,
@@ -113,7 +114,8 @@ def _kernel_of(step: ModelStep) -> int | None:
 def model_wrapper(name: str, model: CudaModel) -> str:
     """C text: the kernels as tables, the steps as tables, the functions."""
     parts = ['#include "tuner_cuda_model.h"\n']
-    parts += [kernel_tables(number, kernel) for number, kernel in enumerate(model.kernels)]
+    cubins: Cubins = {}
+    parts += [kernel_tables(number, kernel, cubins) for number, kernel in enumerate(model.kernels)]
     parts += [_step_tables(number, step, model) for number, step in enumerate(model.steps)]
     sizes = ", ".join(str(nbytes(tensor)) for tensor in (*model.inputs, *model.outputs))
     steps = ",\n  ".join(_step(number, step) for number, step in enumerate(model.steps))

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.arithmetic import ArithmeticUnit
+from tuner.target.target import ArithmeticRate, Bandwidth, Limits, Target
 
 Document = Mapping[str, Any]
 
@@ -22,7 +23,13 @@ class DocumentError(TunerError):
 
 
 def limits_to_document(limits: Limits) -> dict[str, Any]:
-    return {**asdict(limits), "bandwidth": [asdict(entry) for entry in limits.bandwidth]}
+    """What a GPU alone has is left out where there is nothing of it."""
+    document = {
+        **asdict(limits),
+        "bandwidth": [asdict(entry) for entry in limits.bandwidth],
+        "rates": [asdict(rate) for rate in limits.rates],
+    }
+    return {name: value for name, value in document.items() if value or name not in _OF_A_GPU}
 
 
 def limits_from_document(document: Document) -> Limits:
@@ -36,11 +43,16 @@ def limits_from_document(document: Document) -> Limits:
             fma_flops=float(document["fma_flops"]),
             fma_flops_best=float(document["fma_flops_best"]),
             bandwidth=tuple(_bandwidth(entry) for entry in document["bandwidth"]),
+            rates=tuple(_rate(entry) for entry in document.get("rates", ())),
+            shared_bytes_per_s=_number(document.get("shared_bytes_per_s")),
+            launch_s=_number(document.get("launch_s")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DocumentError(f"malformed limits: {error!r}") from error
     rates = [limits.fma_flops, limits.fma_flops_best]
     rates += [rate for entry in limits.bandwidth for rate in (entry.read, entry.write, entry.copy)]
+    rates += [value for rate in limits.rates for value in (rate.flops, rate.flops_best)]
+    rates += [value for value in (limits.shared_bytes_per_s, limits.launch_s) if value is not None]
     if not limits.bandwidth or not all(rate > 0 for rate in rates):
         raise DocumentError(
             "malformed limits: every rate must be positive, and bandwidth not empty"
@@ -78,6 +90,7 @@ def target_from_document(document: Document) -> Target:
         raise DocumentError(f"malformed target: {error!r}") from error
 
 
+_OF_A_GPU = ("rates", "shared_bytes_per_s", "launch_s")
 _PLAIN = (
     "key",
     "kind",
@@ -98,3 +111,16 @@ def _bandwidth(entry: Document) -> Bandwidth:
         write=float(entry["write"]),
         copy=float(entry["copy"]),
     )
+
+
+def _rate(entry: Document) -> ArithmeticRate:
+    return ArithmeticRate(
+        unit=ArithmeticUnit(entry["unit"]),
+        dtype=str(entry["dtype"]),
+        flops=float(entry["flops"]),
+        flops_best=float(entry["flops_best"]),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

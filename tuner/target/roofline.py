@@ -2,7 +2,8 @@
 
 From measured limits only. After Williams, Waterman, Patterson: Roofline (CACM 2009). A
 kernel needs at least the time of its arithmetic at the multiply-add rate, and at least
-the time of moving each input and output once at the bandwidth of its working set.
+the time of moving each input and output once at the bandwidth of its working set. On a
+GPU it needs at least the time of a launch, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import log2
 from tuner.errors import UsageError
 from tuner.target.architectures.table import isa_of
 from tuner.target.isa import DotProduct, MatrixUnit
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.target import ArithmeticRate, Bandwidth, Limits, Target
 
 STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a machine's speed is one
 # Times the highest limit ever measured: above it a timing is a mistake, not a discovery.
@@ -47,7 +48,7 @@ def least_seconds(work: Work, target: Target) -> float:
     threads = min(work.threads, target.cores)
     compute_s = work.flops / (limits.fma_flops * relative_rate(work.dtype, target) * threads)
     move_s = work.nbytes / (bandwidth_at(limits, work.nbytes / threads) * threads)
-    return max(compute_s, move_s)
+    return max(compute_s, move_s, limits.launch_s or 0.0)
 
 
 def floor_seconds(work: Work, target: Target) -> float:
@@ -57,7 +58,8 @@ def floor_seconds(work: Work, target: Target) -> float:
     highest, and jobs ended after two trials.
     """
     flops_limit, bytes_limit = _highest_rates(work, target)
-    return max(work.flops / flops_limit, work.nbytes / bytes_limit)
+    launch_s = _limits(target).launch_s or 0.0
+    return max(work.flops / flops_limit, work.nbytes / bytes_limit, launch_s)
 
 
 def is_steady(limits: Limits) -> bool:
@@ -92,6 +94,12 @@ def implausible(median_s: float, work: Work, target: Target) -> str | None:
                 f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} "
                 f"it ever reached when measured"
             )
+    launch_s = _limits(target).launch_s
+    if launch_s is not None and launch_s > IMPLAUSIBLE_FACTOR * median_s:
+        return (
+            f"{median_s * 1e6:.2f} us is less than the {launch_s * 1e6:.2f} that an empty kernel "
+            f"took when measured"
+        )
     return None
 
 
@@ -99,22 +107,33 @@ def _highest_rates(work: Work, target: Target) -> tuple[float, float]:
     """Operations and bytes a second that all threads together ever reached."""
     limits = _limits(target)
     threads = min(work.threads, target.cores)
-    flops = limits.fma_flops_best * relative_rate(work.dtype, target) * threads
+    measured = [rate.flops_best for rate in rates_of(limits, work.dtype)]
+    flops = max([limits.fma_flops_best * relative_rate(work.dtype, target) * threads, *measured])
     return flops, highest_bandwidth(limits, work.nbytes / threads) * threads
 
 
 def relative_rate(dtype: str, target: Target) -> float:
     """Arithmetic rate of a dtype, relative to that of float32.
 
-    By the elements of a register, or by the target's dot products and matrix units
-    where those do more. float16 and bfloat16 are summed in float32, so without such
-    instructions they run at its rate at best.
+    Of a GPU the highest that was measured of any of its units. Of a CPU by the elements
+    of a register, or by the target's dot products and matrix units where those do more.
+    float16 and bfloat16 are summed in float32, so without such instructions they run at
+    its rate at best.
     """
+    limits = target.limits
+    if limits is not None and (measured := rates_of(limits, dtype)):
+        return max(rate.flops for rate in measured) / limits.fma_flops
     isa = isa_of(target)
     instructions: tuple[DotProduct | MatrixUnit, ...] = (*isa.dot_products, *isa.matrix_units)
     plain = 2.0 if dtype == "float16" and isa.native_float16 else RATES.get(dtype, 1.0)
     rates = [instruction.rate for instruction in instructions if dtype in instruction.factors]
     return max([plain, *rates])
+
+
+def rates_of(limits: Limits, dtype: str) -> tuple[ArithmeticRate, ...]:
+    """What was measured of a GPU's units with factors of a dtype, whatever their sign."""
+    signed = dtype.removeprefix("u")
+    return tuple(rate for rate in limits.rates if rate.dtype == signed)
 
 
 def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner.target.arithmetic import ArithmeticUnit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Single-core memory bandwidth at one working-set size, in bytes per second.
+    """Memory bandwidth of one core, or of a whole GPU, at one working-set size.
 
-    Bytes moved are counted.
+    In bytes per second; bytes moved are counted.
     """
 
     working_set_bytes: int
@@ -24,12 +26,30 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArithmeticRate:
+    """How fast a whole GPU multiplies and adds in one way.
+
+    FLOP/s with a multiply-add as 2.
+    """
+
+    unit: ArithmeticUnit
+    dtype: str  # of the factors; tensor cores' sums have 32 bits
+    flops: float  # median
+    flops_best: float  # the highest ever seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The machine's own limits on one core, measured once and stored."""
+    """The machine's own limits, measured once and stored: of one core, or of a whole GPU."""
 
     fma_flops: float  # float32 fused multiply-add rate, median, FLOP/s with a multiply-add as 2
     fma_flops_best: float  # the highest rate ever seen, from which implausibility is judged
     bandwidth: tuple[Bandwidth, ...]  # by growing working set
+    # The rest is a GPU's.
+    rates: tuple[ArithmeticRate, ...] = ()  # of each unit and dtype, float32's among them
+    shared_bytes_per_s: float | None = None  # read from shared memory, all multiprocessors
+    # Seconds from an empty kernel to the next one in a graph: no call takes less.
+    launch_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,13 @@ from typing import Any, Protocol, TypeVar
 from tuner.cost_model.history import Prior
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.signature import Signer
+from tuner.measure.assignment import Lane
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.prepack import Prepack
 from tuner.search.domain import Domain
 from tuner.spaces.core.space import Config, Points
 from tuner.spaces.core.target_space import TargetSpace
+from tuner.target.target import Limits, Target
 from tuner.workers.fleet.messages import Library, Problem, Ranked
 
 F_contra = TypeVar("F_contra", contravariant=True)
@@ -88,6 +90,13 @@ class Backend(Protocol[F_contra]):
 
         `winners`: configs of similar workloads; `learns`: whether the strategy follows
         a cost model.
+        """
+        ...
+
+    def limits(self, target: Target, lane: Lane) -> Limits:
+        """What a lane of this machine can do at most, measured now.
+
+        Raises LimitsError where it cannot be measured.
         """
         ...
 

@@ -13,12 +13,15 @@ from tuner.export.archive import export_archive
 from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.signature import Signer
+from tuner.measure.assignment import Lane
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.spaces.core.space import Config, Points
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
+from tuner.target.limits import measure_limits
+from tuner.target.target import Limits, Target
 from tuner.workers.backends.backend import CandidateCompiler, Packing
 from tuner.workers.fleet.messages import Problem
 
@@ -50,6 +53,10 @@ class CpuBackend:
         if learns:
             return first_points(domain, features, Prior(), configs, space.by_algorithm, seed=seed)
         return carried_over(space.space, configs)[:MOST_SEEDS]
+
+    def limits(self, target: Target, lane: Lane) -> Limits:
+        """Those of the lane's first core."""
+        return measure_limits(lane.cores[0])
 
     def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
         # Only a process that compiles is to load TVM.

@@ -12,12 +12,17 @@ from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.cuda import ExportCudaKernel, cuda_archive
 from tuner.export.signature import Signer
+from tuner.measure.assignment import Lane
+from tuner.measure.gpu.limits import measure_gpu_limits
+from tuner.measure.gpu.runner import GpuLane
 from tuner.runtime.cuda_module import unpacked
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over
 from tuner.spaces.core.space import Config, Points
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.facts import KernelFacts
+from tuner.target.limits import LimitsError
+from tuner.target.target import Limits, Target
 from tuner.workers.backends.backend import CandidateCompiler, Packing
 from tuner.workers.fleet.messages import Problem
 
@@ -47,6 +52,15 @@ class CudaBackend:
         points = carried_over(space.space, winners)[: MOST_SEEDS - len(others)]
         first: Points = np.concatenate([points, others])
         return first
+
+    def limits(self, target: Target, lane: Lane) -> Limits:
+        """Those of the lane's GPU, by kernels that are compiled for it."""
+        # Only a process that compiles is to load TVM.
+        from tuner.workers.backends.cuda_compiler import cubin_of  # noqa: PLC0415
+
+        if lane.gpu is None:
+            raise LimitsError(f"lane {lane.name} of this machine is no GPU")
+        return measure_gpu_limits(target, GpuLane(ordinal=lane.gpu, called=lane.name), cubin_of)
 
     def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
         # Only a process that compiles is to load TVM.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tuner.export.kernel import arguments_of
@@ -19,6 +20,7 @@ from tuner.spaces.by_target import gpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.cuda.default import default_cuda_program
 from tuner.spaces.program.program import Program
+from tuner.target.target import Target
 from tuner.workers.backends.backend import CompiledCandidate
 from tuner.workers.backends.symbol import LIBRARY, symbol_of
 from tuner.workers.fleet.messages import Problem
@@ -64,3 +66,12 @@ class CudaCandidateCompiler:
             schedule=stored_schedule,
             resources=built.resources,
         )
+
+
+def cubin_of(source: str, target: Target) -> bytes:
+    """The machine code of CUDA C++ that is compiled once, so nothing is kept.
+
+    Raises BuildError, and UsageError where neither nvcc nor NVRTC is installed.
+    """
+    with TemporaryDirectory(prefix="tuner-cubins-") as folder:
+        return any_compiler(Path(folder)).compile(source, target).code

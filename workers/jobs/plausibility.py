@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.spaces.rewrite.algorithm import fewest_flops
-from tuner.target.limits import LimitsError, measure_limits
+from tuner.target.limits import LimitsError
+from tuner.target.merged_limits import highest
 from tuner.target.roofline import Work, floor_seconds, implausible, is_steady, roofline_fraction
 from tuner.target.target import Limits, Target
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.compulsory import least_bytes
-
-REMEASURE_S = 1.0  # of the limits, on a builder's core, once a job
 
 
 def work_of(problem: Problem) -> Work:
@@ -31,11 +30,20 @@ def work_of(problem: Problem) -> Work:
 class Judge:
     """Judges timings of one workload; without limits of the target, all are plausible."""
 
-    def __init__(self, problem: Problem, *, core: int, on_limits: Callable[[Limits], None]) -> None:
-        """`core` is where limits are remeasured; `on_limits` is called with the result."""
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        remeasured: Callable[[], Limits],
+        on_limits: Callable[[Limits], None],
+    ) -> None:
+        """`remeasured` measures the limits again, at most once, or raises LimitsError.
+
+        `on_limits` is called with the highest of both.
+        """
         self._target = problem.target
         self._work = work_of(problem)
-        self._core = core
+        self._measure_again = remeasured
         self._on_limits = on_limits
         self._remeasured = False
 
@@ -72,21 +80,8 @@ class Judge:
     def _with_new_limits(self, target: Target, limits: Limits) -> Target:
         self._remeasured = True
         try:
-            measured = measure_limits(self._core, REMEASURE_S)
+            merged = highest(limits, self._measure_again())
         except LimitsError:
             return target
-        merged = replace(limits, fma_flops_best=max(limits.fma_flops_best, measured.fma_flops_best))
-        if len(measured.bandwidth) == len(limits.bandwidth):
-            pairs = zip(limits.bandwidth, measured.bandwidth, strict=True)
-            rows = [
-                replace(
-                    old,
-                    read=max(old.read, new.read),
-                    write=max(old.write, new.write),
-                    copy=max(old.copy, new.copy),
-                )
-                for old, new in pairs
-            ]
-            merged = replace(merged, bandwidth=tuple(rows))
         self._on_limits(merged)
         return replace(target, limits=merged)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
+from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Trial
 from tuner.models.task_scheduler import kind_of
 from tuner.search.searcher import Searcher
@@ -19,7 +21,9 @@ from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.target import Limits as MachineLimits
 from tuner.target.target import Target
+from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.job_share import JobChannel, SharedFleet
+from tuner.workers.fleet.lanes import lane
 from tuner.workers.fleet.messages import Problem, Submit
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.plausibility import Judge
@@ -88,7 +92,7 @@ class TaskPreparation:
         )
         judge = Judge(
             problem,
-            core=self.fleet.plan.builder_cores[0],
+            remeasured=partial(backend_of(self.target).limits, self.target, self._spare_lane()),
             on_limits=lambda limits: note_limits(self.database, self.job.target, limits),
         )
         measurer = self._measurer(problem, recorded, judge, timeline)
@@ -114,6 +118,11 @@ class TaskPreparation:
         finally:
             measurer.close()
             timeline.flush()
+
+    def _spare_lane(self) -> Lane:
+        """Where limits are measured again: the first GPU, or a builder's core."""
+        plan = self.fleet.plan
+        return plan.lanes[0] if self.target.on_device else lane(plan.builder_cores[:1])
 
     def _begin(
         self, task: Task, budget: Job, problem: Problem, space: TargetSpace[Any], recorded: int

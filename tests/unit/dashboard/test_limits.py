@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.measured_target import TARGET
+from tests.support.measured_target import GPU, TARGET
 from tuner.api.dashboard.limits import least_s, roofs, work_of
 from tuner.workload.spec import parse_spec
 
@@ -37,3 +37,17 @@ def test_without_limits_nothing_is_said() -> None:
     assert (
         least_s(parse_spec(PRODUCT), bare, 1) is None and roofs(parse_spec(PRODUCT), bare, 1) == ()
     )
+
+
+def test_the_roofs_of_a_gpu_are_those_of_its_memories_and_its_fastest_unit() -> None:
+    roofs_of = roofs(parse_spec(f"{PRODUCT},dtype=float16"), GPU, 1)
+    assert [(roof.name, roof.bytes_per_s) for roof in roofs_of] == [
+        ("shared memory", 33e12),
+        ("L2", 7e12),
+        ("memory", 3e12),
+        ("arithmetic", None),
+    ]
+    assert {roof.flops for roof in roofs_of} == {900e12}
+    fast = parse_spec(f"{PRODUCT},numerics=fast")
+    # Three products of bfloat16 do the work of one of float32.
+    assert roofs(fast, GPU, 1)[-1].flops == pytest.approx(300e12, rel=1e-6)

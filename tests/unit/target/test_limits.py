@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.measured_target import GPU, GPU_LIMITS
 from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.document import (
     DocumentError,
@@ -18,6 +19,7 @@ from tuner.target.document import (
     target_to_document,
 )
 from tuner.target.limits import LimitsError, measure_limits
+from tuner.target.merged_limits import highest
 from tuner.target.target import Limits
 
 
@@ -41,7 +43,15 @@ def test_vectors_are_used(limits: Limits) -> None:
 
 def test_round_trips(limits: Limits) -> None:
     assert limits_from_document(json.loads(json.dumps(limits_to_document(limits)))) == limits
-    for target in (detect_cpu(), replace(detect_cpu(), limits=limits), parse_target("cuda:sm_90")):
+    assert (
+        limits_from_document(json.loads(json.dumps(limits_to_document(GPU_LIMITS)))) == GPU_LIMITS
+    )
+    for target in (
+        detect_cpu(),
+        replace(detect_cpu(), limits=limits),
+        parse_target("cuda:sm_90"),
+        GPU,
+    ):
         assert target_from_document(json.loads(json.dumps(target_to_document(target)))) == target
 
 
@@ -51,6 +61,43 @@ def test_round_trips(limits: Limits) -> None:
 def test_malformed_limits_are_refused(limits: Limits, broken: dict[str, object]) -> None:
     with pytest.raises(DocumentError, match="malformed limits"):
         limits_from_document({**limits_to_document(limits), **broken})
+
+
+def test_limits_of_a_core_say_nothing_of_a_gpu(limits: Limits) -> None:
+    assert set(limits_to_document(limits)) == {"fma_flops", "fma_flops_best", "bandwidth"}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"rates": [{"unit": "abacus", "dtype": "float16", "flops": 1.0, "flops_best": 1.0}]},
+        {"rates": [{"unit": "mma", "dtype": "float16", "flops": 0.0, "flops_best": 1.0}]},
+        {"rates": [{"unit": "mma"}]},
+        {"launch_s": -1.0},
+        {"shared_bytes_per_s": "much"},
+    ],
+)
+def test_malformed_limits_of_a_gpu_are_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(DocumentError, match="malformed limits"):
+        limits_from_document({**limits_to_document(GPU_LIMITS), **broken})
+
+
+def test_of_two_measurements_the_highest_rates_count() -> None:
+    slower = replace(
+        GPU_LIMITS,
+        fma_flops=1e12,
+        fma_flops_best=1e12,
+        bandwidth=tuple(replace(level, read=9e12, copy=1e12) for level in GPU_LIMITS.bandwidth),
+        rates=tuple(replace(rate, flops_best=950e12) for rate in GPU_LIMITS.rates[1:]),
+        launch_s=2e-6,
+    )
+    merged = highest(GPU_LIMITS, slower)
+    assert (merged.fma_flops, merged.fma_flops_best, merged.launch_s) == (60e12, 61e12, 1e-6)
+    assert [rate.flops_best for rate in merged.rates] == [61e12, 950e12, 990e12, 950e12, 1.2e15]
+    assert [(level.read, level.copy) for level in merged.bandwidth] == [
+        (9e12, level.copy) for level in GPU_LIMITS.bandwidth
+    ]
+    assert highest(merged, merged) == merged
 
 
 def test_malformed_target_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.measured_target import LIMITS, TARGET
+from tests.support.measured_target import GPU, LIMITS, TARGET
 from tests.support.targets import SM_90
 from tuner.errors import UsageError
 from tuner.target.roofline import (
@@ -112,3 +112,41 @@ def test_what_cannot_be_is_said_with_rate_and_limit() -> None:
 def test_without_limits_there_is_no_roofline() -> None:
     with pytest.raises(UsageError, match="not been measured"):
         least_seconds(COMPUTE, SM_90)
+
+
+HALF_PRODUCT = Work(flops=2 * 4096**3, nbytes=3 * 2 * 4096**2, dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flops"),
+    [("float32", 60e12), ("float16", 900e12), ("bfloat16", 900e12), ("int8", 1.2e15),
+     ("uint8", 1.2e15)],
+)  # fmt: skip
+def test_a_gpu_computes_at_the_rate_of_its_fastest_unit(dtype: str, flops: float) -> None:
+    work = replace(HALF_PRODUCT, dtype=dtype)
+    assert least_seconds(work, GPU) == pytest.approx(work.flops / flops)
+    assert relative_rate(dtype, GPU) == pytest.approx(flops / 60e12)
+
+
+def test_a_gpu_is_judged_by_the_highest_rate_of_the_units_that_take_the_dtype() -> None:
+    assert floor_seconds(HALF_PRODUCT, GPU) == pytest.approx(HALF_PRODUCT.flops / 990e12)
+    assert implausible(HALF_PRODUCT.flops / 1.15e15, HALF_PRODUCT, GPU) is None
+    verdict = implausible(HALF_PRODUCT.flops / 1.3e15, HALF_PRODUCT, GPU)
+    assert verdict is not None and "1300000.0 GFLOP/s is 1.31 times the 990000.0" in verdict
+
+
+def test_no_call_of_a_gpu_takes_less_than_a_launch() -> None:
+    little = Work(flops=64, nbytes=512)
+    assert least_seconds(little, GPU) == floor_seconds(little, GPU) == 1e-6
+    assert implausible(0.9e-6, little, GPU) is None
+    verdict = implausible(0.8e-6, little, GPU)
+    assert verdict is not None and "0.80 us is less than the 1.00" in verdict
+
+
+@given(flops=st.integers(1, 10**15), nbytes=st.integers(1, 1 << 34))
+def test_a_gpus_floor_is_plausible_and_no_more_than_the_roofline(flops: int, nbytes: int) -> None:
+    work = Work(flops=flops, nbytes=nbytes, dtype="float16")
+    floor_s = floor_seconds(work, GPU)
+    assert floor_s <= least_seconds(work, GPU) * (1 + 1e-9)
+    assert implausible(floor_s, work, GPU) is None
+    assert implausible(floor_s / 1.3, work, GPU) is not None

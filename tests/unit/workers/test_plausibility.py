@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.measured_target import GPU, GPU_LIMITS
 from tests.support.targets import ZEN5
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.target.limits import LimitsError
 from tuner.target.target import Bandwidth, Limits
 from tuner.workers.fleet.messages import Problem
-from tuner.workers.jobs import plausibility
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
 
@@ -32,16 +33,19 @@ def trial(seconds: float) -> Trial:
     )
 
 
-def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, reported: list[Limits]) -> Judge:
+def unmeasured() -> Limits:
+    raise LimitsError("no compiler")
+
+
+def judge(measured: Limits, reported: list[Limits]) -> Judge:
     """A judge on a machine that measures these limits when asked again."""
-    monkeypatch.setattr(plausibility, "measure_limits", lambda core, seconds: measured)
     problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=LIMITS), threads=1)
-    return Judge(problem, core=0, on_limits=reported.append)
+    return Judge(problem, remeasured=lambda: measured, on_limits=reported.append)
 
 
-def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_within_the_limits_stands() -> None:
     reported: list[Limits] = []
-    checker = judge(LIMITS, monkeypatch, reported)
+    checker = judge(LIMITS, reported)
     assert checker.judged(trial(20e-6)) == trial(20e-6)
     assert (
         reported == []
@@ -50,9 +54,9 @@ def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_measured_once_more_before_the_verdict() -> None:
     reported: list[Limits] = []
-    checker = judge(LIMITS, monkeypatch, reported)
+    checker = judge(LIMITS, reported)
     verdict = checker.judged(trial(10e-6)).outcome
     assert isinstance(verdict, Failed) and verdict.kind is FailureKind.IMPLAUSIBLE
     assert "200.0 GFLOP/s is 2.00 times the 100.0" in verdict.message
@@ -60,16 +64,14 @@ def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.Mo
     assert len(reported) == 1
 
 
-def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_turns_out_faster_is_believed() -> None:
     reported: list[Limits] = []
-    checker = judge(replace(LIMITS, fma_flops_best=1.9e11), monkeypatch, reported)
+    checker = judge(replace(LIMITS, fma_flops_best=1.9e11), reported)
     assert isinstance(checker.judged(trial(10e-6)).outcome, Timed)
     assert [limits.fma_flops_best for limits in reported] == [1.9e11]
 
 
-def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at() -> None:
     """Seen on a shared one: 84 GFLOP/s in the median, 140 at best; searches ended after
     two trials."""
     problem = Problem(
@@ -77,13 +79,13 @@ def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
         target=replace(ZEN5, limits=replace(LIMITS, fma_flops_best=1.6e11)),
         threads=1,
     )
-    checker = Judge(problem, core=0, on_limits=lambda limits: None)
+    checker = Judge(problem, remeasured=unmeasured, on_limits=lambda limits: None)
     assert checker.floor_s is None and checker.fraction(40e-6) == pytest.approx(0.5)
 
 
 def test_without_limits_nothing_is_judged() -> None:
     problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=None), threads=1)
-    checker = Judge(problem, core=0, on_limits=lambda limits: None)
+    checker = Judge(problem, remeasured=unmeasured, on_limits=lambda limits: None)
     assert (
         checker.judged(trial(1e-12)) == trial(1e-12)
         and checker.floor_s is None
@@ -95,6 +97,29 @@ def test_rows_that_no_index_names_are_not_read() -> None:
     """A hundred rows of a table of 4 GB in 2 us: 50 GB/s of them, and of what is written."""
     workload = parse_spec("embedding:N=100,V=1000000,D=1000")
     problem = Problem(workload=workload, target=replace(ZEN5, limits=LIMITS), threads=1)
-    checker = Judge(problem, core=0, on_limits=lambda _: None)
+    checker = Judge(problem, remeasured=unmeasured, on_limits=lambda _: None)
     assert checker.judged(trial(2e-6)) == trial(2e-6)
     assert checker.fraction(2e-6) == pytest.approx(0.4, rel=1e-3)
+
+
+def test_where_limits_cannot_be_measured_again_the_stored_ones_decide() -> None:
+    problem = Problem(workload=WORKLOAD, target=replace(ZEN5, limits=LIMITS), threads=1)
+    checker = Judge(problem, remeasured=unmeasured, on_limits=lambda _: None)
+    assert isinstance(checker.judged(trial(10e-6)).outcome, Failed)
+
+
+def test_a_gpu_is_judged_by_its_own_limits() -> None:
+    """4096 each way in half precision: 153 us at the median of its fastest unit."""
+    workload = parse_spec("matmul:M=4096,N=4096,K=4096,dtype=float16")
+    reported: list[Limits] = []
+    checker = Judge(
+        Problem(workload=workload, target=GPU, threads=1),
+        remeasured=lambda: GPU_LIMITS,
+        on_limits=reported.append,
+    )
+    assert checker.fraction(305.4e-6) == pytest.approx(0.5, rel=1e-3)
+    assert checker.floor_s == pytest.approx(2 * 4096**3 / 990e12)
+    assert checker.judged(trial(140e-6)) == trial(140e-6)
+    verdict = checker.judged(trial(100e-6)).outcome
+    assert isinstance(verdict, Failed) and verdict.kind is FailureKind.IMPLAUSIBLE
+    assert reported == [GPU_LIMITS]

@@ -25,7 +25,8 @@ from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobR
 from tuner.client import Client
 from tuner.errors import UsageError
 from tuner.settings import BUILT_IN, LoadedSettings, Settings
-from tuner.target.target import Bandwidth, Limits, Target
+from tuner.target.document import limits_from_document
+from tuner.target.target import Target
 
 if TYPE_CHECKING:
     from tuner.cli.progress import TuningDisplay
@@ -271,25 +272,8 @@ def _target(answer: TargetAnswer) -> Target:
     return Target(
         isa=tuple(answer.isa),
         fingerprint=answer.fingerprint,
-        limits=None if answer.limits is None else _limits(answer),
+        limits=None
+        if answer.limits is None
+        else limits_from_document(answer.limits.model_dump(mode="json")),
         **{name: getattr(answer, name) for name in same},
-    )
-
-
-def _limits(answer: TargetAnswer) -> Limits | None:
-    """The target's measured limits; None where they were not measured."""
-    limits = answer.limits
-    if limits is None:
-        return None
-    bandwidth = (
-        Bandwidth(
-            working_set_bytes=int(level["working_set_bytes"]),
-            read=level["read"],
-            write=level["write"],
-            copy=level["copy"],
-        )
-        for level in limits.bandwidth
-    )
-    return Limits(
-        fma_flops=limits.fma_flops, fma_flops_best=limits.fma_flops_best, bandwidth=tuple(bandwidth)
     )

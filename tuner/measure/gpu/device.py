@@ -11,10 +11,12 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from tuner.measure.assignment import request_from_document
+from tuner.measure.gpu.probing import Probing, task_from_document
 from tuner.measure.gpu.session import Session, attempt
 from tuner.measure.problem import Problem
 from tuner.measure.sandbox.fence import die_with
@@ -57,6 +59,11 @@ class DeviceProcess:
         send(self._commands, request)
         return self.receive(timeout_s)
 
+    def probe(self, task: Document, timeout_s: float) -> Document:
+        """The answer to a `ProbingTask`. Raises WireError as above."""
+        send(self._commands, task)
+        return self.receive(timeout_s)
+
     def end(self, *, grace_s: float = 0.0) -> int | None:
         """Kill what still runs after `grace_s`.
 
@@ -78,7 +85,7 @@ class DeviceProcess:
 
 
 def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> DeviceProcess:
-    """Fork the process. Without a problem it only says what the device is.
+    """Fork the process. Without a problem it says what the device is, and what it can do.
 
     `closed` are descriptors that it must not hold. Its first answer is {"facts"} or
     {"refused"}.
@@ -113,12 +120,21 @@ def _serve(ordinal: int, problem: Problem | None, commands: int, answers: int) -
         send(answers, {"refused": str(error)})
         return 0
     send(answers, {"facts": dict(facts)})
-    while session is not None and (message := receive(commands)) is not None:
-        request = request_from_document(message)
-        answer, ended = attempt(
-            partial(session.measure, request, lambda text: send(answers, {"stage": text}))
-        )
+
+    def stage(text: str) -> None:
+        send(answers, {"stage": text})
+
+    while (message := receive(commands)) is not None:
+        if session is None:
+            answer, ended = attempt(partial(_probed, ordinal, message, stage))
+        else:
+            request = request_from_document(message)
+            answer, ended = attempt(partial(session.measure, request, stage))
         send(answers, {**answer, "ended": ended})
         if ended:
             return 0
     return 0
+
+
+def _probed(ordinal: int, task: Document, stage: Callable[[str], None]) -> Document:
+    return {"probed": Probing(ordinal, task_from_document(task)).run(stage)}

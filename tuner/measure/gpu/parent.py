@@ -22,6 +22,7 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import from_document
 
 START_S = 120.0  # of a device's process and its context; a cold driver takes many seconds
+PROBE_S = 120.0  # of all kernels that measure limits; they take a second or two
 REAP_S = 5.0  # for a process that closed its end to be gone
 CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
 
@@ -40,6 +41,8 @@ class DeviceSupervisor:
         match message.get("do"):
             case "describe":
                 return self._describe()
+            case "probe":
+                return self._probe(message["task"])
             case "prepare":
                 return self._prepare(message)
             case "measure":
@@ -58,6 +61,22 @@ class DeviceSupervisor:
             return process.receive(START_S)
         except WireError as error:
             return {"refused": f"the driver did not answer: {error}"}
+        finally:
+            process.end()
+
+    def _probe(self, task: Document) -> Document:
+        """What a `ProbingTask` found, by a process of its own; no other one holds the device."""
+        self._end()
+        process = start(self._ordinal, None, self._closed)
+        try:
+            started = process.receive(START_S)
+            if "refused" in started:
+                return failed(FailureKind.INFRASTRUCTURE, str(started["refused"]))
+            return process.probe(task, PROBE_S)
+        except WireError as error:
+            return failed(
+                FailureKind.INFRASTRUCTURE, f"the process was lost while {process.stage}: {error}"
+            )
         finally:
             process.end()
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_to_document
-from tuner.measure.gpu.parent import START_S
+from tuner.measure.gpu.parent import PROBE_S, START_S
+from tuner.measure.gpu.probing import ProbingTask, task_to_document
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import parent_environment
 from tuner.measure.wire import Document, WireError, receive, send
@@ -95,6 +96,24 @@ class GpuRunner:
                 f"{self.lane.name} cannot be used: {answer.get('refused', answer)}"
             )
         self.facts = answer["facts"]
+
+    def probe(self, task: ProbingTask) -> Document:
+        """What kernels that measure limits took: the answer of `Probing.run`.
+
+        Raises GpuRunnerError where they do not run.
+        """
+        self.start()
+        try:
+            answer = self._exchange(
+                {"do": "probe", "task": task_to_document(task)}, START_S + PROBE_S + MARGIN_S
+            )
+        except WireError as error:
+            self.close()
+            raise GpuRunnerError(f"the runner of {self.lane.name} was lost: {error}") from error
+        if "failed" in answer:
+            raise GpuRunnerError(f"{self.lane.name}: {answer['failed']['message']}")
+        probed: Document = answer["probed"]
+        return probed
 
     def prepare(self, workload: Workload, seed: int = 0) -> None:
         """Set the workload of all following requests. Raises GpuRunnerError."""
