@@ -31,7 +31,7 @@ from tuner.db.runners import SILENT
 from tuner.db.trials import StoredTrial
 from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
 from tuner.db.workloads import StoredWorkload
-from tuner.measure.outcome import Failed, Timed
+from tuner.measure.outcome import Failed, Timed, conditions_to_document
 from tuner.models.description import Description, Measurement
 from tuner.spaces.core.space import Config
 from tuner.target.target import Target
@@ -139,8 +139,8 @@ def trial(trial: StoredTrial) -> TrialAnswer:
     timed = outcome if isinstance(outcome, Timed) else None
     conditions = None
     if timed is not None:
-        names = ("lane", "isolation", "cache", "steal_s", "frequency_hz", "pace", "abandoned")
-        conditions = {name: getattr(timed.conditions, name) for name in names}
+        document = conditions_to_document(timed.conditions)
+        conditions = {name: value for name, value in document.items() if name != "reused"}
     return TrialAnswer(
         workload=trial.position,
         number=trial.trial.number,

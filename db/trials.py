@@ -20,7 +20,14 @@ from tuner.db.tables import JobRow, LaneSpanRow, TaskRow, TrialRow
 from tuner.db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.gpu.resources import Resources
-from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.measure.outcome import (
+    Failed,
+    FailureKind,
+    Timed,
+    Trial,
+    conditions_from_document,
+    conditions_to_document,
+)
 
 OK = "ok"
 # Key in the column of the conditions: resources of a GPU candidate, also of a failed one.
@@ -126,7 +133,7 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
         "median_s": outcome.median_s,
         "samples_s": list(outcome.samples_s),
         "max_rel_error": outcome.max_rel_error,
-        "conditions": asdict(outcome.conditions) | resources,
+        "conditions": conditions_to_document(outcome.conditions) | resources,
         "artifact": outcome.artifact,
     }
 
@@ -285,7 +292,7 @@ def _outcome(row: TrialRow) -> Timed | Failed:
     return Timed(
         samples_s=tuple(float(sample) for sample in row.samples_s or ()),
         max_rel_error=row.max_rel_error or 0.0,
-        conditions=Conditions(**conditions),
+        conditions=conditions_from_document(conditions),
         artifact=row.artifact or "",
     )
 

@@ -20,5 +20,11 @@ API nvmlSystemGetDriverVersion(char *to, unsigned length) { return text(to, leng
 API nvmlDeviceGetUUID(void *of, char *to, unsigned length) { return of == &device ? text(to, length, "GPU-double") : INVALID_ARGUMENT; }
 API nvmlDeviceGetClockInfo(void *of, unsigned type, unsigned *to) { return number(of, to, type == 1 ? 1500 : 2000); }
 API nvmlDeviceGetMaxClockInfo(void *of, unsigned, unsigned *to) { return number(of, to, 1980); }
+/* Heat holds the second reading of a process down, and the power cap every one. */
+API nvmlDeviceGetCurrentClocksThrottleReasons(void *of, unsigned long long *to) {
+  static int readings;
+  if (of != &device) return INVALID_ARGUMENT;
+  return *to = 0x4 | (readings++ == 1 ? 0x20 : 0), SUCCESS;
+}
 API nvmlDeviceGetTemperature(void *of, unsigned, unsigned *to) { return number(of, to, 40); }
 API nvmlDeviceGetPowerUsage(void *of, unsigned *to) { return number(of, to, 100000); }

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.outcome import (
+    Failed,
+    FailureKind,
+    Outcome,
+    Timed,
+    conditions_from_document,
+)
 from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
 from tuner.measure.timing import SCREENING, TimingPlan
 from tuner.measure.wire import Document
@@ -141,5 +147,5 @@ def outcome_from_document(document: Mapping[str, Document]) -> Outcome:
         return Failed(kind=FailureKind(failed["kind"]), message=str(failed["message"]))
     timed = dict(document["timed"])
     timed["samples_s"] = tuple(float(sample) for sample in timed["samples_s"])
-    timed["conditions"] = Conditions(**timed["conditions"])
+    timed["conditions"] = conditions_from_document(timed["conditions"])
     return Timed(**timed)

@@ -6,10 +6,11 @@ A failure is a variant, never a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from statistics import median
+from typing import Any
 
 from tuner.measure.gpu.resources import Resources
 from tuner.spaces.core.space import Config
@@ -48,13 +49,31 @@ class Conditions:
     isolation: str  # level of isolation the child ran under
     cache: str = "warm"  # warm or cold
     steal_s: float | None = None  # CPU time taken by the hypervisor while timing
-    frequency_hz: float | None = None
+    frequency_hz: float | None = None  # of a GPU's multiprocessors: the samples' median
     abandoned: bool = False  # timing stopped early: far slower than the best
     # The kernel's pace beside its usual one, estimated from the core's; None on GPUs, and
     # before a usual pace is known.
     pace: float | None = None
     # Not timed: these are the samples of another trial with the very same machine code.
     reused: bool = False
+    # The rest is a GPU's, as NVML says it while a sample is taken.
+    sample_frequencies_hz: tuple[float, ...] = ()  # of each sample; empty: all are the median
+    memory_frequency_hz: float | None = None
+    throttled: tuple[str, ...] = ()  # what held the clocks of the samples down, sorted
+    discarded: int = 0  # samples that were taken again, because of heat or from outside
+
+
+def conditions_from_document(document: Mapping[str, Any]) -> Conditions:
+    """Conditions from their fields as JSON."""
+    lists = {name: tuple(document.get(name, ())) for name in ("sample_frequencies_hz", "throttled")}
+    return Conditions(**{**document, **lists})
+
+
+def conditions_to_document(conditions: Conditions) -> dict[str, Any]:
+    """The fields as JSON; what a GPU alone has, only where there is something of it."""
+    fields = asdict(conditions)
+    of_a_gpu = ("sample_frequencies_hz", "memory_frequency_hz", "throttled", "discarded")
+    return {name: value for name, value in fields.items() if value or name not in of_a_gpu}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

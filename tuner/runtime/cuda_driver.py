@@ -224,12 +224,18 @@ class Device:
     def wait(self) -> None:
         call("cuStreamSynchronize", self.stream)
 
-    def seconds(self, work: Callable[[], None]) -> float:
-        """Seconds between two events around what `work` puts on the stream."""
+    def seconds(
+        self, work: Callable[[], None], meanwhile: Callable[[], None] = lambda: None
+    ) -> float:
+        """Seconds between two events around what `work` puts on the stream.
+
+        `meanwhile` is called while the device works.
+        """
         start, stop = self._events
         call("cuEventRecord", start, self.stream)
         work()
         call("cuEventRecord", stop, self.stream)
+        meanwhile()
         call("cuEventSynchronize", stop)
         elapsed = c_float()
         call("cuEventElapsedTime", ctypes.byref(elapsed), start, stop)
@@ -270,16 +276,24 @@ class Graph:
 class Clock:
     """Seconds of one call of `work` by CUDA events: a `tuner.measure.timing.Clock`."""
 
-    def __init__(self, device: Device, work: Callable[[], None]) -> None:
-        self._device, self._work = device, work
+    def __init__(
+        self,
+        device: Device,
+        work: Callable[[], None],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`meanwhile` is called once in each sample, while the device works."""
+        self._device, self._work, self._meanwhile = device, work, meanwhile
 
     def __call__(self, number: int, repeat: int) -> Sequence[float]:
         if number == 1:
-            return [self._device.seconds(self._work) for _ in range(repeat)]
+            return [self._device.seconds(self._work, self._meanwhile) for _ in range(repeat)]
         graph = self._device.captured(self._work, number)
         try:
             graph.launch()  # the first launch of a graph also uploads it
             self._device.wait()
-            return [self._device.seconds(graph.launch) / number for _ in range(repeat)]
+            return [
+                self._device.seconds(graph.launch, self._meanwhile) / number for _ in range(repeat)
+            ]
         finally:
             graph.close()

@@ -6,16 +6,13 @@ fingerprint holds what decides which code is right and fast, and the driver's ve
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.runtime.cuda_driver import device_facts
+from tuner.runtime.nvml import SM, ManagedDevice
 from tuner.target.cuda import REGISTERS_PER_THREAD, STATIC_SHARED_BYTES, VECTOR_BYTES, WARP
 from tuner.target.target import Target
-
-NVML = "libnvidia-ml.so.1"
-_SM, _MEMORY = 1, 2  # NVML's clock types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,41 +87,17 @@ def management(pci: str) -> Management:
 
     Empty on a machine without NVML.
     """
+    device = ManagedDevice(pci)
     try:
-        nvml = ctypes.CDLL(NVML)
-    except OSError:
-        return Management()
-    handle = ctypes.c_void_p()
-    if nvml.nvmlInit_v2() != 0:
-        return Management()
-    if (
-        nvml.nvmlDeviceGetHandleByPciBusId_v2(ctypes.c_char_p(pci.encode()), ctypes.byref(handle))
-        != 0
-    ):
-        nvml.nvmlShutdown()
-        return Management()
-
-    def text(function: str, *arguments: object) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        return (
-            buffer.value.decode()
-            if getattr(nvml, function)(*arguments, buffer, ctypes.c_uint(len(buffer))) == 0
-            else ""
-        )
-
-    def number(function: str, *arguments: object) -> int:
-        value = ctypes.c_uint()
-        return value.value if getattr(nvml, function)(*arguments, ctypes.byref(value)) == 0 else 0
-
-    try:
+        clocks = device.clocks()
         return Management(
-            driver=text("nvmlSystemGetDriverVersion"),
-            uuid=text("nvmlDeviceGetUUID", handle),
-            sm_clock_mhz=number("nvmlDeviceGetClockInfo", handle, ctypes.c_uint(_SM)),
-            max_sm_clock_mhz=number("nvmlDeviceGetMaxClockInfo", handle, ctypes.c_uint(_SM)),
-            memory_clock_mhz=number("nvmlDeviceGetClockInfo", handle, ctypes.c_uint(_MEMORY)),
-            temperature_c=number("nvmlDeviceGetTemperature", handle, ctypes.c_uint(0)),
-            power_w=number("nvmlDeviceGetPowerUsage", handle) / 1e3,
+            driver=device.driver(),
+            uuid=device.text("nvmlDeviceGetUUID"),
+            sm_clock_mhz=clocks.sm_mhz,
+            max_sm_clock_mhz=device.number("nvmlDeviceGetMaxClockInfo", SM),
+            memory_clock_mhz=clocks.memory_mhz,
+            temperature_c=device.number("nvmlDeviceGetTemperature", 0),
+            power_w=device.number("nvmlDeviceGetPowerUsage") / 1e3,
         )
     finally:
-        nvml.nvmlShutdown()
+        device.close()

@@ -74,8 +74,8 @@ def answered(**wrong: float) -> dict[str, Any]:
     for probe in rate_probes(90):
         total = probe.first_sum + CHECKED_ROUNDS * probe.round_sum
         rates[probe.symbol] = {**timed, "least": float(total), "most": float(total)}
-    for symbol, total in wrong.items():
-        rates[symbol]["most"] = total
+    for symbol, sum_of in wrong.items():
+        rates[symbol]["most"] = sum_of
     memory = [
         {"set_bytes": size, "read": timed, "write": timed, "copy": timed}
         for size in (1 << 20, 1 << 30)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.target.arithmetic import ArithmeticUnit
+from tuner.target.cuda import WARP
 from tuner.workload.expression import Tensor
 
 OLDEST = 80  # architecture whose tensor cores the instructions below are for
@@ -217,7 +218,7 @@ held[i] = make_uint4(i, 3 * i, 5 * i, 7 * i);
 }}
 """
 _EMPTY = f"""
-extern "C" __global__ void __launch_bounds__({THREADS}) launched(const long long *control) {{}}
+extern "C" __global__ void __launch_bounds__({WARP}) launched(const long long *control) {{}}
 """
 
 
@@ -255,7 +256,11 @@ def modules(
     )
 
     def module(
-        symbol: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], blocks: int
+        symbol: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        blocks: int,
+        threads: int = THREADS,
     ) -> CudaModule:
         return CudaModule(
             symbol=symbol,
@@ -266,8 +271,8 @@ def modules(
                 Launch(
                     kernel=symbol,
                     arguments=tuple(tensor.name for tensor in (*inputs, *outputs)),
-                    grid=(multiprocessors * blocks, 1, 1),
-                    block=(THREADS, 1, 1),
+                    grid=(blocks, 1, 1),
+                    block=(threads, 1, 1),
                     shared_bytes=0,
                 ),
             ),
@@ -275,12 +280,15 @@ def modules(
         )
 
     return (
-        module("launched", (control,), (), 1),
-        module("memory_write", (control,), (to,), MEMORY_BLOCKS),
-        module("memory_read", (control, origin), (sums,), MEMORY_BLOCKS),
-        module("memory_copy", (control, origin), (to,), MEMORY_BLOCKS),
-        module("shared_read", (control,), (sums,), MEMORY_BLOCKS),
-        *(module(probe.symbol, (control, ones), (sums,), ARITHMETIC_BLOCKS) for probe in probes),
+        module("launched", (control,), (), 1, WARP),  # nothing takes less
+        module("memory_write", (control,), (to,), MEMORY_BLOCKS * multiprocessors),
+        module("memory_read", (control, origin), (sums,), MEMORY_BLOCKS * multiprocessors),
+        module("memory_copy", (control, origin), (to,), MEMORY_BLOCKS * multiprocessors),
+        module("shared_read", (control,), (sums,), MEMORY_BLOCKS * multiprocessors),
+        *(
+            module(probe.symbol, (control, ones), (sums,), ARITHMETIC_BLOCKS * multiprocessors)
+            for probe in probes
+        ),
     )
 
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_to_document
@@ -174,8 +176,8 @@ class GpuRunner:
                 lane=self.lane.name,
                 isolation="process",
                 cache=request.plan.cache,
-                frequency_hz=timed["frequency_hz"],
                 abandoned=bool(timed["abandoned"]),
+                **_clocks(timed["clocks"]),
             ),
             artifact=hashlib.sha256(Path(request.library).read_bytes()).hexdigest(),
         )
@@ -202,6 +204,18 @@ class GpuRunner:
         if answer is None:
             raise WireError(f"it ended with status {self._process.wait(timeout=MARGIN_S)}")
         return answer
+
+
+def _clocks(clocks: Document) -> Mapping[str, Any]:
+    """Fields of the conditions from `SampledClocks` as JSON."""
+    each = tuple(float(clock) for clock in clocks["sm_hz"])
+    return {
+        "frequency_hz": median(each) if each else None,
+        "sample_frequencies_hz": each if len(set(each)) > 1 else (),
+        "memory_frequency_hz": clocks["memory_hz"],
+        "throttled": tuple(map(str, clocks["reasons"])),
+        "discarded": int(clocks["discarded"]),
+    }
 
 
 class FreshProcesses:

@@ -7,21 +7,23 @@ more use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request
 from tuner.measure.check import POISONS, WrongAnswer, check_output
 from tuner.measure.gpu.buffers import DeviceCase
+from tuner.measure.gpu.clocks import SampledClocks, WatchedClock
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import SCREENING_CASES, Problem
-from tuner.measure.timing import time_calls
+from tuner.measure.timing import Timing, time_calls
 from tuner.measure.wire import Document
 from tuner.runtime.cuda_driver import Clock, CudaError, Device, device_facts
 from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary, CudaLibraryError
 from tuner.runtime.cuda_module import CudaModuleError
-from tuner.target.nvidia import management
+from tuner.runtime.nvml import ManagedDevice
 
 MAX_NUMBER = 1000  # calls in one graph
 FLUSH_FACTOR = 2  # times the L2 that is overwritten to flush it
@@ -35,7 +37,8 @@ class Session:
         """Raises NoDriver and CudaError."""
         self._device, self._problem = Device(ordinal), problem
         facts = device_facts(ordinal)
-        self._l2_bytes, self._pci = int(facts["l2_bytes"]), str(facts["pci"])
+        self._l2_bytes = int(facts["l2_bytes"])
+        self._managed = ManagedDevice(str(facts["pci"]))
 
     def measure(self, request: Request, stage: Callable[[str], None]) -> Document:
         """Check a library on the cases asked for, and time it on the first.
@@ -68,17 +71,16 @@ class Session:
                 stage(f"checking {first.name} inputs")
                 worst = max(worst, self._checked(on_device, function))
             stage("timing")
-            samples, abandoned = self._timed(on_device, function, request)
+            timing, clocks = self._timed(on_device, function, request)
             stage("checking the timed calls' outputs")
             worst = max(worst, self._compared(on_device, f"{first.name} (timed)"))
         finally:
             on_device.close()
-        clock_hz = management(self._pci).sm_clock_mhz * 1e6
         timed = {
-            "samples_s": samples,
+            "samples_s": timing.samples_s,
             "max_rel_error": worst,
-            "abandoned": abandoned,
-            "frequency_hz": clock_hz or None,
+            "abandoned": timing.abandoned,
+            "clocks": asdict(clocks),
         }
         return {"timed": timed}
 
@@ -115,14 +117,16 @@ class Session:
 
     def _timed(
         self, case: DeviceCase, function: CudaFunction, request: Request
-    ) -> tuple[Sequence[float], bool]:
+    ) -> tuple[Timing, SampledClocks]:
         case.poison(POISONS[0])
         plan = replace(request.plan, max_number=min(request.plan.max_number, MAX_NUMBER))
-        clock = Clock(self._device, lambda: function.launch(case.addresses, self._device.stream))
-        if plan.cache != "cold":
-            timing = time_calls(clock, plan, abandon_above_s=request.abandon_above_s)
-            return timing.samples_s, timing.abandoned
-        flush_bytes = FLUSH_FACTOR * self._l2_bytes
+        clock = WatchedClock(
+            partial(
+                Clock, self._device, lambda: function.launch(case.addresses, self._device.stream)
+            ),
+            self._managed.clocks,
+        )
+        flush_bytes = FLUSH_FACTOR * self._l2_bytes if plan.cache == "cold" else 0
         flushed = self._device.allocate(flush_bytes)
         try:
             timing = time_calls(
@@ -131,7 +135,7 @@ class Session:
                 abandon_above_s=request.abandon_above_s,
                 sweep=lambda: self._device.fill(flushed, 0, flush_bytes),
             )
-            return timing.samples_s, timing.abandoned
+            return timing, clock.of_last(len(timing.samples_s))
         finally:
             self._device.free(flushed)
 
