@@ -39,7 +39,7 @@ for net, x in ((mlp, torch.randn(8, 16)), (conv, torch.randn(2, 3, 8, 8))):
             if given is compiled:
                 ours = gradients
         torch.testing.assert_close(ours, gradients, rtol=1e-4, atol=1e-6)
-print(len(tuned), sum(hasattr(call._function, "__closure__") for call in tuned))
+print(len(tuned), sum(call._supply.cache.race(call._supply.key) is not None for call in tuned))
 print("tvm" in sys.modules, "ray" in sys.modules)
 """
 
@@ -66,9 +66,9 @@ def run(tune: str, data: Path) -> list[str]:
 @pytest.mark.long
 @pytest.mark.timeout(2000)
 def test_a_second_process_starts_tuned(tmp_path: Path) -> None:
-    """Forward and backward graphs, whose libraries are all in use after the first call."""
+    """Forward and backward graphs, whose libraries are all right and raced at the first call."""
     counts, loaded = run("now", tmp_path)
-    regions, used = map(int, counts.split())
-    assert regions >= 4 and used == regions
+    regions, raced = map(int, counts.split())
+    assert regions >= 4 and raced == regions
     assert loaded == "False False"
     assert run("off", tmp_path) == [counts, loaded]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.export.library import function_of
@@ -11,6 +14,7 @@ from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
+from tuner.torch.partition import partition
 
 
 def region_library(traced: Graph) -> bytes:
@@ -19,3 +23,10 @@ def region_library(traced: Graph) -> bytes:
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
     return link("region", [function_of(built)])
+
+
+def double_graph() -> Graph:
+    """The graph of a region that doubles a vector of four numbers."""
+    module = make_fx(lambda x: x * 2, tracing_mode="fake")(torch.ones(4))
+    (region,) = partition(module.graph).regions
+    return region.graph

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
@@ -23,12 +23,26 @@ from tuner.workload.workload import Numerics
 
 SCHEMA = 1
 SYMBOL = "region_run"  # the function of a region's library
+_RACE = "race.json"
 
 
 class CacheDamaged(TunerError):
     """A kept library is not what was kept."""
 
     code = "artifact_corrupt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceResult:
+    """Median seconds of a call of a region, by its library and by PyTorch."""
+
+    library_s: float
+    pytorch_s: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the library is used: it is no slower."""
+        return self.library_s <= self.pytorch_s
 
 
 def region_key(
@@ -67,30 +81,48 @@ class RegionCache:
 
     def keep(self, key: str, library: bytes) -> Path:
         """Stores the library of a key in place of others. Raises OSError."""
+        path = self._put(key, f"{sha256(library).hexdigest()}.so", library)
+        for other in (*path.parent.glob("*.so"), path.parent / _RACE):
+            if other != path:
+                other.unlink(missing_ok=True)
+        return path
+
+    def _put(self, key: str, name: str, content: bytes) -> Path:
         folder = self.folder / key
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{sha256(library).hexdigest()}.so"
         handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(library)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(partial, path)
+            os.replace(partial, folder / name)
         except BaseException:
             with suppress(OSError):
                 os.unlink(partial)
             raise
-        for other in folder.glob("*.so"):
-            if other != path:
-                other.unlink(missing_ok=True)
-        return path
+        return folder / name
 
     def discard(self, key: str) -> None:
         """Removes the library of a key, as far as that can be."""
         for path in (self.folder / key).glob("*.so"):
             with suppress(OSError):
                 path.unlink()
+
+    def note(self, key: str, race: RaceResult) -> None:
+        """Keeps the last race of the library of a key, as far as that can be."""
+        with suppress(OSError):
+            self._put(key, _RACE, json.dumps(asdict(race)).encode())
+
+    def race(self, key: str) -> RaceResult | None:
+        """The last race of the library of a key; None where there was none."""
+        try:
+            document = json.loads((self.folder / key / _RACE).read_bytes())
+            return RaceResult(
+                library_s=float(document["library_s"]), pytorch_s=float(document["pytorch_s"])
+            )
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:

@@ -1,23 +1,27 @@
 """A region as a function of tensors: PyTorch's until its library has shown that it computes
-the same."""
+the same, and no slower."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 import torch
 
 from tuner.models.accuracy import TOLERANCE, relative_error
+from tuner.models.region_cache import RaceResult
 from tuner.runtime.loader import LibraryError
 from tuner.torch.notices import Notices
 from tuner.torch.rebuilding import Function
 
-Load = Callable[[Path, Callable[[str], Function]], Function]
-"""Makes a library's function, given what to do when a call of it fails."""
+# A race ends after so many seconds, but not before so many rounds, unless these take very long.
+_RACE_S, _ROUNDS, _LONGEST_S = 0.3, 5, 3.0
+Clock = Callable[[], float]  # seconds
 
 
 class Supply(Protocol):
@@ -30,7 +34,10 @@ class Supply(Protocol):
         """Forgets a library that computes something else."""
 
     def load(self, path: Path, failed: Callable[[str], Function]) -> Function:
-        """The library's function. Raises LibraryError."""
+        """The library's function. Raises LibraryError and OSError."""
+
+    def note(self, race: RaceResult) -> None:
+        """Keeps how fast the library is beside PyTorch. Raises nothing."""
 
     @property
     def tolerance(self) -> float:
@@ -43,10 +50,18 @@ class RegionCall:
     Several threads may call. What computes the region changes between calls.
     """
 
-    def __init__(self, name: str, eager: Function, supply: Supply, notices: Notices) -> None:
+    def __init__(
+        self,
+        name: str,
+        eager: Function,
+        supply: Supply,
+        notices: Notices,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         self.__name__ = name
-        self._eager, self._supply, self._notices = eager, supply, notices
+        self._eager, self._supply, self._notices, self._clock = eager, supply, notices, clock
         self._lock = threading.Lock()
+        self._broken = False  # a call of the library failed
         self._function: Function = self._first
 
     def __call__(self, *tensors: Any) -> Any:
@@ -74,7 +89,7 @@ class RegionCall:
         return self._eager(*tensors)
 
     def _try(self, path: Path, *tensors: Any) -> Any:
-        """Computes the region by both, and keeps the library if it gives the same."""
+        """Computes the region by both. The library stays if it gives the same, no slower."""
         right = self._eager(*tensors)
         with self._lock:
             if getattr(self._function, "func", None) != self._try:  # another thread was first
@@ -83,7 +98,7 @@ class RegionCall:
             try:
                 function = self._supply.load(path, self._failed)
                 error = _greatest_error(function(*tensors), right)
-            except LibraryError as trouble:
+            except (LibraryError, OSError) as trouble:
                 self._supply.discard()
                 self._notices.warn("library", f"region {self.__name__}: {trouble}")
                 return right
@@ -94,14 +109,33 @@ class RegionCall:
                     f"region {self.__name__}: its library is off by {error:.3g} of the greatest "
                     f"value, {self._supply.tolerance:.2g} is allowed",
                 )
-            elif self._function == self._eager:
-                self._function = function
+                return right
+            race = raced(partial(function, *tensors), partial(self._eager, *tensors), self._clock)
+            if not self._broken:
+                self._supply.note(race)
+                if race.is_faster:
+                    self._function = function
         return right
 
     def _failed(self, message: str) -> Function:
-        self._function = self._eager
+        self._broken, self._function = True, self._eager
         self._notices.warn("call", f"region {self.__name__}: {message}")
         return self._eager
+
+
+def raced(library: Function, pytorch: Function, clock: Clock = time.perf_counter) -> RaceResult:
+    """The medians of calls of both in turns, each of which was called before."""
+    begin_s, times_s = clock(), list[tuple[float, float]]()
+    while True:
+        marks_s = [clock()]
+        for function in (library, pytorch):
+            function()
+            marks_s.append(clock())
+        times_s.append((marks_s[1] - marks_s[0], marks_s[2] - marks_s[1]))
+        spent_s = marks_s[2] - begin_s
+        if spent_s >= (_RACE_S if len(times_s) >= _ROUNDS else _LONGEST_S):
+            library_s, pytorch_s = zip(*times_s, strict=True)
+            return RaceResult(library_s=median(library_s), pytorch_s=median(pytorch_s))
 
 
 def _greatest_error(got: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:

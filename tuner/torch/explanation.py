@@ -13,9 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 from tuner.errors import UsageError
 from tuner.models.from_torch.region import is_free
+from tuner.models.region_cache import RaceResult
 from tuner.torch.compiling import by_pytorch, compiled
+from tuner.torch.options import Options, options_from
 from tuner.torch.partition import Left, Node, Partition, Region
 from tuner.torch.rebuilding import Function
+from tuner.torch.tuning import cache_of, key_of
+from tuner.units import seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,7 @@ class RegionSummary:
     kernels: int  # nodes of its graph of expressions, before fusion
     inputs: int
     outputs: int
+    race: RaceResult | None  # of its kept library with PyTorch; None where there was none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,7 @@ class Explanation:
         for number, region in enumerate(self.regions):
             lines.append(
                 f"region {number}: {sum(region.operators.values())} calls, {region.kernels} nodes, "
-                f"{region.inputs} inputs, {region.outputs} outputs"
+                f"{region.inputs} inputs, {region.outputs} outputs{_raced(region.race)}"
             )
         lines += [f"in regions: {name} ×{count}" for name, count in _sorted(self.operators)]
         reasons = Counter((left.operator, left.reason) for left in self.left)
@@ -67,17 +72,33 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _raced(race: RaceResult | None) -> str:
+    if race is None:
+        return ""
+    used = "its library is used" if race.is_faster else "PyTorch computes it"
+    return f"; library {seconds(race.library_s)}, PyTorch {seconds(race.pytorch_s)} a call: {used}"
+
+
 def _sorted(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
-def explain(model: Callable[..., Any], inputs: Any = (), *, backward: bool = False) -> Explanation:
-    """What `torch.compile(model, backend="tuner")` does, without tuning anything.
+def explain(
+    model: Callable[..., Any],
+    inputs: Any = (),
+    *,
+    backward: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """What `torch.compile(model, backend="tuner", options=options)` does, without tuning
+    anything.
 
     `inputs` is a tensor or a sequence of the model's arguments. The model is called
     once, with what it does besides its result. With `backward` its outputs are
     differentiated too. Other compiled models are compiled anew at their next call.
+    Raises UsageError for options that the backend does not have.
     """
+    chosen = options_from(None, options)
     parts: list[Partition] = []
     breaks: Counter[str] = Counter()
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
@@ -104,18 +125,19 @@ def explain(model: Callable[..., Any], inputs: Any = (), *, backward: bool = Fal
     return Explanation(
         graphs=len(parts),
         graph_breaks=breaks,
-        regions=tuple(_summary(region) for cut in parts for region in cut.regions),
+        regions=tuple(_summary(region, chosen) for cut in parts for region in cut.regions),
         left=tuple(left for cut in parts for left in cut.left),
     )
 
 
-def _summary(region: Region) -> RegionSummary:
+def _summary(region: Region, options: Options) -> RegionSummary:
     part = region.part
     return RegionSummary(
         operators=Counter(str(node.target) for node in part.nodes if _computes(node)),
         kernels=len(region.graph.nodes),
         inputs=len(part.inputs),
         outputs=len(part.outputs),
+        race=cache_of(options).race(key_of(region.graph, options)),
     )
 
 

@@ -1,39 +1,30 @@
-"""Has the libraries of regions made, by processes that have a compiler and a database."""
+"""The libraries of regions: kept ones, or made now, later or never as the options say."""
 
 from __future__ import annotations
 
-import json
+import atexit
 import os
 import queue
-import subprocess
 import sys
-import tempfile
 import threading
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph, packed
+from tuner.models.graph import Graph
 from tuner.models.numerics import NumericsPolicy
-from tuner.models.region_cache import CacheDamaged, RegionCache, region_key
+from tuner.models.region_cache import CacheDamaged, RaceResult, RegionCache, region_key
 from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall
+from tuner.torch.making import Making, made
 from tuner.torch.native import Layouts, native
+from tuner.torch.notices import TunerWarning
 from tuner.torch.options import Options
+from tuner.torch.progress import ProgressLine
 from tuner.torch.rebuilding import Function
-
-_PASSED = ("data_dir", "db", "artifacts", "threads", "trials", "seconds", "numerics", "max_error")
-_TAIL = 400  # characters that are shown of a dead process's standard error
-_ROOT = Path(__file__).resolve().parents[2]
-
-
-class TuningFailed(TunerError):
-    """A region's library could not be made."""
-
-    code = "no_kernel"
 
 
 class Background:
@@ -43,19 +34,36 @@ class Background:
         self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._process, self._unfinished = 0, 0
 
     def add(self, work: Callable[[], None]) -> None:
         """Does the work after what was added before. It raises nothing."""
-        self._waiting.put(work)
         with self._lock:
-            # The thread of a process is not there after a fork.
-            if self._thread is None or not self._thread.is_alive():
+            if self._process != os.getpid():  # neither the thread nor its work come through a fork
+                self._process, self._unfinished, self._thread = os.getpid(), 0, None
+                self._waiting = queue.SimpleQueue()
+                atexit.register(self._leave, os.getpid())
+            self._unfinished += 1
+            self._waiting.put(work)
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tuner", daemon=True)
                 self._thread.start()
 
     def _work(self) -> None:
         while True:
             self._waiting.get()()
+            with self._lock:
+                self._unfinished -= 1
+
+    def _leave(self, process: int) -> None:
+        """Says at the end of a process what it has not waited for."""
+        if self._unfinished and process == os.getpid():
+            warnings.warn(
+                f"{self._unfinished} regions were still to be tuned when the process ended; the "
+                f'next one goes on, or waits for them with the mode "tune-now"',
+                TunerWarning,
+                stacklevel=1,
+            )
 
 
 @dataclass(frozen=True)
@@ -69,18 +77,11 @@ class RegionSupply:
 
     @cached_property
     def cache(self) -> RegionCache:
-        return RegionCache(folder=self.options.settings.data_dir / "torch")
+        return cache_of(self.options)
 
     @cached_property
     def key(self) -> str:
-        settings = self.options.settings
-        return region_key(
-            self.graph,
-            parse_target(settings.target).key,
-            settings.threads,
-            settings.numerics,
-            settings.max_error,
-        )
+        return key_of(self.graph, self.options)
 
     @cached_property
     def tolerance(self) -> float:
@@ -92,6 +93,9 @@ class RegionSupply:
 
     def discard(self) -> None:
         self.cache.discard(self.key)
+
+    def note(self, race: RaceResult) -> None:
+        self.cache.note(self.key, race)
 
     def begin(self, call: RegionCall) -> None:
         try:
@@ -111,47 +115,40 @@ class RegionSupply:
             self.background.add(lambda: self._tune(call))
 
     def _tune(self, call: RegionCall) -> None:
-        try:
-            call.offer(self._made())
-        except (TuningFailed, OSError) as error:
-            call.give_up("tuning", f"it could not be tuned: {error}")
-
-    def _made(self) -> Path:
-        """The path of the library, when it is made. Raises TuningFailed and OSError."""
-        content, settings = packed(self.graph), self.options.settings
-        request = {
-            "bytes": len(content),
-            "key": self.key,
-            "cache": str(self.cache.folder),
-            "background": self.options.tune == "background",
-            "settings": settings.model_dump(mode="json", include=set(_PASSED)),
-        }
-        path = os.pathsep.join(
-            entry for entry in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if entry
+        making = Making(
+            graph=self.graph,
+            key=self.key,
+            folder=self.cache.folder,
+            background=self.options.tune == "background",
+            settings=self.options.settings,
         )
-        with (
-            tempfile.TemporaryFile() as errors,
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "tuner.app.models.region_process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": path},
-            ) as process,
-        ):
-            assert process.stdin is not None and process.stdout is not None
-            with suppress(BrokenPipeError):  # it died, which its answer shows
-                process.stdin.write(json.dumps(request).encode() + b"\n" + content)
-                process.stdin.flush()
-            answer = process.stdout.read()  # standard input stays open: it shows that we live
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.wait()
-            errors.seek(0)
-            said = " ".join(errors.read().decode("utf-8", "replace").split())[-_TAIL:]
-        if not answer.endswith(b"}\n"):
-            raise TuningFailed(f"its process ended with status {process.returncode}: {said}")
-        document = json.loads(answer)
-        if "error" in document:
-            raise TuningFailed(document["error"])
-        return Path(document["library"])
+        line = ProgressLine(sys.stderr)
+        try:
+            if making.background:
+                path = made(making)
+            else:
+                with line.shown():
+                    path = made(making, lambda text: line.show(f"{call.__name__}: {text}"))
+        except (TunerError, OSError) as error:
+            call.give_up("tuning", f"it could not be tuned: {error}")
+        except Exception as error:  # a fault of ours must not end the model, nor go unsaid
+            call.give_up("tuning", f"it could not be tuned: {type(error).__name__}: {error}")
+        else:
+            call.offer(path)
+
+
+def cache_of(options: Options) -> RegionCache:
+    """Where the libraries are kept."""
+    return RegionCache(folder=options.settings.data_dir / "torch")
+
+
+def key_of(graph: Graph, options: Options) -> str:
+    """The key of a region's library."""
+    settings = options.settings
+    return region_key(
+        graph,
+        parse_target(settings.target).key,
+        settings.threads,
+        settings.numerics,
+        settings.max_error,
+    )

@@ -13,8 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tuner.models.region_cache import RaceResult  # noqa: E402
 from tuner.runtime.loader import LibraryError  # noqa: E402
-from tuner.torch.call import RegionCall  # noqa: E402
+from tuner.torch.call import RegionCall, raced  # noqa: E402
 from tuner.torch.notices import Notices, TunerWarning  # noqa: E402
 
 PATH = Path("library.so")
@@ -29,12 +30,16 @@ class Given:
         self.function = function
         self.discarded = 0
         self.failed: Callable[[str], Any] | None = None
+        self.races: list[RaceResult] = []
 
     def begin(self, call: RegionCall) -> None:
         call.offer(PATH)
 
     def discard(self) -> None:
         self.discarded += 1
+
+    def note(self, race: RaceResult) -> None:
+        self.races.append(race)
 
     def load(self, path: Path, failed: Callable[[str], Any]) -> Any:
         assert path == PATH
@@ -48,9 +53,71 @@ def eager(x: Any) -> Any:
     return (x * 2,)
 
 
+class Seconds:
+    """A clock on which calls of PyTorch take a second, others what they say."""
+
+    def __init__(self, result: Any = None) -> None:
+        self.now_s, self.result = 0.0, result
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def eager(self, x: Any) -> Any:
+        self.now_s += 1
+        return eager(x) if self.result is None else self.result
+
+
 def region(function: Callable[..., Any] | None) -> tuple[RegionCall, Given]:
-    supply = Given(function)
-    return RegionCall("region_1", eager, supply, Notices()), supply
+    """A region whose library is faster, as far as its clock shows."""
+    supply, clock = Given(function), Seconds()
+    return RegionCall("region_1", clock.eager, supply, Notices(), clock), supply
+
+
+@pytest.mark.parametrize(("library_s", "used"), [(0.5, True), (1.0, True), (1.25, False)])
+def test_a_slower_library_is_not_used(library_s: float, used: bool) -> None:
+    clock = Seconds()
+    result = torch.full((3,), 2.0)
+
+    def library(x: Any) -> Any:
+        clock.now_s += library_s
+        return (result,)
+
+    supply = Given(library)
+    call = RegionCall("region_1", clock.eager, supply, Notices(), clock)
+    assert call(torch.ones(3))[0] is not result
+    assert (call(torch.ones(3))[0] is result) == used
+    assert supply.races == [RaceResult(library_s=library_s, pytorch_s=1.0)]
+    assert supply.discarded == 0
+
+
+@pytest.mark.parametrize(("call_s", "rounds"), [(10.0, 1), (0.5, 3), (1e-2, 15), (1e-3, 150)])
+def test_a_race_is_bounded(call_s: float, rounds: int) -> None:
+    """With an outlier in it, which a median does not follow."""
+    clock, calls = Seconds(), [0]
+
+    def called() -> None:
+        calls[0] += 1
+        clock.now_s += call_s * (1.5 if calls[0] == 2 else 1)
+
+    race = raced(called, called, clock)
+    assert abs(calls[0] / 2 - rounds) <= 1
+    assert race.library_s == pytest.approx(call_s)
+
+
+def test_a_library_that_fails_at_once_is_not_used() -> None:
+    calls = [0]
+
+    def broken(x: Any) -> Any:
+        calls[0] += 1
+        assert supply.failed is not None
+        return supply.failed("its library failed with status 6")(x)
+
+    call, supply = region(broken)
+    with pytest.warns(TunerWarning, match="status 6; PyTorch computes it instead"):
+        assert call(torch.ones(3))[0].tolist() == [2.0] * 3
+    before = calls[0]
+    assert call(torch.ones(3))[0].tolist() == [2.0] * 3 and calls[0] == before
+    assert supply.races == []
 
 
 def test_a_library_is_used_after_it_has_shown_the_same() -> None:
@@ -62,8 +129,9 @@ def test_a_library_is_used_after_it_has_shown_the_same() -> None:
 
     call, _ = region(library)
     x = torch.ones(3)
-    assert call(x)[0].tolist() == [2.0] * 3 and calls == ["library"]  # compared with PyTorch's
-    assert call(x)[0].tolist() == [2.0] * 3 and calls == ["library"] * 2
+    assert call(x)[0].tolist() == [2.0] * 3 and calls  # compared with PyTorch's, and raced
+    calls.clear()
+    assert call(x)[0].tolist() == [2.0] * 3 and calls == ["library"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +183,8 @@ def test_comparisons_may_turn_where_sides_are_nearly_equal() -> None:
         got = right.clone()
         got[:wrong] = True
         supply = Given(lambda x, got=got: (got,))
-        call = RegionCall("region", lambda x: (right,), supply, Notices())
+        clock = Seconds((right,))
+        call = RegionCall("region", clock.eager, supply, Notices(), clock)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             call(right)
@@ -130,7 +199,9 @@ def test_several_threads_may_call() -> None:
             begun.append(call)
             super().begin(call)
 
-    call = RegionCall("region_1", eager, Counted(lambda x: (x + x,)), Notices())
+    clock = Seconds()
+    given = Counted(lambda x: (x + x,))
+    call = RegionCall("region_1", clock.eager, given, Notices(), clock)
     barrier, results = threading.Barrier(8), list[Any]()
 
     def work() -> None:

@@ -2,8 +2,8 @@
 `python -m tuner.app.models.region_process`.
 
 Standard input has a line of JSON, then the packed graph, and stays open as long as the
-caller lives. The answer is one line of JSON on standard output, with `library`, the path
-in the cache, or `error`.
+caller lives. Standard output has lines of JSON: `progress`, a text, and last `library`, the
+path in the cache, or `error`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tuner.app.models.region_library import region_library
+from tuner.app.models.region_progress import RegionProgress
 from tuner.errors import TunerError
 from tuner.models.graph import unpacked
 from tuner.models.region_cache import RegionCache
@@ -27,6 +29,11 @@ def main() -> None:
     """Answers the request on standard input."""
     out = os.dup(1)
     os.dup2(2, 1)  # libraries may print
+
+    def say(**line: str) -> None:
+        with suppress(BrokenPipeError):  # nobody reads it any more
+            os.write(out, json.dumps(line).encode() + b"\n")
+
     stream = sys.stdin.buffer
     request = json.loads(stream.readline())
     content = stream.read(request["bytes"])
@@ -34,12 +41,13 @@ def main() -> None:
         os.nice(19)
     left = threading.Event()
     threading.Thread(target=_watch, args=(left,), daemon=True).start()
+    progress = RegionProgress(lambda text: say(progress=text))
     try:
-        answer = {"library": str(_made(request, content, left))}
+        path = _made(request, content, left, progress)
     except (TunerError, OSError) as error:
-        answer = {"error": str(error)}
-    with os.fdopen(out, "wb") as answers:
-        answers.write(json.dumps(answer).encode() + b"\n")
+        say(error=str(error) or type(error).__name__)
+    else:
+        say(library=str(path))
 
 
 def _watch(left: threading.Event) -> None:
@@ -48,7 +56,9 @@ def _watch(left: threading.Event) -> None:
     left.set()
 
 
-def _made(request: dict[str, Any], content: bytes, left: threading.Event) -> Path:
+def _made(
+    request: dict[str, Any], content: bytes, left: threading.Event, progress: RegionProgress
+) -> Path:
     """The library's path; another process may have made it meanwhile."""
     cache, key = RegionCache(folder=Path(request["cache"])), request["key"]
     settings = load_settings(request["settings"], given_as="option {}").values
@@ -59,6 +69,7 @@ def _made(request: dict[str, Any], content: bytes, left: threading.Event) -> Pat
         library = region_library(
             unpacked(content),
             settings,
+            observer=progress.observe,
             interrupt=lambda: Interruption.CANCEL if left.is_set() else None,
         )
         return cache.keep(key, library)
