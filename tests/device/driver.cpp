@@ -51,6 +51,17 @@ static const std::map<int, int> ATTRIBUTES = {{1, 1024}, {8, 49152}, {10, 32}, {
                                               {37, 5120}, {38, 1 << 20}, {75, 9}, {76, 0}, {81, 228 << 10}, {82, 65536},
                                               {97, 227 << 10}};
 
+/* As many devices as the environment makes visible, one by default; of a partitioned one a slice alone. */
+static const char *visible() { return getenv("CUDA_VISIBLE_DEVICES"); }
+static bool is_slice() { return visible() && strncmp(visible(), "MIG-", 4) == 0; }
+static int devices() {
+  int count = 1;
+  for (const char *at = visible(); !is_slice() && at && *at; at++) count += *at == ',';
+  return count;
+}
+static int multiprocessors() { return is_slice() ? 16 : ATTRIBUTES.at(16); }
+static size_t memory_bytes() { return is_slice() ? MEMORY_BYTES / 8 : MEMORY_BYTES; }
+
 struct Kernel {
   const char *name;
   void *function;
@@ -109,43 +120,43 @@ static bool holds(CUdeviceptr address, size_t bytes) {
 
 API cuInit(unsigned flags) {
   if (flags != 0) return INVALID_VALUE;
-  if (getenv("CUDA_VISIBLE_DEVICES") && !*getenv("CUDA_VISIBLE_DEVICES")) return 100; /* CUDA_ERROR_NO_DEVICE */
+  if (visible() && !*visible()) return 100; /* CUDA_ERROR_NO_DEVICE */
   initialised = true;
   return SUCCESS;
 }
 API cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
-API cuDeviceGetCount(int *count) { READY() return *count = 1, SUCCESS; }
+API cuDeviceGetCount(int *count) { READY() return *count = devices(), SUCCESS; }
 API cuDeviceGet(CUdevice *device, int ordinal) {
   READY()
-  if (ordinal != 0) return INVALID_DEVICE;
-  return *device = 0, SUCCESS;
+  if (ordinal < 0 || ordinal >= devices()) return INVALID_DEVICE;
+  return *device = ordinal, SUCCESS;
 }
 API cuDeviceGetName(char *name, int length, CUdevice device) {
   READY()
-  if (device != 0) return INVALID_DEVICE;
-  snprintf(name, length, "double of a GPU");
+  if (device >= devices()) return INVALID_DEVICE;
+  snprintf(name, length, "double of a GPU%s", is_slice() ? " MIG 1g.10gb" : "");
   return SUCCESS;
 }
 API cuDeviceGetPCIBusId(char *name, int length, CUdevice device) {
   READY()
-  if (device != 0 || length < 13) return INVALID_VALUE;
-  snprintf(name, length, "0000:0B:00.0");
+  if (device >= devices() || length < 13) return INVALID_VALUE;
+  snprintf(name, length, "0000:%02X:00.0", 0x0B + device);
   return SUCCESS;
 }
 API cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   READY()
-  if (device != 0) return INVALID_DEVICE;
-  return *bytes = MEMORY_BYTES, SUCCESS;
+  if (device >= devices()) return INVALID_DEVICE;
+  return *bytes = memory_bytes(), SUCCESS;
 }
 API cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   READY()
   auto found = ATTRIBUTES.find(attribute);
-  if (device != 0 || found == ATTRIBUTES.end()) return INVALID_VALUE;
-  return *value = found->second, SUCCESS;
+  if (device >= devices() || found == ATTRIBUTES.end()) return INVALID_VALUE;
+  return *value = attribute == 16 ? multiprocessors() : found->second, SUCCESS;
 }
 API cuDevicePrimaryCtxRetain(void **context, CUdevice device) {
   READY()
-  if (device != 0) return INVALID_DEVICE;
+  if (device >= devices()) return INVALID_DEVICE;
   return *context = (void *)&ATTRIBUTES, SUCCESS;
 }
 API cuCtxSetCurrent(void *context) {
@@ -166,7 +177,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes) {
   size_t held = 0;
   for (auto &one : memory) held += one.second;
   if (bytes == 0) return INVALID_VALUE;
-  if (held + bytes > MEMORY_BYTES) return OUT_OF_MEMORY;
+  if (held + bytes > memory_bytes()) return OUT_OF_MEMORY;
   void *found = aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (found == nullptr) return OUT_OF_MEMORY;
   memset(found, 0xcd, bytes); /* what is in new memory means nothing */
@@ -299,8 +310,8 @@ static double run(const Launch &one) {
   }
   for (int i = 0; i < 3; i++) sigaction(signals[i], &before[i], nullptr);
   sigaltstack(&old, nullptr);
-  double blocks = (double)one.grid[0] * one.grid[1] * one.grid[2], multiprocessors = ATTRIBUTES.at(16);
-  return 2e-6 + turns * 5e-9 / (blocks < multiprocessors ? blocks : multiprocessors);
+  double blocks = (double)one.grid[0] * one.grid[1] * one.grid[2];
+  return 2e-6 + turns * 5e-9 / (blocks < multiprocessors() ? blocks : multiprocessors());
 }
 
 /* Whether a device takes this launch; `one` is then what it is. */

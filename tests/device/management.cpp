@@ -1,11 +1,15 @@
 /* The double of NVML, libnvidia-ml.so.1: what the product asks of a device's management, for the device of driver.cpp. */
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #define API extern "C" __attribute__((visibility("default"))) int
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
-static int device;
+static int device, slices[7];
+
+/* Slices that the GPU is partitioned into, by the environment. */
+static int partitioned() { return getenv("DOUBLE_SLICES") ? atoi(getenv("DOUBLE_SLICES")) : 0; }
 
 static int text(char *to, unsigned length, const char *what) { return snprintf(to, length, "%s", what), SUCCESS; }
 static int number(void *of, unsigned *to, unsigned what) { return of == &device ? (*to = what, SUCCESS) : INVALID_ARGUMENT; }
@@ -13,11 +17,27 @@ static int number(void *of, unsigned *to, unsigned what) { return of == &device 
 API nvmlInit_v2() { return SUCCESS; }
 API nvmlShutdown() { return SUCCESS; }
 API nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **handle) {
-  if (strcmp(place, "0000:0B:00.0") != 0) return NOT_FOUND;
+  if (strncmp(place, "0000:0", 6) != 0) return NOT_FOUND;
   return *handle = &device, SUCCESS;
 }
 API nvmlSystemGetDriverVersion(char *to, unsigned length) { return text(to, length, "580.00"); }
-API nvmlDeviceGetUUID(void *of, char *to, unsigned length) { return of == &device ? text(to, length, "GPU-double") : INVALID_ARGUMENT; }
+API nvmlDeviceGetCount_v2(unsigned *count) { return *count = 1, SUCCESS; }
+API nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+  return index == 0 ? (*handle = &device, SUCCESS) : INVALID_ARGUMENT;
+}
+API nvmlDeviceGetMigMode(void *of, unsigned *now, unsigned *pending) {
+  return *pending = partitioned() > 0, number(of, now, partitioned() > 0);
+}
+API nvmlDeviceGetMaxMigDeviceCount(void *of, unsigned *to) { return number(of, to, 7); }
+API nvmlDeviceGetMigDeviceHandleByIndex(void *of, unsigned index, void **handle) {
+  if (of != &device) return INVALID_ARGUMENT;
+  return (int)index < partitioned() ? (*handle = &slices[index], SUCCESS) : NOT_FOUND;
+}
+API nvmlDeviceGetUUID(void *of, char *to, unsigned length) {
+  if (of == &device) return text(to, length, "GPU-double");
+  if (of < (void *)slices || of >= (void *)(slices + 7)) return INVALID_ARGUMENT;
+  return snprintf(to, length, "MIG-double-%d", (int)((int *)of - slices)), SUCCESS;
+}
 API nvmlDeviceGetClockInfo(void *of, unsigned type, unsigned *to) { return number(of, to, type == 1 ? 1500 : 2000); }
 API nvmlDeviceGetMaxClockInfo(void *of, unsigned, unsigned *to) { return number(of, to, 1980); }
 /* Heat holds the second reading of a process down, and the power cap every one. */

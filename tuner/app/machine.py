@@ -9,10 +9,12 @@ from tuner.db import targets
 from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
-from tuner.runtime.cuda_driver import CudaError, NoDriver, device_count
+from tuner.measure.gpu.runner import GpuLane, GpuRunnerError
+from tuner.measure.gpu.visible import visible_gpus
+from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.capability import called, is_declared, serves
-from tuner.target.detect import detect_gpu, parse_target
+from tuner.target.detect import parse_target
 from tuner.target.limits import LimitsError
 from tuner.target.target import Target
 from tuner.workers.backends.table import backend_of
@@ -50,18 +52,16 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     return target
 
 
-def gpus_for(target: Target) -> tuple[int, ...]:
-    """Numbers of this machine's GPUs that measure for the target.
+def gpus_for(target: Target) -> tuple[GpuLane, ...]:
+    """This machine's GPUs, and slices of GPUs, that measure for the target.
 
     None for a CPU, and where no driver finds a device.
     """
     if not target.on_device:
         return ()
     try:
-        return tuple(
-            number for number in range(device_count()) if serves(detect_gpu(number), target)
-        )
-    except (NoDriver, CudaError):
+        return tuple(gpu.lane for gpu in visible_gpus() if serves(gpu.target, target))
+    except (NoDriver, CudaError, GpuRunnerError):
         return ()
 
 

@@ -133,13 +133,12 @@ def _target(invocation: Invocation) -> Finding:
 def _gpus(invocation: Invocation) -> Finding:
     from tuner.lowering.cuda.nvcc import find_nvcc
     from tuner.lowering.cuda.nvrtc import find_nvrtc, header_folders
-    from tuner.runtime.cuda_driver import device_count
-    from tuner.target.detect import detect_gpu
+    from tuner.measure.gpu.visible import visible_gpus
 
     compiler = find_nvcc() or (find_nvrtc() if header_folders() else None)
     missing = "; kernels for GPUs need nvcc or NVRTC: pip install 'tuner[cuda]', or set CUDA_HOME"
     try:
-        gpus = [detect_gpu(number).name for number in range(device_count())]
+        gpus = [gpu.target.name for gpu in visible_gpus()]
     except TunerError as error:
         return Finding(
             check="gpu", status="ok", detail=f"none: {error}; compiler {compiler or 'none'}"

@@ -39,6 +39,7 @@ class Lane:
     cores: tuple[int, ...]
     # Number of the GPU among those that the process may use; None: the cores measure.
     gpu: int | None = None
+    visible: str = ""  # of a GPU's lane: the only device that its processes may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def placement_from_document(document: Document) -> Placement:
 def _placement_fields(document: Document) -> Document:
     lane = document["lane"]
     return {
-        "lane": Lane(name=lane["name"], cores=tuple(lane["cores"]), gpu=lane["gpu"]),
+        "lane": Lane(**{**lane, "cores": tuple(lane["cores"])}),
         **{name: document[name] for name in ("threads", "isolation", "memory_bytes")},
     }
 

@@ -47,6 +47,66 @@ class ClockReading:
     reasons: frozenset[ThrottleReason] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A GPU, or a slice of one that is partitioned (MIG)."""
+
+    gpu: int  # NVML's number
+    slice: int | None  # within the GPU; None: the whole GPU
+    uuid: str  # what CUDA_VISIBLE_DEVICES takes
+
+
+def partitions() -> tuple[Partition, ...]:
+    """Whole GPUs, and in the place of a partitioned one its slices; none without NVML."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return ()
+    if library.nvmlInit_v2() != 0:
+        return ()
+    try:
+        count = _asked(library, "nvmlDeviceGetCount_v2")
+        return tuple(part for gpu in range(count) for part in _parts(library, gpu))
+    finally:
+        library.nvmlShutdown()
+
+
+def _parts(library: ctypes.CDLL, gpu: int) -> list[Partition]:
+    device = ctypes.c_void_p()
+    if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(gpu), ctypes.byref(device)) != 0:
+        return []
+    pending = ctypes.c_uint()  # the mode after a restart
+    if not _asked(library, "nvmlDeviceGetMigMode", device, after=(ctypes.byref(pending),)):
+        uuid = _uuid(library, device)
+        return [Partition(gpu=gpu, slice=None, uuid=uuid)] if uuid else []
+    parts = []
+    for number in range(_asked(library, "nvmlDeviceGetMaxMigDeviceCount", device)):
+        handle = ctypes.c_void_p()
+        status = library.nvmlDeviceGetMigDeviceHandleByIndex(
+            device, ctypes.c_uint(number), ctypes.byref(handle)
+        )
+        if status == 0 and (uuid := _uuid(library, handle)):
+            parts.append(Partition(gpu=gpu, slice=number, uuid=uuid))
+    return parts
+
+
+def _asked(
+    library: ctypes.CDLL, name: str, *arguments: object, after: tuple[object, ...] = ()
+) -> int:
+    """A number that a function gives; 0 where there is no such function, or it refuses."""
+    value = ctypes.c_uint()
+    function = getattr(library, name, None)
+    if function is None or function(*arguments, ctypes.byref(value), *after) != 0:
+        return 0
+    return value.value
+
+
+def _uuid(library: ctypes.CDLL, device: ctypes.c_void_p) -> str:
+    buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+    status = library.nvmlDeviceGetUUID(device, buffer, ctypes.c_uint(len(buffer)))
+    return buffer.value.decode(errors="replace") if status == 0 else ""
+
+
 class ManagedDevice:
     """A device as NVML sees it, by its place on the bus. Close it."""
 

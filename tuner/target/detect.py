@@ -102,7 +102,11 @@ def detect_gpu(ordinal: int = 0) -> Target:
 
     Raises NoDriver where there is none.
     """
-    facts = gpu_facts(ordinal)
+    return detected_gpu(gpu_facts(ordinal))
+
+
+def detected_gpu(facts: Mapping[str, int | str]) -> Target:
+    """The GPU, or the slice of one, of which the driver said this."""
     nvml = management(str(facts["pci"]))
     fingerprint = gpu_fingerprint(facts, nvml.driver)
     return gpu_target(facts, nvml.driver, key=target_key(fingerprint), fingerprint=fingerprint)

@@ -14,7 +14,7 @@ from tuner.export.cuda import ExportCudaKernel, cuda_archive
 from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
 from tuner.measure.gpu.limits import measure_gpu_limits
-from tuner.measure.gpu.runner import GpuLane
+from tuner.measure.gpu.runner import gpu_lane
 from tuner.runtime.cuda_module import unpacked
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over
@@ -60,7 +60,7 @@ class CudaBackend:
 
         if lane.gpu is None:
             raise LimitsError(f"lane {lane.name} of this machine is no GPU")
-        return measure_gpu_limits(target, GpuLane(ordinal=lane.gpu, called=lane.name), cubin_of)
+        return measure_gpu_limits(target, gpu_lane(lane), cubin_of)
 
     def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
         # Only a process that compiles is to load TVM.

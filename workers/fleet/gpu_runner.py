@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Lane
-from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
+from tuner.measure.gpu.runner import FreshProcesses, GpuRunner, gpu_lane
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.workers.fleet.messages import (
     Limits,
@@ -38,7 +38,7 @@ class GpuLaneRunner:
         self._lane = lane
         self._limits = limits
         self._storage = Path(storage)
-        self._runner = GpuRunner(GpuLane(ordinal=lane.gpu or 0, called=lane.name))
+        self._runner = GpuRunner(gpu_lane(lane))
         self._problems: dict[str, Problem] = {}
         self._prepared = ""  # key of the problem that the runner holds
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
+from tuner.measure.gpu.runner import GpuLane
 from tuner.workers.fleet.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
 
 SYSFS = Path("/sys/devices/system/node")
@@ -70,8 +71,8 @@ def plan_machine(
     return replace(plan, builder_cores=plan.builder_cores[:most], lent_cores=borrowers)
 
 
-def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 0) -> LanePlan:
-    """A lane for each of these GPUs, driven from a core of its own where there are
+def plan_gpus(nodes: list[list[int]], gpus: tuple[GpuLane, ...], *, builders: int = 0) -> LanePlan:
+    """A lane for each of these GPUs and slices, driven from a core of its own where there are
     enough; the other cores build.
 
     Device time is what is measured there, so a core that also builds disturbs little;
@@ -81,7 +82,12 @@ def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 
     held = cores[-len(gpus) :] if len(cores) > len(gpus) else cores
     free = [core for core in cores if core not in held] or cores
     lanes = tuple(
-        Lane(name=f"gpu:{gpu}", cores=(held[index % len(held)],), gpu=gpu)
+        Lane(
+            name=gpu.name,
+            cores=(held[index % len(held)],),
+            gpu=gpu.ordinal,
+            visible=gpu.visible,
+        )
         for index, gpu in enumerate(gpus)
     )
     return LanePlan(

@@ -15,6 +15,7 @@ from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, NewJob
 from tuner.db.kernels import Kernel
 from tuner.export.signature import KEY_FILE
+from tuner.measure.gpu.runner import GpuLane
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
 from tuner.target.target import Target
@@ -102,10 +103,10 @@ def run(
     )
 
 
-def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> OrchestratorOptions:
+def orchestrator_options(settings: Settings, gpus: tuple[GpuLane, ...] = ()) -> OrchestratorOptions:
     """The orchestrator's options from the settings.
 
-    `gpus` are the numbers of the GPUs that measure; without any, cores measure.
+    `gpus` are the GPUs that measure; without any, cores measure.
     """
     limits = Limits(
         build_timeout_s=settings.build_timeout_s,

@@ -48,8 +48,7 @@ class CudaPlatform:
 
     @contextmanager
     def runner(self, target: Target, settings: Settings) -> Iterator[WorkloadRunner]:
-        ordinal = next(iter(gpus_for(target)), 0)
-        with GpuRunner(GpuLane(ordinal=ordinal)) as device:
+        with GpuRunner(next(iter(gpus_for(target)), GpuLane())) as device:
             yield CudaRunner(device)
 
     def sanitizer(self, library: str) -> Path:

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.measure.assignment import Request, request_to_document
+from tuner.measure.assignment import Lane, Request, request_to_document
 from tuner.measure.gpu.parent import PROBE_S, START_S
 from tuner.measure.gpu.probing import ProbingTask, task_to_document
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
@@ -29,8 +29,9 @@ from tuner.workload.workload import Workload
 
 PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
 MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
-# Variables of the environment that say which devices this process may use.
-DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+# Variables of the environment that say which devices a process may use.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICES = (VISIBLE, "CUDA_DEVICE_ORDER")
 
 
 class GpuRunnerError(TunerError):
@@ -44,11 +45,17 @@ class GpuLane:
     """A GPU as a lane."""
 
     ordinal: int = 0  # of the device among those this process may use
-    called: str = ""  # in a cluster, where each machine has a first GPU
+    called: str = ""  # in a cluster, where each machine has a first GPU; of a slice
+    visible: str = ""  # the only device that its processes may use; empty: those of this one
 
     @property
     def name(self) -> str:
         return self.called or f"gpu:{self.ordinal}"
+
+
+def gpu_lane(lane: Lane) -> GpuLane:
+    """The GPU of a fleet's lane."""
+    return GpuLane(ordinal=lane.gpu or 0, called=lane.name, visible=lane.visible)
 
 
 class GpuRunner:
@@ -77,6 +84,8 @@ class GpuRunner:
             return
         self.close()
         devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
+        if self.lane.visible:
+            devices[VISIBLE] = self.lane.visible
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tuner.measure.gpu.parent", str(self.lane.ordinal)],
             stdin=subprocess.PIPE,
