@@ -18,7 +18,7 @@ from tuner.models.neighbours import with_neighbours
 from tuner.models.process import TIMEOUT_S, ModelTooSlow, Payload, answer_of
 from tuner.models.verdict import Unjudged, Verdict, verdict_from
 
-LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
+LARGEST_FILE = (1 << 31) - 1  # bytes; the reader has the same bound
 
 
 class ReaderMissing(TunerError):

@@ -34,7 +34,7 @@ _ELEMENT_BYTES = 8  # of the widest supported element type
 class ModelLimits:
     """The largest file that is read."""
 
-    nbytes: int = 1 << 29  # of the file
+    nbytes: int = (1 << 31) - 1  # of the file: what protobuf can hold
     nodes: int = 10_000
     tensor_bytes: int = 1 << 31  # of one tensor, intermediates included
     arguments: int = 48  # inputs and outputs together
