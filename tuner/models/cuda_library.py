@@ -170,7 +170,7 @@ class _Steps:
             for number, (tensor, place) in enumerate(zip(module.buffers, places, strict=True))
         }
         for number, launch in enumerate(module.launches):
-            after = self.after([by_name[name] for name in launch.arguments])
+            after = self.after([by_name[name] for name in launch.buffers])
             self.steps.append(
                 ModelLaunch(kernel=step.kernel, launch=number, places=places, after=after)
             )

@@ -8,15 +8,25 @@ first call.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import accumulate
+from operator import mul
 from typing import Any, Protocol
 
-from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, nbytes
+from tuner.runtime.cuda_module import (
+    TENSOR_MAP_TYPES,
+    CudaModule,
+    CudaModuleError,
+    Launch,
+    TensorMap,
+    capability,
+    nbytes,
+)
 from tuner.runtime.link import IDENTIFIER, system_toolchain
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import C_TYPES
-from tuner.workload.expression import Tensor
+from tuner.workload.expression import DTYPE_BYTES, Tensor
 
 SOURCE = "tuner_cuda.c"
 HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h", "tuner_cuda_internal.h")
@@ -24,6 +34,7 @@ LINE_BYTES = 1024  # of machine code in one line of C
 Cubins = dict[bytes, str]
 """Machine code that is written already, with the name of its array."""
 MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
+MAX_MAPS = 8  # TUNER_CUDA_MAPS
 
 
 def link_cuda(
@@ -62,6 +73,12 @@ def check_linkable(module: CudaModule) -> None:
             f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} "
             f"buffers, too many"
         )
+    for launch in module.launches:
+        if len(launch.maps) > MAX_MAPS:
+            raise LinkError(
+                f"{module.symbol}: {launch.kernel} takes {len(launch.maps)} tensor maps; "
+                f"{MAX_MAPS} are the most"
+            )
 
 
 def sources(names: Sequence[str]) -> dict[str, str]:
@@ -190,9 +207,14 @@ def kernel_tables(number: int, module: CudaModule, arrays: Cubins) -> str:
         arguments = f"arguments_{number}_{place}"
         lines.append(
             f"static const int {arguments}[] = "
-            f"{{{', '.join(str(places[name]) for name in launch.arguments)}}};"
+            f"{{{', '.join(str(places[name]) for name in launch.arguments) or 0}}};"
         )
-        launches.append(_launch(launch, arguments))
+        maps = "NULL"
+        if launch.maps:
+            maps = f"maps_{number}_{place}"
+            tables = ", ".join(_map(each, places, module.buffers) for each in launch.maps)
+            lines.append(f"static const struct tuner_cuda_map {maps}[] = {{{tables}}};")
+        launches.append(_launch(launch, arguments, maps))
     lines += [
         f"static const size_t bytes_{number}[] = "
         f"{{{', '.join(str(nbytes(tensor)) for tensor in module.buffers)}}};",
@@ -212,12 +234,22 @@ def _text(code: bytes) -> str:
     return "\n".join('"' + "".join(map("\\{:03o}".format, part)) + '"' for part in parts)
 
 
-def _launch(launch: Launch, arguments: str) -> str:
+def _map(each: TensorMap, places: Mapping[str, int], buffers: Sequence[Tensor]) -> str:
+    """A row of the table of tensor maps, dimensions innermost first as the driver has them."""
+    place = places[each.buffer]
+    dtype = buffers[place].dtype
+    shape, box = each.shape[::-1], each.box[::-1]
+    strides = [DTYPE_BYTES[dtype] * step for step in accumulate(shape[:-1], mul)]
+    tables = ", ".join(f"{{{', '.join(map(str, numbers))}}}" for numbers in (shape, strides, box))
+    return f"{{{place}, {TENSOR_MAP_TYPES[dtype]}, {len(shape)}, {tables}}}"
+
+
+def _launch(launch: Launch, arguments: str, maps: str) -> str:
     grid, block = (", ".join(map(str, extents)) for extents in (launch.grid, launch.block))
     kernel = json.dumps(launch.kernel)
     return (
         f"{{{kernel}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, "
-        f"{len(launch.arguments)}, {arguments}}}"
+        f"{len(launch.arguments)}, {arguments}, {len(launch.maps)}, {maps}}}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +14,12 @@ from tuner.errors import TunerError
 from tuner.workload.expression import DTYPE_BYTES, Tensor
 
 _MAGIC = b"tuner-cuda-1\n"
+# CUtensorMapDataType of cuda.h, of the dtypes that kernels copy in boxes.
+TENSOR_MAP_TYPES: Mapping[str, int] = {"float16": 6, "float32": 7, "bfloat16": 9}
+MAX_MAP_DIMENSIONS = 5
+MAX_BOX_SIDE = 256  # elements
+SWIZZLED_BYTES = 128  # of a box's row, at most
+MAP_STRIDE_BYTES = 16  # what divides the distance between rows
 _ARCH = re.compile(r"sm_(\d+)(\d)\Z")
 
 
@@ -21,6 +27,40 @@ class CudaModuleError(TunerError):
     """Bytes that are no module, or a module that contradicts itself."""
 
     code = "cuda_module"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMap:
+    """A buffer as the tensor memory accelerator sees it: the boxes that one copy moves.
+
+    Rows of a box are 128 bytes in shared memory, their pieces permuted (128-byte
+    swizzle). What lies outside the shape is read as zeros and never written. Limits:
+    CUDA driver API, `cuTensorMapEncodeTiled`.
+    """
+
+    buffer: str
+    shape: tuple[int, ...]  # the buffer's elements, row-major: as many as it has, or fewer
+    box: tuple[int, ...]  # elements along each dimension
+
+    def fault(self, tensor: Tensor) -> str | None:
+        """Why the accelerator cannot copy such boxes of the tensor, None where it can."""
+        itemsize = DTYPE_BYTES[tensor.dtype]
+        if tensor.dtype not in TENSOR_MAP_TYPES:
+            return f"has elements of {tensor.dtype}"
+        if len(self.shape) != len(self.box) or not 2 <= len(self.shape) <= MAX_MAP_DIMENSIONS:
+            return f"has {len(self.shape)} dimensions and boxes of {len(self.box)}"
+        if prod(self.shape) > prod(tensor.shape):
+            return f"is {list(self.shape)} of a buffer of {list(tensor.shape)}"
+        if not all(1 <= side <= MAX_BOX_SIDE for side in self.box):
+            return f"has boxes of {list(self.box)}, whose sides are 1 to {MAX_BOX_SIDE} long"
+        if self.box[-1] * itemsize > SWIZZLED_BYTES:
+            return f"has rows of {self.box[-1] * itemsize} bytes in a box, {SWIZZLED_BYTES} at most"
+        if self.shape[-1] * itemsize % MAP_STRIDE_BYTES:
+            return (
+                f"has rows of {self.shape[-1] * itemsize} bytes, which {MAP_STRIDE_BYTES} must "
+                "divide"
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +72,12 @@ class Launch:
     grid: tuple[int, int, int]  # blocks along x, y, z
     block: tuple[int, int, int]  # threads along x, y, z
     shared_bytes: int  # dynamic, beside what the cubin declares
+    maps: tuple[TensorMap, ...] = ()  # its first parameters, before the buffers
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Names of all buffers that it reads or writes; one may occur twice."""
+        return (*(each.buffer for each in self.maps), *self.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +124,11 @@ class CudaModule:
             outputs=renamed(self.outputs),
             workspace=renamed(self.workspace),
             launches=tuple(
-                replace(launch, arguments=tuple(new[name] for name in launch.arguments))
+                replace(
+                    launch,
+                    arguments=tuple(new[name] for name in launch.arguments),
+                    maps=tuple(replace(each, buffer=new[each.buffer]) for each in launch.maps),
+                )
                 for launch in self.launches
             ),
         )
@@ -87,17 +137,22 @@ class CudaModule:
         """Check the module against itself.
 
         Raises CudaModuleError for a launch of an unknown buffer or with an empty grid,
-        and for an unknown form of architecture.
+        for a tensor map that cannot be, and for an unknown form of architecture.
         """
+        tensors = {tensor.name: tensor for tensor in self.buffers}
         names = [tensor.name for tensor in self.buffers]
         if len(set(names)) != len(names):
             raise CudaModuleError(f"{self.symbol}: buffers {names} are not named apart")
         for launch in self.launches:
-            unknown = [name for name in launch.arguments if name not in names]
+            unknown = [name for name in launch.buffers if name not in names]
             if unknown or min(*launch.grid, *launch.block) < 1:
                 raise CudaModuleError(
                     f"{self.symbol}: {launch.kernel} takes {unknown or launch}, which it cannot"
                 )
+            for each in launch.maps:
+                fault = each.fault(tensors[each.buffer])
+                if fault is not None:
+                    raise CudaModuleError(f"{self.symbol}: the tensor map of {each.buffer} {fault}")
         for arch, _ in self.cubins:
             capability(arch)
 
@@ -108,7 +163,7 @@ class CudaModule:
             "inputs": [asdict(tensor) for tensor in self.inputs],
             "outputs": [asdict(tensor) for tensor in self.outputs],
             "workspace": [asdict(tensor) for tensor in self.workspace],
-            "launches": [asdict(launch) for launch in self.launches],
+            "launches": [_document(launch) for launch in self.launches],
             "cubins": [[arch, len(code)] for arch, code in self.cubins],
         }
         text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
@@ -173,6 +228,14 @@ def _tensors(documents: list[dict[str, Any]]) -> tuple[Tensor, ...]:
     )
 
 
+def _document(launch: Launch) -> dict[str, Any]:
+    """As modules hold it. Most have no tensor maps and no word of them."""
+    document = asdict(launch)
+    if not launch.maps:
+        del document["maps"]
+    return document
+
+
 def _launch(document: dict[str, Any]) -> Launch:
     def extents(name: str) -> tuple[int, int, int]:
         x, y, z = document[name]
@@ -184,4 +247,12 @@ def _launch(document: dict[str, Any]) -> Launch:
         grid=extents("grid"),
         block=extents("block"),
         shared_bytes=int(document["shared_bytes"]),
+        maps=tuple(
+            TensorMap(
+                buffer=each["buffer"],
+                shape=tuple(map(int, each["shape"])),
+                box=tuple(map(int, each["box"])),
+            )
+            for each in document.get("maps", ())
+        ),
     )

@@ -49,6 +49,9 @@ static int open_driver(void) {
   if (driver.field == NULL) return tuner_cuda_fail(TUNER_CUDA_ERROR_DRIVER, "NVIDIA's driver is too old: it has no " name);
   TUNER_CUDA_DRIVER(FIND)
 #undef FIND
+#define FIND(field, name) *(void **)&driver.field = dlsym(library, name);
+  TUNER_CUDA_DRIVER_OPTIONAL(FIND)
+#undef FIND
   int result = driver.cuInit(0);
   if (result != 0) return tuner_cuda_driver_failed("driver", "cuInit", result);
   opened = 1;
@@ -134,17 +137,38 @@ int tuner_cuda_check(const struct tuner_cuda_signature *signature, const uint64_
   return TUNER_CUDA_OK;
 }
 
-void tuner_cuda_parameters(const struct tuner_cuda_launch *launch, uint64_t *buffers, void **parameters) {
-  for (int i = 0; i < launch->count; i++) parameters[i] = &buffers[launch->arguments[i]];
+/* Tensor maps hold addresses, so each call makes its own. */
+static int encode(const char *symbol, const struct tuner_cuda_map *one, const uint64_t *buffers, void *map) {
+  static const uint32_t steps[5] = {1, 1, 1, 1, 1};
+  if (driver.cuTensorMapEncodeTiled == NULL) {
+    return tuner_cuda_fail(TUNER_CUDA_ERROR_DRIVER, "%s: NVIDIA's driver is too old: it has no cuTensorMapEncodeTiled", symbol);
+  }
+  int result = driver.cuTensorMapEncodeTiled(map, one->type, one->rank, (void *)(uintptr_t)buffers[one->buffer], one->extents,
+                                             one->strides, one->box, steps, TUNER_CUDA_NOT_INTERLEAVED,
+                                             TUNER_CUDA_SWIZZLE_128B, TUNER_CUDA_L2_PROMOTION, TUNER_CUDA_ZEROS_OUTSIDE);
+  return result == 0 ? TUNER_CUDA_OK : tuner_cuda_driver_failed(symbol, "cuTensorMapEncodeTiled", result);
+}
+
+int tuner_cuda_parameters(const char *symbol, const struct tuner_cuda_launch *launch, uint64_t *buffers,
+                          struct tuner_cuda_parameters *parameters) {
+  int maps = launch->mapped;
+  for (int i = 0; i < maps; i++) {
+    int status = encode(symbol, &launch->map[i], buffers, parameters->maps[i]);
+    if (status != TUNER_CUDA_OK) return status;
+    parameters->pointers[i] = parameters->maps[i];
+  }
+  for (int i = 0; i < launch->count; i++) parameters->pointers[maps + i] = &buffers[launch->arguments[i]];
+  return TUNER_CUDA_OK;
 }
 
 int tuner_cuda_launch_on(struct tuner_cuda_function *function, int at, int launch, uint64_t *buffers, void *stream) {
   const struct tuner_cuda_launch *one = &function->launch[launch];
-  void *parameters[TUNER_CUDA_BUFFERS];
-  tuner_cuda_parameters(one, buffers, parameters);
+  struct tuner_cuda_parameters parameters;
+  int status = tuner_cuda_parameters(function->signature.symbol, one, buffers, &parameters);
+  if (status != TUNER_CUDA_OK) return status;
   int result =
       driver.cuLaunchKernel(function->loaded[at].kernel[launch], one->grid[0], one->grid[1], one->grid[2], one->block[0],
-                            one->block[1], one->block[2], one->shared_bytes, stream, parameters, NULL);
+                            one->block[1], one->block[2], one->shared_bytes, stream, parameters.pointers, NULL);
   return result == 0 ? TUNER_CUDA_OK : tuner_cuda_driver_failed(function->signature.symbol, one->kernel, result);
 }
 

@@ -13,6 +13,7 @@ enum {
   TUNER_CUDA_CONTEXTS = 16,  /* in which one function can be loaded */
   TUNER_CUDA_KERNELS = 64,   /* device functions of one function */
   TUNER_CUDA_BUFFERS = 128,  /* arguments and workspace of one function */
+  TUNER_CUDA_MAPS = 8,       /* tensor maps of one device function */
 };
 
 /* The first seven are those of libraries for CPUs. */
@@ -27,11 +28,22 @@ enum tuner_cuda_status {
   TUNER_CUDA_ERROR_DRIVER = 8, /* there is no driver, or it reported an error; tuner_cuda_last_error has its words */
 };
 
+/* A buffer as the tensor memory accelerator sees it; dimensions innermost first, 128-byte swizzle. */
+struct tuner_cuda_map {
+  int buffer; /* its place among the function's buffers */
+  int type;   /* CUtensorMapDataType */
+  unsigned int rank;
+  uint64_t extents[5], strides[5]; /* elements; bytes from the second dimension on */
+  uint32_t box[5];                 /* elements */
+};
+
 struct tuner_cuda_launch {
   const char *kernel;
   unsigned int grid[3], block[3], shared_bytes;
   int count;            /* of arguments */
   const int *arguments; /* places among the function's buffers: inputs, outputs, workspace */
+  int mapped;           /* parameters before them that are tensor maps */
+  const struct tuner_cuda_map *map;
 };
 
 struct tuner_cuda_cubin {

@@ -3,6 +3,13 @@
 #define TUNER_CUDA_INTERNAL_H
 
 #include "tuner_cuda.h"
+#include "tuner_cuda_driver.h"
+
+/* The parameters of one launch, for as long as the driver reads them. */
+struct tuner_cuda_parameters {
+  _Alignas(TUNER_CUDA_TENSOR_MAP_ALIGNMENT) unsigned char maps[TUNER_CUDA_MAPS][TUNER_CUDA_TENSOR_MAP_BYTES];
+  void *pointers[TUNER_CUDA_MAPS + TUNER_CUDA_BUFFERS];
+};
 
 /* Held while anything is loaded. */
 TUNER_CUDA_HIDDEN void tuner_cuda_lock(void);
@@ -26,8 +33,9 @@ TUNER_CUDA_HIDDEN int tuner_cuda_find_loaded(struct tuner_cuda_function *functio
 /* Whether a call can take these device addresses. */
 TUNER_CUDA_HIDDEN int tuner_cuda_check(const struct tuner_cuda_signature *signature, const uint64_t *buffers);
 
-/* Pointers to the parameters of a launch, for addresses of all the function's buffers. */
-TUNER_CUDA_HIDDEN void tuner_cuda_parameters(const struct tuner_cuda_launch *launch, uint64_t *buffers, void **parameters);
+/* The parameters of a launch, for addresses of all the function's buffers. */
+TUNER_CUDA_HIDDEN int tuner_cuda_parameters(const char *symbol, const struct tuner_cuda_launch *launch, uint64_t *buffers,
+                                            struct tuner_cuda_parameters *parameters);
 
 /* Puts a launch on a stream. */
 TUNER_CUDA_HIDDEN int tuner_cuda_launch_on(struct tuner_cuda_function *function, int at, int launch, uint64_t *buffers,

@@ -71,7 +71,8 @@ static struct tuner_cuda_kernel_node launched(const struct tuner_cuda_step *step
 static int add(struct tuner_cuda_model *model, struct tuner_cuda_loaded_model *loaded, int number, void **after) {
   const struct tuner_cuda_step *step = &model->step[number];
   uint64_t buffers[TUNER_CUDA_BUFFERS];
-  void *parameters[TUNER_CUDA_BUFFERS], **node = &loaded->nodes[number];
+  struct tuner_cuda_parameters parameters;
+  void **node = &loaded->nodes[number];
   int result;
   for (int i = 0; i < step->count; i++) after[i] = loaded->nodes[step->after[i]];
   resolve(model, loaded, step, loaded->addresses, buffers);
@@ -79,8 +80,10 @@ static int add(struct tuner_cuda_model *model, struct tuner_cuda_loaded_model *l
     struct tuner_cuda_copy_node copy = copied(buffers, step->bytes);
     result = driver.cuGraphAddMemcpyNode(node, loaded->graph, after, (size_t)step->count, &copy, loaded->context);
   } else {
-    tuner_cuda_parameters(&step->kernel->launch[step->launch], buffers, parameters);
-    struct tuner_cuda_kernel_node kernel = launched(step, loaded->kernels[number], parameters);
+    const struct tuner_cuda_launch *launch = &step->kernel->launch[step->launch];
+    int status = tuner_cuda_parameters(model->signature.symbol, launch, buffers, &parameters);
+    if (status != TUNER_CUDA_OK) return status;
+    struct tuner_cuda_kernel_node kernel = launched(step, loaded->kernels[number], parameters.pointers);
     result = driver.cuGraphAddKernelNode(node, loaded->graph, after, (size_t)step->count, &kernel);
   }
   return result == 0 ? TUNER_CUDA_OK : failed(model, "adding to a graph", result);
@@ -90,15 +93,17 @@ static int add(struct tuner_cuda_model *model, struct tuner_cuda_loaded_model *l
 static int tell(struct tuner_cuda_model *model, struct tuner_cuda_loaded_model *loaded, int number) {
   const struct tuner_cuda_step *step = &model->step[number];
   uint64_t buffers[TUNER_CUDA_BUFFERS];
-  void *parameters[TUNER_CUDA_BUFFERS];
+  struct tuner_cuda_parameters parameters;
   int result;
   resolve(model, loaded, step, loaded->addresses, buffers);
   if (step->kernel == NULL) {
     struct tuner_cuda_copy_node copy = copied(buffers, step->bytes);
     result = driver.cuGraphExecMemcpyNodeSetParams(loaded->executable, loaded->nodes[number], &copy, loaded->context);
   } else {
-    tuner_cuda_parameters(&step->kernel->launch[step->launch], buffers, parameters);
-    struct tuner_cuda_kernel_node kernel = launched(step, loaded->kernels[number], parameters);
+    const struct tuner_cuda_launch *launch = &step->kernel->launch[step->launch];
+    int status = tuner_cuda_parameters(model->signature.symbol, launch, buffers, &parameters);
+    if (status != TUNER_CUDA_OK) return status;
+    struct tuner_cuda_kernel_node kernel = launched(step, loaded->kernels[number], parameters.pointers);
     result = driver.cuGraphExecKernelNodeSetParams(loaded->executable, loaded->nodes[number], &kernel);
   }
   return result == 0 ? TUNER_CUDA_OK : failed(model, "changing a graph", result);
