@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
+#include "tensor_map.h"
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -65,11 +66,16 @@ static size_t memory_bytes() { return is_slice() ? MEMORY_BYTES / 8 : MEMORY_BYT
 struct Kernel {
   const char *name;
   void *function;
-  int parameters, most_threads;
+  int parameters, most_threads, maps;
 };
 typedef int (*Run)(const Kernel *, const unsigned *, const unsigned *, const uint64_t *, int, unsigned long long *);
 struct Function { const Kernel *kernel; Run run; int dynamic_bytes; };
-struct Launch { Function *function; unsigned grid[3], block[3], shared; std::vector<uint64_t> arguments; };
+struct Launch {
+  Function *function;
+  unsigned grid[3], block[3], shared;
+  std::vector<uint64_t> arguments;
+  std::vector<emu_tensor_map> maps;
+};
 enum Work { RUNS, FILLS, COPIES };
 struct Node {
   Work work;
@@ -303,7 +309,10 @@ static double run(const Launch &one) {
   unsigned long long turns = 0;
   int came = sigsetjmp(fault, 1);
   if (came == 0) {
-    int failed = one.function->run(one.function->kernel, one.grid, one.block, one.arguments.data(), launches++ % 2, &turns);
+    std::vector<uint64_t> arguments;
+    for (const emu_tensor_map &map : one.maps) arguments.push_back((uint64_t)&map);
+    arguments.insert(arguments.end(), one.arguments.begin(), one.arguments.end());
+    int failed = one.function->run(one.function->kernel, one.grid, one.block, arguments.data(), launches++ % 2, &turns);
     if (failed) broken = LAUNCH_FAILED;
   } else {
     broken = came == SIGILL ? MISALIGNED_ADDRESS : ILLEGAL_ADDRESS;
@@ -324,8 +333,13 @@ static CUresult made(void *function, const unsigned *grid, const unsigned *block
   if (block[0] * block[1] * block[2] > 1024 || extra != nullptr) return INVALID_VALUE;
   if (shared > 49152 && (int)shared > known->dynamic_bytes) return INVALID_VALUE;
   if ((int)(block[0] * block[1] * block[2]) > known->kernel->most_threads) return OUT_OF_RESOURCES;
-  one = Launch{known, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, {}};
+  one = Launch{known, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, {}, {}};
   for (int i = 0; i < known->kernel->parameters; i++) {
+    if (i < known->kernel->maps) {
+      one.maps.emplace_back();
+      memcpy(&one.maps.back(), parameters[i], sizeof one.maps.back());
+      continue;
+    }
     uint64_t value;
     memcpy(&value, parameters[i], sizeof value);
     one.arguments.push_back(value);
@@ -477,6 +491,7 @@ API cuGraphLaunch(void *executable, void *stream) {
       clock_s += run(node.launch);
     } else {
       auto key = std::make_pair((void *)node.launch.function, node.launch.arguments);
+      for (const emu_tensor_map &map : node.launch.maps) key.second.push_back(map.address);
       if (!seen.count(key)) seen[key] = run(node.launch);
       clock_s += seen[key];
     }
@@ -569,10 +584,28 @@ API cuFuncSetAttribute(void *function, int attribute, int value) {
   return ((Function *)function)->dynamic_bytes = value, SUCCESS;
 }
 
+/* Limits as the driver's documentation has them, for the 128-byte swizzle; CUtensorMapDataType 6, 7 and 9 are f16, f32 and bf16. */
+API cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside) {
+  IN_CONTEXT()
+  emu_tensor_map made = {(uint64_t)address, {}, {}, {}, (uint8_t)rank, (uint8_t)(type == 7 ? 4 : 2)};
+  if (type != 6 && type != 7 && type != 9) return INVALID_VALUE;
+  if ((uintptr_t)map % 128 || (uintptr_t)address % 16 || rank < 1 || rank > 5) return INVALID_VALUE;
+  if (interleave != 0 || swizzle != 3 || promotion < 0 || promotion > 3 || outside != 0) return INVALID_VALUE;
+  if (box[0] * made.itemsize > 128) return INVALID_VALUE;
+  for (unsigned i = 0; i < rank; i++) {
+    if (!extents[i] || extents[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return INVALID_VALUE;
+    if (i && (strides[i - 1] % 16 || strides[i - 1] >= 1ull << 40)) return INVALID_VALUE;
+    made.extents[i] = (uint32_t)extents[i];
+    made.strides[i] = i ? strides[i - 1] : made.itemsize;
+    made.box[i] = (uint16_t)box[i];
+  }
+  return memcpy(map, &made, sizeof made), SUCCESS;
+}
+
 /* What TVM's own library for CUDA is linked with and the product never calls. */
 API cuLaunchKernelEx() { return NOT_SUPPORTED; }
 API cuModuleUnload() { return NOT_SUPPORTED; }
-API cuTensorMapEncodeTiled() { return NOT_SUPPORTED; }
 
 API cuGetErrorName(CUresult error, const char **name) {
   auto found = TEXTS.find(error);

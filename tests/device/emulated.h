@@ -2,18 +2,23 @@
  *
  * Blocks run one after another, the threads of a block in turns on stacks of their own: a thread runs until it reaches a barrier,
  * a shuffle, or an instruction of its whole warp, so that a missing barrier is a wrong answer and a divergent one an error. Copies
- * that were asked for asynchronously happen when they are waited for. Accesses that are not aligned for their vector trap. */
+ * that were asked for asynchronously happen when they are waited for; so do multiplications of warpgroups. A copy of a box by the
+ * tensor memory accelerator, for which no thread in particular waits, happens when no thread can go on, or at once in every other
+ * launch: whoever reads too early or gives a stage back too soon has a wrong answer. Accesses that are not aligned for their vector trap. */
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <setjmp.h>
 #include <type_traits>
 #include <ucontext.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
+#include "tensor_map.h"
 
 #define __global__
 #define __device__
@@ -34,8 +39,10 @@ static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {
 
-enum State { READY, AT_BARRIER, AT_WARP, DONE };
+enum State { READY, AT_BARRIER, AT_WARP, POLLING, DONE }; /* polling: runs again to see whether what it waits for has come */
 struct Copy { void *to; const void *from; unsigned bytes; };
+struct Product { void (*run)(float *, unsigned long long, unsigned long long, bool); float *sums; unsigned long long left, right; bool add; };
+struct Box { const emu_tensor_map *map; int place[5]; unsigned shared, barrier; };
 struct Fiber {
   jmp_buf at;
   ucontext_t first;
@@ -43,6 +50,10 @@ struct Fiber {
   State state;
   std::vector<Copy> open;                /* copies of the group that is not committed yet */
   std::vector<std::vector<Copy>> groups; /* committed ones, oldest first */
+  std::vector<Product> multiplying;
+  std::vector<std::vector<Product>> multiplications;
+  std::vector<Box> storing;
+  std::vector<std::vector<Box>> stores;
 };
 
 enum { MOST_THREADS = 1024, WARP = 32, STACK_BYTES = 96 << 10 };
@@ -53,6 +64,8 @@ static char *stacks;
 static jmp_buf scheduler;
 static ucontext_t home;
 static int current, threads;
+static bool eager;                      /* boxes are copied at once */
+static unsigned long long events;       /* whatever a polling thread may wait for */
 static void (*body)(void);
 static uint64_t shuffled[MOST_THREADS]; /* what each thread offers to its warp */
 static unsigned long long slices;       /* turns taken: the work that the virtual clock counts */
@@ -75,6 +88,7 @@ static void leave(State state) {
 static void begin() {
   for (;;) {
     body();
+    events++;
     leave(DONE);
   }
 }
@@ -95,33 +109,149 @@ static void turn(int thread) {
   }
 }
 
-/* A warp until all its threads wait for the block or are done. False where some threads of it wait for the others for ever. */
+/* A warp until all its threads wait for the block, or for what others do, or are done. False where some threads of it wait for the others for ever. */
 static bool run_warp(int first, int last, bool backwards) {
   for (;;) {
-    int warp = 0, still = 0;
+    int warp = 0, still = 0, polling = 0;
     for (int i = 0; i < last - first; i++) {
       int thread = backwards ? last - 1 - i : first + i;
-      if (fibers[thread].state == READY) turn(thread);
+      if (fibers[thread].state == READY || fibers[thread].state == POLLING) turn(thread);
     }
     for (int thread = first; thread < last; thread++) {
       warp += fibers[thread].state == AT_WARP;
-      still += fibers[thread].state != DONE && fibers[thread].state != AT_WARP;
+      polling += fibers[thread].state == POLLING;
+      still += fibers[thread].state == AT_BARRIER;
     }
-    if (warp == 0) return true;
+    if (warp == 0 || polling != 0) return true;
     if (still != 0) return false;
+    events++;
     for (int thread = first; thread < last; thread++)
       if (fibers[thread].state == AT_WARP) fibers[thread].state = READY;
   }
 }
 
+alignas(1024) static unsigned char shared_memory[227 << 10]; /* what is asked for at the launch */
+static const unsigned char zeros[16] = {};
+template <int alignment> static unsigned char *dynamic() {
+  static_assert(1024 % alignment == 0);
+  return shared_memory;
+}
+
+/* -- barriers of shared memory (mbarrier), by address -- */
+struct Barrier { unsigned arrivals, pending, phase; long bytes; };
+static std::map<unsigned, Barrier> barriers;
+static Barrier &barrier_at(unsigned address) {
+  auto found = barriers.find(address);
+  if (found == barriers.end()) abort(); /* nobody has made it */
+  return found->second;
+}
+static void settle(Barrier &barrier) {
+  events++;
+  if (barrier.pending != 0 || barrier.bytes != 0) return;
+  barrier.phase ^= 1;
+  barrier.pending = barrier.arrivals;
+}
+static void begin_barrier(unsigned address, unsigned arrivals) {
+  if (address % 8 != 0 || arrivals == 0) abort();
+  barriers[address] = {arrivals, arrivals, 0, 0};
+}
+static void arrive(unsigned address) {
+  Barrier &barrier = barrier_at(address);
+  if (barrier.pending-- == 0) abort(); /* more arrivals than it was made for */
+  settle(barrier);
+}
+static void expect(unsigned address, unsigned bytes) {
+  barrier_at(address).bytes += bytes;
+  arrive(address);
+}
+static void wait_barrier(unsigned address, unsigned parity) {
+  while (barrier_at(address).phase == parity) leave(POLLING);
+  events++;
+}
+
+/* -- numbered barriers of some threads of a block; who only arrives does not wait -- */
+struct Meeting { unsigned arrived, round; };
+static Meeting meetings[16];
+static void meet(unsigned number, unsigned count, bool waits) {
+  if (number >= 16) abort();
+  Meeting &meeting = meetings[number];
+  unsigned round = meeting.round;
+  if (++meeting.arrived == count) meeting = {0, round + 1};
+  events++;
+  while (waits && meeting.round == round) leave(POLLING);
+  events++;
+}
+
+/* -- boxes that the tensor memory accelerator copies: rows of 128 bytes whose pieces of 16 are permuted -- */
+static std::vector<Box> flying;
+static void copy_box(const Box &box, bool stores) {
+  const emu_tensor_map &map = *box.map;
+  unsigned rows = 1, pieces = 128 / map.itemsize;
+  if (box.shared % 128 != 0 || map.box[0] != pieces) abort();
+  for (int i = 1; i < map.rank; i++) rows *= map.box[i];
+  for (unsigned row = 0; row < rows; row++)
+    for (unsigned x = 0; x < pieces; x++) {
+      unsigned rest = row, to = box.shared + row * 128 + x * map.itemsize;
+      bool inside = box.place[0] >= 0 && box.place[0] + x < map.extents[0];
+      unsigned char *element = (unsigned char *)map.address + (box.place[0] + (long)x) * map.itemsize;
+      for (int i = 1; i < map.rank; rest /= map.box[i++]) {
+        long at = box.place[i] + (long)(rest % map.box[i]);
+        inside = inside && at >= 0 && at < map.extents[i];
+        element += at * (long)map.strides[i];
+      }
+      to ^= (to >> 7 & 7) << 4;
+      if (stores && inside) memcpy(element, shared_memory + to, map.itemsize);
+      if (!stores && inside) memcpy(shared_memory + to, element, map.itemsize);
+      if (!stores && !inside) memset(shared_memory + to, 0, map.itemsize);
+    }
+  if (stores) return;
+  Barrier &barrier = barrier_at(box.barrier);
+  barrier.bytes -= rows * 128;
+  settle(barrier);
+}
+static bool deliver() {
+  if (flying.empty()) return false;
+  copy_box(flying.front(), false);
+  flying.erase(flying.begin());
+  return true;
+}
+static void load_box(unsigned to, const void *map, int x, int y, int z, unsigned barrier) {
+  flying.push_back({(const emu_tensor_map *)map, {x, y, z}, to, barrier});
+  if (eager) deliver();
+}
+static void store_box(const void *map, int x, int y, int z, unsigned from) {
+  fibers[current].storing.push_back({(const emu_tensor_map *)map, {x, y, z}, from, 0});
+}
+static void commit_stores() {
+  fibers[current].stores.push_back(fibers[current].storing);
+  fibers[current].storing.clear();
+}
+static void wait_stores(unsigned left) {
+  auto &stores = fibers[current].stores;
+  while (stores.size() > left) {
+    for (const Box &box : stores.front()) copy_box(box, true);
+    stores.erase(stores.begin());
+  }
+}
+
 static Fault run_block(bool backwards) {
   for (int thread = 0; thread < threads; thread++) {
-    fibers[thread].state = READY;
-    fibers[thread].open.clear();
-    fibers[thread].groups.clear();
+    Fiber &fiber = fibers[thread];
+    fiber.state = READY;
+    fiber.open.clear();
+    fiber.groups.clear();
+    fiber.multiplying.clear();
+    fiber.multiplications.clear();
+    fiber.storing.clear();
+    fiber.stores.clear();
   }
+  barriers.clear();
+  memset(meetings, 0, sizeof meetings);
+  flying.clear();
+  eager = backwards;
   for (;;) {
     int warps = (threads + WARP - 1) / WARP, waiting = 0, done = 0;
+    unsigned long long before = events;
     for (int i = 0; i < warps; i++) {
       int warp = backwards ? warps - 1 - i : i, last = (warp + 1) * WARP;
       if (!run_warp(warp * WARP, last < threads ? last : threads, backwards)) return DIVERGENT;
@@ -130,10 +260,13 @@ static Fault run_block(bool backwards) {
       waiting += fibers[thread].state == AT_BARRIER;
       done += fibers[thread].state == DONE;
     }
-    if (done == threads) return FINE;
-    if (done != 0) return DIVERGENT; /* a barrier that some threads never reach */
-    for (int thread = 0; thread < threads; thread++) fibers[thread].state = READY;
-    (void)waiting;
+    if (done == threads) return flying.empty() ? FINE : DIVERGENT; /* a copy to shared memory that is gone */
+    if (waiting + done == threads && done != 0) return DIVERGENT; /* a barrier that some threads never reach */
+    if (waiting == threads) {
+      for (int thread = 0; thread < threads; thread++) fibers[thread].state = READY;
+    } else if (events == before && !deliver()) {
+      return DIVERGENT; /* everybody waits for what never comes */
+    }
   }
 }
 
@@ -151,13 +284,6 @@ static int run_grid(const unsigned *grid, const unsigned *block, bool backwards,
       }
   *turns = slices;
   return FINE;
-}
-
-alignas(1024) static unsigned char shared_memory[227 << 10]; /* what is asked for at the launch */
-static const unsigned char zeros[16] = {};
-template <int alignment> static unsigned char *dynamic() {
-  static_assert(1024 % alignment == 0);
-  return shared_memory;
 }
 
 static void copy_async(void *to, const void *from, unsigned bytes) { fibers[current].open.push_back({to, from, bytes}); }
@@ -377,7 +503,18 @@ void mma_sync(fragment<accumulator, M, N, K, T> &to, const fragment<matrix_a, M,
 } /* namespace nvcuda */
 
 /* -- warpgroups: each thread computes its own sums from operands in shared memory, whose pieces of 16 bytes are permuted -- */
-struct emu_f16 { static float value(uint16_t bits) { return emu_half_value(bits); } };
+struct emu_halves { /* every value of 16 bits, looked up */
+  float values[1 << 16];
+  emu_halves() {
+    for (int bits = 0; bits < 1 << 16; bits++) values[bits] = emu_half_value(bits);
+  }
+};
+struct emu_f16 {
+  static float value(uint16_t bits) {
+    static const emu_halves halves;
+    return halves.values[bits];
+  }
+};
 struct emu_bf16 { static float value(uint16_t bits) { return emu_bfloat_value(bits); } };
 static uint16_t emu_permuted(unsigned place) {
   uint16_t bits;
@@ -385,28 +522,76 @@ static uint16_t emu_permuted(unsigned place) {
   return bits;
 }
 static unsigned emu_field(unsigned long long matrix, int first) { return (unsigned)(matrix >> first & 0x3fff) << 4; }
-template <int N, class Kind, int ACROSS, class Sums>
-static void emu_multiply(Sums *sums, unsigned long long left, unsigned long long right) {
-  if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
+template <int N, class Kind, int ACROSS> static void emu_product(float *sums, unsigned long long left, unsigned long long right, bool add) {
   unsigned a = emu_field(left, 0), b = emu_field(right, 0), panel = emu_field(right, 16);
   int lane = emu::current % 32, first = emu::current % 128 / 32 * 16 + lane / 4;
-  for (int i = 0; i < N / 2; i++) {
-    int row = first + (i & 2 ? 8 : 0), column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-    float &sum = sums[i / 16].x[i % 16];
+  float rows[2][16], columns[16]; /* of a thread's two rows, and of one column */
+  for (int k = 0; k < 32; k++) {
+    int row = first + k / 16 * 8;
+    rows[k / 16][k % 16] = Kind::value(emu_permuted(a + row / 8 * 1024 + row % 8 * 128 + k % 16 * 2));
+  }
+  for (int j = 0; j < N / 4; j++) {
+    int column = j / 2 * 8 + lane % 4 * 2 + j % 2;
     for (int k = 0; k < 16; k++) {
       unsigned from = ACROSS ? column / 64 * panel + k / 8 * 1024 + k % 8 * 128 + column % 64 * 2 : column / 8 * 1024 + column % 8 * 128 + k * 2;
-      sum += Kind::value(emu_permuted(a + row / 8 * 1024 + row % 8 * 128 + k * 2)) * Kind::value(emu_permuted(b + from));
+      columns[k] = Kind::value(emu_permuted(b + from));
+    }
+    for (int row = 0; row < 2; row++) {
+      float &held = sums[j / 2 * 4 + row * 2 + j % 2], sum = add ? held : 0;
+      for (int k = 0; k < 16; k++) sum += rows[row][k] * columns[k];
+      held = sum;
     }
   }
 }
+template <int N, class Kind, int ACROSS> static void emu_multiply(void *sums, unsigned long long left, unsigned long long right, bool add) {
+  if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
+  emu::fibers[emu::current].multiplying.push_back({emu_product<N, Kind, ACROSS>, (float *)sums, left, right, add});
+}
+static void emu_commit_multiplications() {
+  emu::Fiber &fiber = emu::fibers[emu::current];
+  fiber.multiplications.push_back(fiber.multiplying);
+  fiber.multiplying.clear();
+}
+static void emu_wait_multiplications(unsigned left) {
+  auto &groups = emu::fibers[emu::current].multiplications;
+  while (groups.size() > left) {
+    for (const emu::Product &one : groups.front()) one.run(one.sums, one.left, one.right, one.add);
+    groups.erase(groups.begin());
+  }
+  emu::leave(emu::AT_WARP); /* of the whole warp */
+}
+static void emu_registers(unsigned count) {
+  if (count % 8 != 0 || count < 24 || count > 256) abort();
+  emu::leave(emu::AT_WARP);
+}
+/* Four squares of 8 rows of 16 bytes: lanes name the rows, and hold two elements of each square. */
+static void emu_put_squares(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
+  unsigned values[4] = {a, b, c, d};
+  int lane = emu::current % 32, base = emu::current - lane;
+  if (row % 16 != 0) abort();
+  emu::shuffled[emu::current] = row;
+  emu::leave(emu::AT_WARP);
+  for (int square = 0; square < 4; square++)
+    memcpy(emu::shared_memory + emu::shuffled[base + square * 8 + lane / 4] + lane % 4 * 4, &values[square], 4);
+  emu::leave(emu::AT_WARP);
+}
+static void emu_put_pair(unsigned place, float low, float high) {
+  float pair[2] = {low, high};
+  if (place % 8 != 0) abort();
+  memcpy(emu::shared_memory + place, pair, 8);
+}
+static unsigned emu_half_pair(float low, float high) { return emu_half_bits(low) | (unsigned)emu_half_bits(high) << 16; }
+static unsigned emu_bfloat_pair(float low, float high) { return emu_bfloat_bits(low) | (unsigned)emu_bfloat_bits(high) << 16; }
 
 /* -- what the driver's double finds in a "cubin": its kernels, and how one is run -- */
 struct emu_kernel {
   const char *name;
   void *function;
   int parameters, most_threads;
+  int maps; /* of the parameters, which come first; a kernel gets their places */
 };
 template <class... A> constexpr int emu_count(void (*)(A...)) { return sizeof...(A); }
+template <class... A> constexpr int emu_maps(void (*)(A...)) { return (0 + ... + std::is_reference_v<A>); }
 static void *emu_function;
 static uint64_t emu_arguments[16];
 static void emu_call() {

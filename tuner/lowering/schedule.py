@@ -51,6 +51,7 @@ from tuner.spaces.program.program import (
     Program,
     Reorder,
     ReverseComputeAt,
+    Specialize,
     SplitLoop,
     StageInRegisters,
     Step,
@@ -83,6 +84,10 @@ ANNOTATIONS: Mapping[type[Mark], str] = {
     AmxParts: PARTS,
     GuardedCopy: GUARDED,
 }
+
+
+# Says of a block in a trace that another generator than TVM's made its kernel.
+SPECIALIZED = "tuner.specialized"
 
 
 class Applier:
@@ -149,6 +154,8 @@ class Applier:
                 sch.tensorize(self._loops[loop], registered(instruction))
             case Pipeline():
                 self._pipeline(step)
+            case Specialize(product=block):
+                sch.annotate(sch.get_sblock(block), SPECIALIZED, 1)
             case Mark():
                 self._mark(step)
 

@@ -37,13 +37,14 @@ from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import Footprint
 from tuner.spaces.cuda.pipelining import Overlap, Pipelining
+from tuner.spaces.program.persistent import PersistentTile
 from tuner.spaces.rewrite.algorithm import Algorithm
 
 Floats = NDArray[np.float64]
 
 # Doublings between the best kernels of a sketch and those of `mma` where a group has
 # both; warpgroups' is the mean of a product's (-0.8) and a convolution's (-1.8).
-WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -1.3
+WITHOUT_TENSOR_CORES, WARPGROUPS, SPECIALIZED_WARPGROUPS = 3.0, -1.3, -1.6
 # Share that is believed of the doublings that multiplications, bytes and launches put
 # between two algorithms: few measurements are to overturn them (docs/design-notes/0019 has
 # the first).
@@ -171,7 +172,13 @@ def _level(facts: KernelFacts, on_tensor_cores: set[str]) -> float:
     """Doublings of a sketch's best kernels beside those of tensor cores."""
     if facts.unit is ComputeUnit.CUDA_CORES and facts.group in on_tensor_cores:
         return WITHOUT_TENSOR_CORES
-    return WARPGROUPS if facts.unit is ComputeUnit.WARPGROUPS else 0.0
+    match facts.unit:
+        case ComputeUnit.WARPGROUPS:
+            return WARPGROUPS
+        case ComputeUnit.SPECIALIZED_WARPGROUPS:
+            return SPECIALIZED_WARPGROUPS
+        case _:
+            return 0.0
 
 
 def _costs(facts: KernelFacts) -> Iterator[tuple[Choice[Any], list[float]]]:
@@ -213,6 +220,8 @@ def _block_cost(shape: BlockShape, footprint: Footprint) -> float:
             return _fragment_cost(shape)
         case WarpgroupTile():
             return _warpgroup_cost(shape)
+        case PersistentTile():
+            return _persistent_cost(shape)
         case PatchShape():
             return 0.1 * abs(log2(prod(shape.threads) / 256)) - 0.1 * log2(shape.lanes)
 
@@ -238,6 +247,13 @@ def _warpgroup_cost(tile: WarpgroupTile) -> float:
     rows, columns = tile.down * tile.fragments * 64, tile.across * tile.panels * 64
     shape = 0.2 * abs(log2(rows / 128)) + 0.2 * abs(log2(columns / 128))
     return shape + 0.2 * abs(log2(tile.warpgroups / 2)) + 0.1 * abs(tile.stages - 3)
+
+
+def _persistent_cost(tile: PersistentTile) -> float:
+    # What copies bring for each multiplication counts, then how many are on their way.
+    traffic = (tile.rows + tile.columns) / (tile.rows * tile.columns) * 128 * 256 / (128 + 256)
+    consumers = 0.0 if tile.consumers > 1 else 0.5
+    return 0.5 * log2(traffic) + consumers + 0.1 * max(4 - tile.stages, 0)
 
 
 def _row_cost(shape: RowShape) -> float:

@@ -22,6 +22,7 @@ from tvm import tirx
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.launch import LaunchWatch
 from tuner.lowering.cuda.nvcc import CudaCompiler, KernelResources
+from tuner.lowering.cuda.persistent import kernels_of, with_persistent
 from tuner.lowering.cuda.warpgroup_source import with_instructions
 from tuner.lowering.passes.guarded_copies import use_guarded_copies
 from tuner.lowering.passes.pipeline import register_pipeline
@@ -30,7 +31,8 @@ from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.spaces.program.instructions import WarpgroupMultiply
 from tuner.spaces.program.marks import GuardedCopy
-from tuner.spaces.program.program import Pipeline, Program, Tensorize
+from tuner.spaces.program.program import Buffer, Pipeline, Program, Specialize, Tensorize
+from tuner.spaces.program.specialized import without_specialized
 from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
@@ -61,6 +63,32 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     Raises IllegalSchedule where a step cannot be applied, BuildError where TVM's code
     generator refuses the schedule.
     """
+    products = [step for step in program.steps if isinstance(step, Specialize)]
+    if not products:
+        return _tvm_kernels(program, target, symbol)
+    every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.outputs, *program.buffers)
+    tensors = {
+        each.name: Tensor(
+            name=each.name,
+            shape=program.views.get(each.name, each.shape),
+            dtype=each.dtype,
+        )
+        for each in every
+    }
+    kernels = kernels_of([step.kernel for step in products], symbol, tensors)
+    rest = without_specialized(program)
+    others = _tvm_kernels(rest, target, symbol) if rest.blocks else CudaSource(text="", launches=())
+    launches = list(others.launches)
+    for kernel in reversed(kernels):
+        # Before whatever reads its result: what it reads itself comes before that.
+        output = kernel.product.output.tensor
+        readers = [place for place, each in enumerate(launches) if output in each.buffers]
+        launches.insert(min(readers, default=len(launches)), kernel.launch)
+    return CudaSource(text=with_persistent(others.text, kernels), launches=tuple(launches))
+
+
+def _tvm_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
+    """The kernels that TVM's code generator makes."""
     _register_infinity_reducers()
     scheduled = schedule(program, symbol)
     watch = LaunchWatch(symbol)
@@ -137,7 +165,7 @@ def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaComp
     """
     source = cuda_kernels(program, target, symbol)
     cubin = compiler.compile(source.text, target)
-    named = {name for launch in source.launches for name in launch.arguments}
+    named = {name for launch in source.launches for name in launch.buffers}
     module = CudaModule(
         symbol=symbol,
         inputs=program.inputs,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+from tuner.spaces.program.persistent import PersistentTile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisSplit:
@@ -158,7 +160,7 @@ class PatchShape:
         return *self.threads, self.lanes
 
 
-BlockShape = TileShape | RowShape | FragmentTile | WarpgroupTile | PatchShape
+BlockShape = TileShape | RowShape | FragmentTile | WarpgroupTile | PatchShape | PersistentTile
 
 
 def stored_shape(shape: BlockShape) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cuda.facts import KernelFacts
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, product_shape
 from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
+from tuner.spaces.cuda.persistent_knobs import CudaPersistentSketch, persistent_shape
 from tuner.spaces.cuda.row_knobs import CudaRowSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
@@ -24,7 +25,8 @@ from tuner.spaces.rewrite.patches import patch_lengths
 from tuner.spaces.rewrite.winograd_tile import F2X2_3X3
 from tuner.target.target import Target
 
-WARPGROUPS = "sm_90"  # the only architecture with instructions of whole warpgroups
+# The only architecture with instructions of whole warpgroups; it has copies of boxes too.
+WARPGROUPS = "sm_90"
 
 
 def _parallel_units(target: Target, _threads: int) -> ParallelUnits:
@@ -65,6 +67,18 @@ def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFa
     return [sketch] if sketch.block.values else []
 
 
+def _persistent(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if isinstance(group, RowGroup) or context.rewritten:
+        return []
+    if context.target.tvm["arch"] != WARPGROUPS:
+        return []
+    shape = persistent_shape(group, context)
+    if shape is None:
+        return []
+    sketch = CudaPersistentSketch(group, context, shape)
+    return [sketch] if sketch.block.values else []
+
+
 def _patches(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
     if isinstance(group, RowGroup) or not context.rewritten or factors(group.anchor) is not None:
         return []
@@ -89,5 +103,5 @@ CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
     winograd_tiles=(F2X2_3X3,),
     prepacks=False,
     widens=False,
-    generators=(_tiles, _tensor_cores, _warpgroups, _patches, _rows),
+    generators=(_tiles, _tensor_cores, _warpgroups, _persistent, _patches, _rows),
 )

@@ -16,6 +16,7 @@ from tuner.spaces.cuda.block_shapes import (
 from tuner.spaces.cuda.copy_mode import SharedCopy
 from tuner.spaces.cuda.limits import Footprint
 from tuner.spaces.cuda.pipelining import Pipelining
+from tuner.spaces.program.persistent import PersistentTile
 
 BlockChoice = (
     Choice[TileShape]
@@ -23,6 +24,7 @@ BlockChoice = (
     | Choice[FragmentTile]
     | Choice[WarpgroupTile]
     | Choice[PatchShape]
+    | Choice[PersistentTile]
 )
 
 
@@ -32,6 +34,7 @@ class ComputeUnit(Enum):
     CUDA_CORES = auto()
     TENSOR_CORES = auto()  # a warp at a time (WMMA)
     WARPGROUPS = auto()  # tensor cores, four warps at a time (WGMMA)
+    SPECIALIZED_WARPGROUPS = auto()  # the same, fed by warps that only copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

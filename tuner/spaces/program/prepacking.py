@@ -21,6 +21,7 @@ from tuner.spaces.program.program import (
     Program,
     Reorder,
     ReverseComputeAt,
+    Specialize,
     SplitLoop,
     StageInRegisters,
     Step,
@@ -65,7 +66,7 @@ def split(program: Program) -> Split:
             inputs=tuple(inputs),
             buffers=tuple(buffer for buffer in program.buffers if buffer.name not in written),
             blocks=tuple(rest),
-            steps=tuple(step for step in program.steps if not _about(step) & prepacked),
+            steps=tuple(step for step in program.steps if not about(step) & prepacked),
             constants=(),
         ),
         prologue=Program(
@@ -77,7 +78,7 @@ def split(program: Program) -> Split:
                 if buffer.name in written and buffer.name not in packed
             ),
             blocks=tuple(blocks),
-            steps=tuple(step for step in program.steps if _about(step) & prepacked),
+            steps=tuple(step for step in program.steps if about(step) & prepacked),
             views=program.views,
         ),
     )
@@ -90,7 +91,7 @@ def _prepacked(program: Program) -> frozenset[str]:
         name
         for step in program.steps
         if isinstance(step, (ComputeAt, ReverseComputeAt))
-        for name in _about(step)
+        for name in about(step)
     }
     near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
     written = [block.buffer for block in program.blocks]
@@ -119,7 +120,7 @@ def _origins(blocks: list[Block]) -> dict[str, frozenset[str]]:
     return origins
 
 
-def _about(step: Step) -> frozenset[str]:
+def about(step: Step) -> frozenset[str]:
     """The blocks a step names."""
     match step:
         case Reorder(loops=loops) | Fuse(loops=loops):
@@ -140,3 +141,5 @@ def _about(step: Step) -> frozenset[str]:
             | Pipeline(loop=loop)
         ):
             return frozenset({loop.block})
+        case Specialize(product=product, store=store):
+            return frozenset({product, store})

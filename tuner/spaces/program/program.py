@@ -14,6 +14,7 @@ from typing import Literal
 from tuner.spaces.program.instructions import TensorInstruction
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Mark
+from tuner.spaces.program.persistent import PersistentProduct
 from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
 
 MathFunctions = Literal["libm", "polynomial"]
@@ -207,6 +208,18 @@ class Pipeline:
     staged_in_registers: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specialize:
+    """Makes two blocks, a sum of products and its store, one kernel of our own generator.
+
+    Without that kernel the blocks are what they are: plain loops.
+    """
+
+    product: str
+    store: str
+    kernel: PersistentProduct
+
+
 Step = (
     Reorder
     | ComputeAt
@@ -220,6 +233,7 @@ Step = (
     | StageInRegisters
     | Tensorize
     | Pipeline
+    | Specialize
 )
 
 

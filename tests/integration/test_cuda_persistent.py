@@ -1,0 +1,168 @@
+"""The persistent sketch: who has it, that its blocks compute the expression, that its
+kernels do, and what they take.
+
+The kernels run thread by thread on the double of a GPU, which has barriers of shared
+memory, copies of boxes that come as late as they may or at once, and multiplications
+that happen when they are waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.device.machine import needs_compiler
+from tests.support.cuda_emulated import check
+from tests.support.cuda_points import configs as points_of
+from tests.support.cuda_serial import run_serially
+from tests.support.gpu_machine import needs_nvcc
+from tests.support.spaces import shared_space
+from tests.support.targets import SM_80, SM_90
+from tuner.lowering.cuda.codegen import cuda_kernels
+from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.measure.gpu.runner import GpuRunner
+from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config, Value
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cuda.persistent_knobs import CudaPersistentSketch
+from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
+from tuner.workers.fleet.messages import Problem
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+pytestmark = pytest.mark.slow
+
+# Extents that nothing divides, batches, either order of the right operand, epilogues.
+WITH = (
+    "matmul:M=128,N=128,K=320,dtype=float16", "matmul:M=216,N=168,K=136,dtype=bfloat16",
+    "matmul:M=128,N=192,K=136,dtype=float16,transpose_b=true",
+    "batch_matmul:B=2,M=120,N=64,K=72,dtype=float16",
+    "dense:M=64,N=128,K=136,bias=true,act=gelu,dtype=float16",
+    "dense:M=250,N=120,K=64,bias=true,act=relu,dtype=bfloat16",
+)  # fmt: skip
+WITHOUT = (
+    "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8",
+    "matmul:M=32,N=128,K=128,dtype=float16", "matmul:M=128,N=132,K=128,dtype=float16",
+    "matmul:M=128,N=128,K=132,dtype=float16", "matmul:M=128,N=32,K=128,dtype=float16",
+    "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
+    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,dtype=float16",
+)  # fmt: skip
+# Blocks take several tiles each where there are few of them.
+FEW = replace(SM_90, cores=2)
+TILES = ((2, 1, 1, 0, 3), (2, 1, 2, 1, 4), (1, 1, 2, 0, 3), (2, 1, 1, 1, 3))
+
+
+def sketch_of(space: TargetSpace[Any]) -> CudaPersistentSketch | None:
+    every = (sketch for sketches in space.sketches.values() for sketch in sketches)
+    return next((sketch for sketch in every if isinstance(sketch, CudaPersistentSketch)), None)
+
+
+def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
+    return points_of(space, count, seed, "persistent")
+
+
+@pytest.mark.parametrize("spec", WITHOUT)
+def test_what_is_no_dense_product_of_halves_has_no_such_sketch(spec: str) -> None:
+    assert sketch_of(shared_space(spec, SM_90)) is None
+
+
+def test_another_architecture_has_no_such_sketch() -> None:
+    assert sketch_of(shared_space(WITH[0], SM_80)) is None
+
+
+@pytest.mark.parametrize("spec", WITH)
+def test_blocks_compute_the_expression(spec: str) -> None:
+    workload = parse_spec(spec)
+    expression = workload.expression
+    arrays = make_inputs(expression, seed=4, kind="normal")
+    want, scale = evaluate_with_magnitude(expression, arrays)
+    space = space_of(workload, SM_90, 1)
+    for config in configs(space, 1, spec):
+        off = max_rel_error(
+            expression, run_serially(workload, space.program(config), arrays), want, scale
+        )
+        assert off <= error_bound(expression), f"{config} is {off:.3g} off"
+
+
+@needs_compiler
+@pytest.mark.parametrize("spec", WITH)
+def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_path: Path) -> None:
+    workload = parse_spec(spec)
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, FEW, 1)
+    (config,) = configs(space, 1, spec)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        check(runner, candidates, config, tmp_path)
+        for tile in [tile for tile in TILES if tile in sketch.block.stored]:
+            tiled: dict[str, Value] = {**config, sketch.block.name: tile}
+            check(runner, candidates, tiled, tmp_path)
+
+
+@needs_compiler
+def test_a_kernel_stands_between_those_of_tvm(gpu_double: None, tmp_path: Path) -> None:
+    """The product of an attention, its scale an epilogue, before softmax and the sum of values."""
+    workload = parse_spec("attention:B=1,H=2,S=64,D=64,dtype=float16")
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, SM_90, 1)
+    (config,) = configs(space, 1, "attention")
+    made = cuda_kernels(space.program(config), SM_90, "k").launches
+    assert len(made) > 2 and [bool(launch.maps) for launch in made].count(True) == 1
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        check(runner, candidates, config, tmp_path)
+
+
+@pytest.mark.parametrize("spec", [WITH[0], WITH[3]])
+def test_the_last_barrier_ends_where_shared_memory_does(spec: str) -> None:
+    space = shared_space(spec, SM_90)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    (config,) = configs(space, 1, spec)
+    for tile in sketch.block.values:
+        tiled = {**config, sketch.block.name: tile.stored}
+        text = cuda_kernels(space.program(tiled), SM_90, "k").text
+        ring, strips, barriers = (
+            int(number)
+            for number in re.findall(r"(?:strips = ring|full = strips|empty = full) \+ (\d+)", text)
+        )
+        assert ring % 1024 == 0 and strips % 1024 == 0  # the permutation begins there
+        end = ring + strips + 2 * barriers
+        assert end == sketch.footprint(tile).shared_bytes <= 227 * 1024, tile
+
+
+def test_a_grid_is_what_runs_at_a_time() -> None:
+    space = shared_space("matmul:M=4096,N=4096,K=64,dtype=float16", SM_90)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    for tile, blocks in (((2, 1, 4, 0, 4), 132), ((2, 2, 4, 1, 3), 132)):
+        config: Config = {"sketch": "C:persistent", sketch.block.name: tile}
+        (launch,) = cuda_kernels(space.program(config), SM_90, "k").launches
+        assert launch.grid == (blocks, 1, 1)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
+)
+def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
+    space, compiler = shared_space(spec, SM_90), cuda_compiler(tmp_path)
+    for config in configs(space, 3, spec):
+        (kernel,) = compiler.compile(
+            cuda_kernels(space.program(config), SM_90, "k").text, SM_90
+        ).kernels
+        assert not kernel.spills and kernel.stack_bytes == 0 and kernel.shared_bytes == 0, (
+            config,
+            kernel,
+        )

@@ -1,0 +1,166 @@
+"""The nest of a persistent product: what its tiles compute, and the kernel that does it.
+
+The blocks say which tiles there are and what lies beyond the extents. How warps share
+the work is the kernel's own affair: `tuner.spaces.program.persistent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.nest import Nest
+from tuner.spaces.program.persistent import (
+    DEPTH,
+    Bands,
+    Matrix,
+    PersistentProduct,
+    PersistentTile,
+)
+from tuner.spaces.program.program import Bind, Block, Buffer, Fuse, Specialize, Step
+from tuner.spaces.program.tiles import add, times
+from tuner.spaces.rewrite.groups import TileGroup, replace_reads
+from tuner.workload.expression import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Read,
+    Scalar,
+    Var,
+    substitute,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductShape:
+    """Which axis of a sum of products plays which part."""
+
+    batch: tuple[Axis, ...]  # both operands move along them
+    rows: tuple[Axis, ...]  # only the left one does
+    columns: Axis  # only the right one does
+    depth: Axis
+    left: Read
+    right: Read
+    is_right_batched: bool
+    is_right_transposed: bool  # the right operand lies with the depth last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentPlan:
+    """A config of the sketch, decoded."""
+
+    shape: ProductShape
+    tile: PersistentTile
+    bands: Bands
+
+
+class CudaPersistentNest:
+    """Builds the blocks of one tile group under one plan."""
+
+    def __init__(self, group: TileGroup, plan: PersistentPlan, context: SpaceContext) -> None:
+        self.group, self.plan, self.context = group, plan, context
+        self.sums = f"{group.name}_acc"
+        shape, tile = plan.shape, plan.tile
+        self._height = prod(axis.extent for axis in shape.rows)
+        self._down = Axis(name="rows_2", extent=-(-self._height // tile.rows))
+        self._across = Axis(name="columns_2", extent=-(-shape.columns.extent // tile.columns))
+        self._row = Axis(name="rows_1", extent=tile.rows)
+        self._column = Axis(name="columns_1", extent=tile.columns)
+        self._step = Axis(name="depth_1", extent=-(-shape.depth.extent // DEPTH))
+        self._inner = Axis(name="depth_0", extent=DEPTH)
+
+    def build(self) -> Nest:
+        shape, tile, anchor = self.plan.shape, self.plan.tile, self.group.anchor
+        axes = (*shape.batch, self._down, self._across, self._row, self._column)
+        row = add(times(Var(self._down.name), tile.rows), Var(self._row.name))
+        column = add(times(Var(self._across.name), tile.columns), Var(self._column.name))
+        depth = add(times(Var(self._step.name), DEPTH), Var(self._inner.name))
+        inside = (
+            *_inside(row, self._height, tile.rows),
+            *_inside(column, shape.columns.extent, tile.columns),
+        )
+        values = _values(shape.rows, row) | {shape.columns.name: column, shape.depth.name: depth}
+        factors = [Cast("float32", substitute(read, values)) for read in (shape.left, shape.right)]
+        place = tuple(Var(axis.name) for axis in axes)
+        product = Block(
+            name=self.sums,
+            axes=axes,
+            reduce_axes=(self._step, self._inner),
+            buffer=self.sums,
+            indices=place,
+            body=Binary("mul", *factors),
+            reducer="sum",
+            when=(*inside, *_inside(depth, shape.depth.extent, DEPTH)),
+        )
+        finished: Scalar = Read(self.sums, place)
+        if self.group.epilogue is not None:
+            body = substitute(self.group.epilogue.body, values)
+            finished = replace_reads(body, {anchor.name: finished})
+        output = self.group.output
+        indices = {axis.name: Var(axis.name) for axis in shape.batch} | values
+        store = Block(
+            name=self.group.name,
+            axes=axes,
+            buffer=self.group.name,
+            indices=tuple(indices[axis.name] for axis in output.axes),
+            body=finished,
+            when=inside,
+        )
+        sums = Buffer(
+            name=self.sums,
+            shape=tuple(axis.extent for axis in axes),
+            dtype="float32",
+            scope="wmma.accumulator",
+        )
+        kernel = Specialize(product=self.sums, store=self.group.name, kernel=self._kernel())
+        grid = (*shape.batch, self._down, self._across)
+        steps = (*_in_blocks(self.sums, grid), *_in_blocks(self.group.name, grid), kernel)
+        return Nest((product, store), (sums,), steps)
+
+    def _kernel(self) -> PersistentProduct:
+        shape, epilogue = self.plan.shape, self.group.epilogue
+        return PersistentProduct(
+            batch=shape.batch,
+            rows=shape.rows,
+            columns=shape.columns,
+            depth=shape.depth,
+            left=Matrix(tensor=shape.left.tensor, batched=bool(shape.batch)),
+            right=Matrix(
+                tensor=shape.right.tensor,
+                batched=shape.is_right_batched,
+                transposed=shape.is_right_transposed,
+            ),
+            output=Matrix(tensor=self.group.name, batched=bool(shape.batch)),
+            dtype=self.context.dtypes[shape.left.tensor],
+            output_dtype=self.group.output.dtype,
+            epilogue=None if epilogue is None else epilogue.body,
+            sums=self.group.anchor.name,
+            tile=self.plan.tile,
+            bands=self.plan.bands,
+            multiprocessors=self.context.target.cores,
+        )
+
+
+def _values(axes: Sequence[Axis], number: Scalar) -> dict[str, Scalar]:
+    """The value of each axis, from the number of a point of all of them."""
+    values: dict[str, Scalar] = {}
+    for axis in reversed(axes[1:]):
+        extent = Const(axis.extent, "int64")
+        values[axis.name] = Binary("floormod", number, extent)
+        number = Binary("floordiv", number, extent)
+    return values | {axes[0].name: number}
+
+
+def _in_blocks(block: str, grid: Sequence[Axis]) -> tuple[Step, ...]:
+    """Steps that give each tile a block of the grid."""
+    fused = LoopId(block, "grid")
+    return Fuse(loops=loops_of(block, grid), into=fused), Bind(loop=fused, axis="blockIdx.x")
+
+
+def _inside(index: Scalar, extent: int, block: int) -> tuple[Scalar, ...]:
+    """The condition under which an index is inside; none where blocks divide the extent."""
+    return () if extent % block == 0 else (Binary("lt", index, Const(extent, "int64")),)
