@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import itertools
 import json
 import logging
 import os
@@ -18,7 +19,8 @@ import statistics
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ SCREEN_S, RACE_S = 0.01, 0.05  # of device time in one sample
 MAX_CALLS = 400  # in one graph
 MAGIC = b"tuner-cuda-1\n"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of CUfunction_attribute
+TENSOR_MAP_BYTES = 128  # of a CUtensorMap, and its alignment
+# CUtensorMapDataType, by PyTorch's names.
+TENSOR_MAP_TYPES = {"torch.float16": 6, "torch.float32": 7, "torch.bfloat16": 9}
 
 
 class Refused(Exception):
@@ -112,15 +117,20 @@ class Kernel:
         ready = []
         for function, launch in self._launches:
             addresses = [ctypes.c_void_p(named[name].data_ptr()) for name in launch["arguments"]]
-            pointers = (ctypes.c_void_p * len(addresses))(
-                *(ctypes.addressof(entry) for entry in addresses)
+            maps = [
+                tensor_map(self._driver, named[each["buffer"]], each)
+                for each in launch.get("maps", ())
+            ]
+            pointers = (ctypes.c_void_p * (len(maps) + len(addresses)))(
+                *(aligned(room) for room in maps),
+                *(ctypes.addressof(entry) for entry in addresses),
             )
             ready.append(
                 (
                     function,
                     (*launch["grid"], *launch["block"], launch["shared_bytes"]),
                     pointers,
-                    addresses,
+                    (addresses, maps),
                 )
             )
 
@@ -135,6 +145,36 @@ class Kernel:
                 )
 
         return call
+
+
+def aligned(room: Any) -> int:
+    """Where a tensor map lies in the room for it."""
+    return -(-ctypes.addressof(room) // TENSOR_MAP_BYTES) * TENSOR_MAP_BYTES
+
+
+def tensor_map(driver: Any, tensor: Any, described: Mapping[str, Any]) -> Any:
+    """What the copy engine knows of a tensor: twice the bytes of a map, for its alignment.
+
+    128-byte swizzle, as `tuner/runtime/src/tuner_cuda.c` has it.
+    """
+    shape, box = described["shape"][::-1], described["box"][::-1]
+    strides = [tensor.element_size() * step for step in itertools.accumulate(shape[:-1], mul)]
+    rank, room = len(shape), (ctypes.c_ubyte * (2 * TENSOR_MAP_BYTES))()
+    checked(
+        driver,
+        driver.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(aligned(room)),
+            TENSOR_MAP_TYPES[str(tensor.dtype)],
+            ctypes.c_uint(rank),
+            ctypes.c_void_p(tensor.data_ptr()),
+            (ctypes.c_uint64 * rank)(*shape),
+            (ctypes.c_uint64 * rank)(*strides),
+            (ctypes.c_uint32 * rank)(*box),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+            *(0, 3, 2, 0),
+        ),
+    )
+    return room
 
 
 def checked(driver: Any, status: int) -> None:
