@@ -54,6 +54,20 @@ def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_way
     assert str(first["sketch"]).endswith("warpgroup")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_search_for_a_large_product_begins_with_large_persistent_tiles(dtype: str) -> None:
+    """Those that an H200 measured as the fastest (docs/design-notes/0034)."""
+    space = shared_space(f"matmul:M=4096,N=4096,K=4096,dtype={dtype}", SM_90)
+    asked = [
+        space.space.config(point)
+        for point in searcher_for(space, strategy="annealing", seed=0).ask(16)
+    ]
+    tiles = {config.get("C.persistent.tile") for config in asked}
+    assert tiles & {(2, 2, 2, 1, 5), (2, 1, 4, 0, 4)}
+    persistent = [config for config in asked if config["sketch"] == "C:persistent"]
+    assert len(persistent) > len(asked) / 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",

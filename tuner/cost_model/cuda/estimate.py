@@ -43,8 +43,9 @@ from tuner.spaces.rewrite.algorithm import Algorithm
 Floats = NDArray[np.float64]
 
 # Doublings between the best kernels of a sketch and those of `mma` where a group has
-# both; warpgroups' is the mean of a product's (-0.8) and a convolution's (-1.8).
-WITHOUT_TENSOR_CORES, WARPGROUPS, SPECIALIZED_WARPGROUPS = 3.0, -1.3, -1.6
+# both; warpgroups' is the mean of a product's (-0.8) and a convolution's (-1.8), from which
+# persistent products are 0.4 away.
+WITHOUT_TENSOR_CORES, WARPGROUPS, SPECIALIZED_WARPGROUPS = 3.0, -1.3, -1.7
 # Share that is believed of the doublings that multiplications, bytes and launches put
 # between two algorithms: few measurements are to overturn them (docs/design-notes/0019 has
 # the first).
@@ -250,10 +251,12 @@ def _warpgroup_cost(tile: WarpgroupTile) -> float:
 
 
 def _persistent_cost(tile: PersistentTile) -> float:
-    # What copies bring for each multiplication counts, then how many are on their way.
+    # What copies bring for each multiplication, beside the largest tile's, how many are
+    # on their way, and whether stores overlap with multiplications (docs/design-notes/0034).
     traffic = (tile.rows + tile.columns) / (tile.rows * tile.columns) * 128 * 256 / (128 + 256)
+    overlap = -0.1 if tile.alternating else 0.0
     consumers = 0.0 if tile.consumers > 1 else 0.5
-    return 0.5 * log2(traffic) + consumers + 0.1 * max(4 - tile.stages, 0)
+    return 0.3 * log2(traffic) + overlap + consumers + 0.15 * max(4 - tile.stages, 0)
 
 
 def _row_cost(shape: RowShape) -> float:

@@ -128,17 +128,25 @@ static __device__ __forceinline__ {self.symbol}_place {self.symbol}_tile(int til
     @property
     def _finish(self) -> str:
         """The output's value of a sum; what lies outside of it is not computed."""
-        product = self.product
+        product, tile = self.product, self.product.tile
         if product.epilogue is None:
             return ""
         values = axis_values(product.batch, "matrix") | axis_values(product.rows, "row")
         values[product.columns.name] = "column"
         value = c_expression(product.epilogue, product.sums, values, self.tensors)
+        sides = (
+            ("row", product.height, tile.rows),
+            ("column", product.columns.extent, tile.columns),
+        )
+        outside = "".join(
+            f"  if ({name} >= {extent}) return 0.0f;\n"
+            for name, extent, block in sides
+            if extent % block
+        )
         return f"""
 static __device__ __forceinline__ float {self.symbol}_finish(\
 float sum, int matrix, int row, int column{self._declared_pointers}) {{
-  if (row >= {product.height} || column >= {product.columns.extent}) return 0.0f;
-  return {value};
+{outside}  return {value};
 }}
 """
 
