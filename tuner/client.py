@@ -292,15 +292,20 @@ class Client:
         )
 
     def submit_model(
-        self, model: bytes, *, idempotency_key: str | None = None, **options: str | int
+        self,
+        model: bytes,
+        *,
+        idempotency_key: str | None = None,
+        media_type: str = "application/octet-stream",
+        **options: str | int | float,
     ) -> JobAnswer:
-        """Submits an ONNX file as one job of its kernels.
+        """Submits an ONNX file, or what `media_type` names, as one job of its kernels.
 
         `options` are the query parameters of `POST /v1/models`.
         """
         headers = {
             "Idempotency-Key": idempotency_key or uuid4().hex,
-            "Content-Type": "application/octet-stream",
+            "Content-Type": media_type,
         }
         return self._model(
             JobAnswer, "POST", "/models", content=model, headers=headers, params=options

@@ -42,8 +42,9 @@ from tuner.workload.workload import Numerics
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 
 ONNX = ("application/octet-stream", "application/onnx", "application/x-onnx")
+GRAPH = "application/x-tuner-graph"  # a graph of expressions, as `tuner.torch` sends it
 ARCHIVE = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
-BINARY = {ONNX[0]: {"schema": {"type": "string", "format": "binary"}}}
+BINARY = {name: {"schema": {"type": "string", "format": "binary"}} for name in (ONNX[0], GRAPH)}
 
 
 @router.post(
@@ -51,7 +52,11 @@ BINARY = {ONNX[0]: {"schema": {"type": "string", "format": "binary"}}}
     status_code=202,
     responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
     openapi_extra={
-        "requestBody": {"required": True, "description": "an ONNX file", "content": BINARY}
+        "requestBody": {
+            "required": True,
+            "description": "an ONNX file or a graph",
+            "content": BINARY,
+        }
     },
 )
 async def submit_model(
@@ -90,8 +95,9 @@ async def submit_model(
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
     """Queues the tuning of a model's kernels. Which they are stands in the job once a
-    worker has read the file."""
-    require_type(request, *ONNX)
+    worker has read the file. Of a graph no library is made: who sent it makes it of the
+    kernels' configs."""
+    require_type(request, *ONNX, GRAPH)
     if not service.options.models:
         detail = (
             "this service takes no models: its workers lack the extra tuner[models]; send "

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,11 +20,17 @@ from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
 from tests.support.archives import unpack
 from tests.support.targets import host_target
+from tuner.api.schemas import JobAnswer
+from tuner.app.models.region_library import region_library
 from tuner.app.models.tuned_model import export_model, submit_model
+from tuner.client import Client
 from tuner.db import artifacts, events, jobs, kernels, targets
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
+from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.region_cache import SYMBOL
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
@@ -124,6 +132,44 @@ def running(database: Database, folder: Path) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(timeout=60)
+
+
+def first_job(client: Client) -> JobAnswer:
+    """The job that somebody submits to a service within a minute."""
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        for job in client.jobs():
+            return job
+        time.sleep(0.1)
+    raise TimeoutError("no job was submitted")
+
+
+def test_a_region_is_tuned_by_a_service(tmp_path: Path) -> None:
+    """By a client that has a database of its own, which stays empty."""
+    builder = GraphBuilder()
+    x = builder.input([32, 64], "float32")
+    traced = builder.graph([elementwise("scaled", lambda e: e * 3, x)], ["in0", "out0"])
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=host_target()
+    )
+    path = tmp_path / "region.so"
+    with serving(options) as service:
+        given = {
+            "data_dir": str(tmp_path / "client"),
+            "threads": 1,
+            "trials": 2,
+            "server": service.url,
+            "token": service.key("submit", "read"),
+        }
+        settings = load_settings(given, given_as="option {}").values
+        with ThreadPoolExecutor() as pool:
+            library = pool.submit(region_library, traced, settings)
+            job = first_job(service.client(str(given["token"])))
+            assert run_here(service.database, job.id, tmp_path).job.state == jobs.SUCCEEDED
+            path.write_bytes(library.result(timeout=120))
+    array = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)
+    np.testing.assert_allclose(Library(path).function(SYMBOL)(array), 3 * array, rtol=1e-6)
+    assert not (tmp_path / "client/tuner.db").exists()
 
 
 def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:

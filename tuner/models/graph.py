@@ -145,6 +145,11 @@ def pack(graph: Graph, stream: BinaryIO) -> None:
     write_npz(stream, arrays)
 
 
+def is_packed(content: bytes | memoryview) -> bool:
+    """Whether these are the bytes of a packed graph rather than of an ONNX file."""
+    return bytes(content[:4]) == b"PK\x03\x04"  # how archives begin, but no ONNX file
+
+
 def unpacked(content: bytes | memoryview) -> Graph:
     """The inverse of `packed`. The graph is checked as `check_graph` does.
 

@@ -81,7 +81,7 @@ def read_file(path: Path) -> bytes:
 def import_model(
     content: bytes, shapes: InputShapes | None = None, values: InputValues | None = None
 ) -> Graph:
-    """The fused graph of an ONNX file's bytes.
+    """The fused graph of the bytes of an ONNX file, or of a packed graph.
 
     `shapes` gives the extents that its inputs only name, `values` values of inputs by
     name. Raises ModelRefused for bytes that are no supported model, ReaderMissing where

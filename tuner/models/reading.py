@@ -54,14 +54,17 @@ def _parts(payload: memoryview, sizes: list[int]) -> list[memoryview]:
 def read_graph(
     content: bytes | memoryview, shapes: InputShapes, values: InputValues | None = None
 ) -> Graph:
-    """The fused graph of an ONNX file, read in this process.
+    """The fused graph of an ONNX file or of a packed graph, read in this process.
 
     Raises ModelRefused and WorkloadError.
     """
     from tuner.models.equal_nodes import without_equal  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415
+    from tuner.models.graph import is_packed, unpacked  # noqa: PLC0415
     from tuner.models.onnx_file import read_model  # noqa: PLC0415  # loads onnx
 
+    if is_packed(content):
+        return fuse(unpacked(content))
     model = read_model(content, shapes, values=values)
     return fuse(without_equal(recorded(model, values or {})))
 

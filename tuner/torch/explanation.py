@@ -133,7 +133,7 @@ def explain(
 def _summary(region: Region, options: Options) -> RegionSummary:
     part = region.part
     return RegionSummary(
-        operators=Counter(str(node.target) for node in part.nodes if _computes(node)),
+        operators=Counter(str(node.target) for node in part.nodes if computes(node)),
         kernels=len(region.graph.nodes),
         inputs=len(part.inputs),
         outputs=len(part.outputs),
@@ -141,7 +141,8 @@ def _summary(region: Region, options: Options) -> RegionSummary:
     )
 
 
-def _computes(node: Node) -> bool:
+def computes(node: Node) -> bool:
+    """Whether a call makes something new rather than a view or a part."""
     return node.target is not operator.getitem and not is_free(node)
 
 

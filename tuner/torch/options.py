@@ -13,7 +13,7 @@ from tuner.settings import Settings, load_settings
 
 Tune = Literal["now", "background", "off"]
 TUNE: tuple[Tune, ...] = get_args(Tune)
-_OF_SETTINGS = ("seconds", "trials", "threads", "numerics", "max_error", "db")
+_OF_SETTINGS = ("seconds", "trials", "threads", "numerics", "max_error", "db", "server")
 _NAMES = ("tune", "mode", *_OF_SETTINGS)
 _MODES = tuple(f"tune-{tune}" for tune in TUNE)
 _DEFAULT: Tune = "background"

@@ -18,6 +18,7 @@ from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.check_inputs import check_inputs
 from tuner.models.description import KernelTime, Measurement, described, to_json
+from tuner.models.graph import is_packed
 from tuner.models.importer import import_model
 from tuner.models.kernel_race import is_affordable, race_s
 from tuner.models.numerics import NumericsPolicy
@@ -92,12 +93,18 @@ def with_library(
 ) -> None:
     """Stores the library of the whole model, checked against ONNX's evaluator and timed.
 
-    Does nothing for jobs that were submitted with workloads, since `tuner tune` makes the
-    library itself. On a machine that is not the job's target, the library cannot be
-    checked; an event then says that it is not made. Raises ModelUnfinished, ModelWrong,
-    ModelRefused, and what an export does.
+    Does nothing for jobs that were submitted with workloads or as a packed graph, since
+    who submitted it makes the library. On a machine that is not the job's target, the
+    library cannot be checked; an event then says that it is not made. Raises
+    ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
     """
     if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
+        return
+    content, shapes = (
+        store.get(str(job.settings[tasks.MODEL])),
+        job.settings.get(tasks.SHAPES) or {},
+    )
+    if is_packed(content):
         return
     with database.read() as session:
         target = targets.get(session, job.target)
@@ -108,10 +115,6 @@ def with_library(
         )
         _noted(database, job.id, text)
         return
-    content, shapes = (
-        store.get(str(job.settings[tasks.MODEL])),
-        job.settings.get(tasks.SHAPES) or {},
-    )
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
     policy = policy_of(job)
     kernels = kernels_of(database, model.graph, target, job.threads, store, policy)

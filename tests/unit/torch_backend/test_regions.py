@@ -166,6 +166,15 @@ def test_other_tensors_stay_with_pytorch(x: Any, reason: str) -> None:
     assert not backend.regions and all(reason in left.reason for left in backend.left)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_sparse_tensors_stay_with_pytorch() -> None:
+    """They have no strides to be asked for."""
+    sparse = torch.eye(3).to_sparse_csr()
+    cut = traced(lambda a, x: torch.mm(a, x).relu(), sparse, torch.randn(3, 2))
+    assert [left.operator for left in cut.left] == ["aten.mm.default"]
+    assert "is no plain tensor" in cut.left[0].reason and len(cut.regions) == 1
+
+
 def traced(function: Callable[..., Any], *inputs: Any) -> Partition:
     return partition(make_fx(function, tracing_mode="fake")(*inputs).graph)
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, first_lane, with_limits
 from tuner.app.models.command_time import CommandTime
+from tuner.app.models.region_service import kernels_by_service
 from tuner.app.models.tuned_model import policy_of, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, packed
 from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.numerics import NumericsPolicy
 from tuner.models.region_cache import SYMBOL
 from tuner.runtime.link import link
 from tuner.settings import Settings
+from tuner.target.target import Target
 from tuner.workers.jobs.model_library import Model, kernels_of
 from tuner.workers.jobs.model_numerics import with_numerics
 from tuner.workers.jobs.orchestrator import Interrupt
@@ -43,13 +48,17 @@ def region_library(
 ) -> bytes:
     """The shared library with the function `region_run` of a graph before fusion.
 
-    The settings have the budget. Each kernel is verified; the outputs are for the caller
-    to compare, who has the region's inputs. Raises RegionNotTuned, what a job raises, and
-    ModelRefused where a call fails.
+    The settings have the budget, and the service where one is to search. Each kernel is
+    verified where it was searched; the outputs are for the caller to compare, who has the
+    region's inputs. Raises RegionNotTuned, what a job or a client raises, and ModelRefused
+    where a call fails.
     """
     command = CommandTime(seconds=settings.seconds)
     graph, policy, threads = fuse(traced), policy_of(settings), settings.threads
     machine = checked_target(settings)
+    if settings.server:
+        kernels = kernels_by_service(traced, graph, policy, machine, settings, observer, interrupt)
+        return _linked(graph, kernels, machine, settings, policy)
     database = open_database(settings.db)
     try:
         target = with_limits(database, machine)
@@ -62,6 +71,18 @@ def region_library(
         kernels = kernels_of(database, graph, target, threads, store, policy)
     finally:
         database.close()
+    return _linked(graph, kernels, target, settings, policy)
+
+
+def _linked(
+    graph: Graph,
+    kernels: Mapping[str, ExportKernel],
+    target: Target,
+    settings: Settings,
+    policy: NumericsPolicy,
+) -> bytes:
+    """The library of these kernels, which was run once."""
+    threads = settings.threads
     cores = first_lane(settings, threads).cores
     if policy.fast:
         graph, _ = with_numerics(graph, kernels, target, threads, policy, cores, {})

@@ -137,13 +137,13 @@ def _check_tensor(tensor: Any, name: str) -> None:
 
     if not isinstance(tensor, torch.Tensor):
         raise ModelRefused(f"{name!r} is a symbolic number, as of a dynamic shape")
-    if any(not isinstance(extent, int) for extent in (*tensor.shape, *tensor.stride())):
-        raise ModelRefused(f"{name!r} has a dynamic shape {list(tensor.shape)}")
     dtype_of(tensor.dtype, f"{name!r}")
     if not tensor.is_cpu:
         raise ModelRefused(f"{name!r} lies on {tensor.device}; regions take tensors of the CPU")
     if tensor.layout != torch.strided or tensor.is_neg() or tensor.is_quantized:
         raise ModelRefused(f"{name!r} is no plain tensor")
+    if any(not isinstance(extent, int) for extent in (*tensor.shape, *tensor.stride())):
+        raise ModelRefused(f"{name!r} has a dynamic shape {list(tensor.shape)}")
     if not 0 < tensor.numel() <= MOST_ELEMENTS:
         raise ModelRefused(
             f"{name!r} has {tensor.numel()} elements; regions take 1 to {MOST_ELEMENTS}"
