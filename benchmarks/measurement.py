@@ -22,8 +22,11 @@ from typing import Any
 Value = str | int | float | Decimal | None
 # What a column may be in. "" is for texts and counts, "ratio" for a quotient of two times or rates.
 UNITS = frozenset(
-    {"", "ratio", "%", "ns", "µs", "ms", "s", "GFLOP/s", "bytes", "MB", "1/s", "trials"}
-)
+    {
+        "", "ratio", "%", "ns", "µs", "ms", "s", "GFLOP/s", "TFLOP/s", "TB/s", "bytes", "MB",
+        "MiB", "MHz", "W", "1/s", "trials",
+    }
+)  # fmt: skip
 FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\d)-([a-z0-9]+)-([a-z0-9-]*[a-z])(?:-([2-9]))?\.json")
 
 

@@ -118,6 +118,11 @@ PARTS = (
         "and [CUDA](../explanation/cuda.md) for the kernels.",
         suites={
             "gpu": Suite(title="GPU races", about="Six workloads in float32 and float16."),
+            "gpu-limits": Suite(
+                title="Limits of a GPU",
+                about="What the product measures of a device, beside its datasheet and PyTorch's "
+                "products. See [how limits are measured](../explanation/measurement.md#of-a-gpu).",
+            ),
             "gpu-fast": Suite(
                 title="GPU races under fast numerics",
                 about="float32 by three products of bfloat16 on tensor cores.",

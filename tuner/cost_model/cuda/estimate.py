@@ -3,8 +3,9 @@ measured: costs of single values, which add up.
 
 A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three
 workloads measured on an NVIDIA H200; how well it orders them is in
-docs/design-notes/0019. Only the rates by which algorithms are compared are the target's
-own. The estimate knows a sketch's facts and no operator.
+docs/design-notes/0019. The target's own are the rates by which algorithms and units are
+compared, measured ones where there are any, and what blocks leave of its registers. The
+estimate knows a sketch's facts and no operator.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.cuda.footprint import CudaFootprint, distinct_facts
 from tuner.cost_model.cuda.kernels import least_seconds
-from tuner.cost_model.cuda.rates import GpuRates, gpu_rates
+from tuner.cost_model.cuda.rates import MEASURED_RATES, GpuRates, gpu_rates
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
 from tuner.spaces.core.choice import Choice
@@ -39,6 +40,7 @@ from tuner.spaces.cuda.limits import Footprint
 from tuner.spaces.cuda.pipelining import Overlap, Pipelining
 from tuner.spaces.program.persistent import PersistentTile
 from tuner.spaces.rewrite.algorithm import Algorithm
+from tuner.target.cuda import REGISTERS_PER_BLOCK
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +76,10 @@ class CudaEstimate:
         shares = _shares(space, rates)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array(
-            [sum(_level(facts, on_tensor_cores) for facts in parts) for parts in combinations]
+            [
+                sum(_level(facts, on_tensor_cores, rates) for facts in parts)
+                for parts in combinations
+            ]
         )
         for facts in distinct_facts(space):
             share = shares.get(facts.group, 1.0)
@@ -169,10 +174,10 @@ def _shares(space: TargetSpace[KernelFacts], rates: GpuRates) -> Mapping[str, fl
     return shares
 
 
-def _level(facts: KernelFacts, on_tensor_cores: set[str]) -> float:
+def _level(facts: KernelFacts, on_tensor_cores: set[str], rates: GpuRates) -> float:
     """Doublings of a sketch's best kernels beside those of tensor cores."""
     if facts.unit is ComputeUnit.CUDA_CORES and facts.group in on_tensor_cores:
-        return WITHOUT_TENSOR_CORES
+        return WITHOUT_TENSOR_CORES + log2(rates.tensor_ratio / MEASURED_RATES.tensor_ratio)
     match facts.unit:
         case ComputeUnit.WARPGROUPS:
             return WARPGROUPS
@@ -234,7 +239,7 @@ def _tile_cost(tile: TileShape, footprint: Footprint) -> float:
     # Operands that a thread reads for each of its products, and registers beyond what
     # lets two blocks of 256 threads in.
     operands = tile.operands / tile.accumulators
-    registers = max(0.0, log2(footprint.registers / 128))
+    registers = max(0.0, log2(footprint.registers * 2 * 256 / REGISTERS_PER_BLOCK))
     return threads + 0.8 * operands + 0.2 * abs(log2(tile.depth / 16)) + 0.25 * registers
 
 

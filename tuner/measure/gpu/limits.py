@@ -41,7 +41,7 @@ Compile = Callable[[str, Target], bytes]
 """`compile(source, target)`: the cubin. Raises TunerError."""
 
 # Working sets as multiples of the second-level cache: well inside of it, and outside.
-SETS = (0.125, 0.25, 0.5, 4.0, 32.0)
+SETS = (0.125, 0.25, 0.5, 4.0, 8.0, 32.0)
 MOST_SET_BYTES = 1 << 30
 MEMORY_SHARE = 8  # a working set takes at most this part of the device's memory
 

@@ -359,14 +359,14 @@ def _on_cuda_cores() -> tuple[RateProbe, ...]:
             steps=_STEPS // 4,
         ),
         *(
-            # Two at a time. A sum is multiplied by one, and zero is added to it.
+            # Two at a time. What is added to a sum is zero.
             plain(
                 dtype,
                 word,
                 type="unsigned",
                 load="unsigned pair = ones[0], zeros = pair ^ pair;",
                 start="pair",
-                multiply=f'asm volatile("fma.rn.{kind}x2 %0, %0, %1, %2;" '
+                multiply=f'asm volatile("fma.rn.{kind}x2 %0, %1, %2, %0;" '
                 ': "+r"(sum[i]) : "r"(pair), "r"(zeros));',
                 first=word,
                 adds=0,

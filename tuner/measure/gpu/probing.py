@@ -135,7 +135,7 @@ class Probing:
     ) -> Mapping[str, Any]:
         """Seconds of launches of LAUNCH_S, and their rounds."""
         call = partial(self._library.function(symbol).launch, addresses, self._device.stream)
-        rounds, slow = 1, False
+        rounds, waits, count = 1, 0, SAMPLES
         while True:
             self._set(rounds, vectors)
             began = time.monotonic()
@@ -143,14 +143,14 @@ class Probing:
             if seconds >= LAUNCH_S:
                 break
             if time.monotonic() - began > PATIENCE_S:
-                if slow:
+                waits += 1
+                if waits > 1:
+                    count = 1  # a device of software
                     break
                 # The first launch also loads the code, and what disturbs the host passes.
-                slow = True
                 continue
             enough = ceil(1.2 * rounds * LAUNCH_S / max(seconds, 1e-9))
             rounds = min(GROWTH * rounds, max(rounds + 1, enough))
-        count = 1 if slow else SAMPLES  # nobody waits for a device of software
         samples = [self._device.seconds(call) for _ in range(count)]
         return {"samples_s": samples, "rounds": rounds}
 
