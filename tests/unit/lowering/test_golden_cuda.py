@@ -96,6 +96,10 @@ CASES: Mapping[str, Case] = {
         spec="matmul:M=64,N=64,K=192,dtype=bfloat16,transpose_b=true",
         config={"sketch": "C:warpgroup"},
     ),
+    "persistent_dense": Case(
+        spec="dense:M=192,N=128,K=136,bias=true,act=relu,dtype=float16",
+        config={"sketch": "Y:persistent", "Y.persistent.tile": (2, 1, 1, 1, 3)},
+    ),
     "winograd": Case(
         spec="conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1,numerics=fast",
         config={

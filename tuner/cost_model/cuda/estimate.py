@@ -257,11 +257,13 @@ def _warpgroup_cost(tile: WarpgroupTile) -> float:
 
 def _persistent_cost(tile: PersistentTile) -> float:
     # What copies bring for each multiplication, beside the largest tile's, how many are
-    # on their way, and whether stores overlap with multiplications (docs/design-notes/0034).
+    # on their way, whether stores overlap with multiplications, and sums that leave few
+    # registers (docs/design-notes/0034).
     traffic = (tile.rows + tile.columns) / (tile.rows * tile.columns) * 128 * 256 / (128 + 256)
     overlap = -0.1 if tile.alternating else 0.0
     consumers = 0.0 if tile.consumers > 1 else 0.5
-    return 0.3 * log2(traffic) + overlap + consumers + 0.15 * max(4 - tile.stages, 0)
+    sums = 0.1 if tile.accumulators > 128 else 0.0
+    return 0.3 * log2(traffic) + overlap + consumers + sums + 0.15 * max(4 - tile.stages, 0)
 
 
 def _row_cost(shape: RowShape) -> float:

@@ -1,0 +1,96 @@
+"""What persistent products share with the rest: epilogues in C, and programs without them."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from tests.support.spaces import shared_space
+from tests.support.targets import SM_90
+from tuner.lowering.cuda.codegen import cuda_kernels
+from tuner.lowering.cuda.persistent_epilogue import (
+    FUNCTIONS,
+    INFIX,
+    UNARY,
+    axis_values,
+    c_expression,
+)
+from tuner.spaces.program.epilogues import BINARY_OPERATORS, UNARY_OPERATORS, is_expressible
+from tuner.spaces.program.program import Specialize
+from tuner.spaces.program.specialized import without_specialized
+from tuner.workload.expression import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Tensor,
+    Unary,
+    UnaryOp,
+    Var,
+)
+
+SUM = Read("S", (Var("i"), Var("j")))
+BIAS = Read("bias", (Var("j"),))
+ZERO = Const(0.0, "float32")
+DTYPES: dict[str, DType] = {"S": "float16", "bias": "float16", "order": "int32"}
+
+
+def test_every_operator_of_an_epilogue_has_its_c() -> None:
+    assert UNARY.keys() == UNARY_OPERATORS
+    assert INFIX.keys() | FUNCTIONS.keys() == BINARY_OPERATORS
+    assert set(get_args(UnaryOp)) >= UNARY_OPERATORS and set(get_args(BinaryOp)) >= BINARY_OPERATORS
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "expressible"),
+    [
+        (SUM, True),
+        (Binary("add", Cast("float32", SUM), Cast("float32", BIAS)), True),
+        (Select(Binary("gt", SUM, ZERO), SUM, ZERO), True),
+        (Unary("asinh", SUM), False),
+        (Binary("pow", SUM, ZERO), False),
+        (Binary("mul", SUM, Cast("float32", Var("j"))), False),
+        (Cast("float16", SUM), False),
+        (Binary("add", SUM, Cast("float32", Read("order", (Var("j"),)))), False),
+        (Read("bias", (Binary("floordiv", Var("j"), Const(2, "int64")),)), False),
+        (Read("bias", (Var("j"),), ZERO), False),
+    ],
+)
+def test_what_an_epilogue_may_be(epilogue: Scalar, expressible: bool) -> None:
+    assert is_expressible(epilogue, "S", DTYPES) == expressible
+
+
+def test_an_epilogue_in_c() -> None:
+    tensors = {"R": Tensor(name="R", shape=(4, 3, 8), dtype="float16")}
+    values = axis_values([Axis(name="a", extent=4), Axis(name="b", extent=3)], "row")
+    assert values == {"a": "(row / 3)", "b": "(row % 3)"}
+    read = Read("R", (Var("a"), Var("b"), Var("j")))
+    scaled = Binary("max", Binary("mul", Read("S", ()), Const(0.5, "float32")), read)
+    assert c_expression(scaled, "S", values | {"j": "column"}, tensors) == (
+        "tuner_maximum((sum * 0.5f), (float)R[column * 1 + (row % 3) * 8 + (row / 3) * 24])"
+    )
+    assert (
+        c_expression(Const(float("-inf"), "float32"), "S", {}, {}) == "__int_as_float(0xff800000)"
+    )
+
+
+def test_other_kernels_read_and_write_what_a_specialised_one_does() -> None:
+    """Of an attention the scores are such a kernel, softmax and the sum of values are not."""
+    space = shared_space("attention:B=1,H=2,S=64,D=64,dtype=float16", SM_90)
+    config = {"sketch": next(name for name in space.algorithms if ":persistent" in name)}
+    program = space.program(config)
+    rest = without_specialized(program)
+    (step,) = (step for step in program.steps if isinstance(step, Specialize))
+    scores = step.kernel.output.tensor
+    assert scores in {tensor.name for tensor in rest.inputs}
+    assert scores not in {buffer.name for buffer in rest.buffers}
+    assert not {block.buffer for block in rest.blocks} & {scores, f"{scores}_acc"}
+    launches = cuda_kernels(program, SM_90, "k").launches
+    places = [place for place, launch in enumerate(launches) if scores in launch.buffers]
+    assert launches[places[0]].maps and len(places) > 1
