@@ -3,8 +3,11 @@ and tuned from the first call in a second process."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,73 @@ def test_a_second_process_starts_tuned(tmp_path: Path) -> None:
     assert regions >= 4 and raced == regions
     assert loaded == "False False"
     assert run("off", tmp_path) == [counts, loaded]
+
+
+ENDLESS = """
+import sys, torch
+import tuner.torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 7))
+call = torch.compile(net, backend="tuner", options={"tune": sys.argv[1], "trials": 2})
+x = torch.randn(8, 32)
+with torch.no_grad():
+    while True:
+        torch.testing.assert_close(call(x), net(x), rtol=1e-4, atol=1e-5)
+        print("right", flush=True)
+        if sys.argv[1] == "now" or not sys.stdin.readline():
+            break
+"""
+
+
+def started(tune: str, data: Path) -> subprocess.Popen[str]:
+    """A process that calls a model, in the background once for each line that it is sent."""
+    return subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, tune],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "/usr/bin:/bin:/usr/local/bin",
+            "HOME": str(data),
+            "TUNER_DATA_DIR": str(data),
+        },
+    )
+
+
+def right_again(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "right\n"
+
+
+def child_of(pid: int) -> int:
+    """The process that makes its libraries, once it is there."""
+    children = Path(f"/proc/{pid}/task")
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s:
+        for task in children.iterdir():
+            for child in (task / "children").read_text().split():
+                if b"region_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+        time.sleep(0.1)
+    raise TimeoutError(f"process {pid} makes no library")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_killed_maker_leaves_the_model_to_pytorch(tmp_path: Path) -> None:
+    process = started("background", tmp_path)
+    right_again(process)
+    child = child_of(process.pid)
+    time.sleep(5)  # it is at work
+    os.kill(child, signal.SIGKILL)
+    time.sleep(5)
+    for _ in range(3):
+        right_again(process)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and said.count("TunerWarning") == 1, said
+    assert "its process ended with status -9" in said
