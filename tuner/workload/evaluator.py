@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from tuner.workload.expression import (
     Cast,
     Const,
     Read,
+    Reducer,
     Scalar,
     Select,
     Stage,
@@ -75,10 +76,20 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 
 def widest_operand(stage: Stage, tensors: Tensors) -> float:
     """The greatest magnitude of what a curved function of the stage is computed from."""
-    blocks = _Blocks(with_split_iterators(stage), tensors, track=True)
+    operands = [
+        node.arg
+        for node in walk(stage.body)
+        if isinstance(node, Unary) and UNARY_OPERATORS[node.op].is_curved
+    ]
+    reducer: Reducer | None = "max" if stage.reduce_axes else None  # of magnitudes, too
     with np.errstate(all="ignore"):
-        blocks.result()
-    return blocks.widest
+        return max(
+            float(np.max(_Blocks(part, tensors, track=True).result().size))
+            for part in (
+                with_split_iterators(replace(stage, body=operand, reducer=reducer))
+                for operand in operands
+            )
+        )
 
 
 def with_split_iterators(stage: Stage) -> Stage:
@@ -279,7 +290,6 @@ class _Blocks:
         self.extents = stage.extents
         self.views: dict[tuple[Read, bool], View | None] = {}
         self.ranges: Ranges = {}
-        self.widest = 0.0  # magnitude of an operand of a curved function
 
     def result(self) -> Dual:
         return self._range({name: (0, extent) for name, extent in self.extents.items()})
@@ -357,8 +367,6 @@ class _Blocks:
                 value = row.evaluate(inner.value)
                 if not self.track or value.dtype == np.bool_:
                     return Dual(value)
-                if row.is_curved:
-                    self.widest = max(self.widest, float(np.max(inner.size, initial=0)))
                 return Dual(
                     value, _at_least_value(row.magnitude(inner.value, inner.size, value), value)
                 )

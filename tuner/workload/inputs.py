@@ -87,7 +87,7 @@ def make_inputs(
         return made(1.0)
     for size in _LARGE:
         arrays = made(size if kind == "large" else min(size, 1e2))
-        if largest_value(expression, arrays) <= _HEADROOM and errors_are_linear(expression, arrays):
+        if errors_are_linear(expression, arrays) and largest_value(expression, arrays) <= _HEADROOM:
             return arrays
     return made(_LARGE[-1])
 

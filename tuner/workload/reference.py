@@ -104,7 +104,7 @@ def largest_value(expression: Expression, inputs: Arrays) -> float:
     Above 1, or infinite, where a stage overflows. Where everything is an integer, those
     narrower than int32 do not count: they are computed in int32 and wrapped.
     """
-    tensors = _run(expression, inputs, track=False, wrap=False, keep=True)
+    tensors = _run(expression, inputs, track=False, wrap=False)
     shares = [0.0]
     floats = any("float" in tensor.dtype for tensor in expression.tensors.values())
     for stage in expression.stages:
@@ -134,9 +134,13 @@ def errors_are_linear(expression: Expression, inputs: Arrays) -> bool:
             summed.add(stage.name)
     if not curved:
         return True
-    tensors = _run(expression, inputs, track=True, wrap=True, keep=True)
-    bound = error_bound(expression)
-    return all(bound * widest_operand(stage, tensors) <= _LINEAR for stage in curved)
+    tensors, bound = _given(expression, inputs), error_bound(expression)
+    for stage in expression.stages[: expression.stages.index(curved[-1]) + 1]:
+        if stage in curved and bound * widest_operand(stage, tensors) > _LINEAR:
+            return False
+        if stage is not curved[-1]:
+            tensors[stage.name] = evaluate_stage(stage, tensors, track=True)
+    return True
 
 
 def smallest(dtype: str) -> float:
@@ -151,10 +155,8 @@ def greatest(dtype: str) -> float:
     return float(np.iinfo(dtype).max)
 
 
-def _run(
-    expression: Expression, inputs: Arrays, *, track: bool, wrap: bool, keep: bool = False
-) -> dict[str, Dual]:
-    """The tensors by name; without `keep` those alone that are outputs."""
+def _given(expression: Expression, inputs: Arrays) -> dict[str, Dual]:
+    """The inputs as tensors. Raises `UsageError` for arrays that are not those."""
     for name in inputs:
         if name not in {tensor.name for tensor in expression.inputs}:
             raise UsageError(
@@ -174,6 +176,11 @@ def _run(
                 f"{list(tensor.shape)}"
             )
         tensors[tensor.name] = Dual(array.astype(carrier(tensor.dtype)))
+    return tensors
+
+
+def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> dict[str, Dual]:
+    tensors = _given(expression, inputs)
     last = {
         read.tensor: number
         for number, stage in enumerate(expression.stages)
@@ -184,7 +191,7 @@ def _run(
         for name in [
             name
             for name, last_use in last.items()
-            if last_use == number and name not in expression.outputs and not keep
+            if last_use == number and name not in expression.outputs and wrap
         ]:
             del tensors[name]
     return tensors
