@@ -145,3 +145,24 @@ def test_a_killed_maker_leaves_the_model_to_pytorch(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0 and said.count("TunerWarning") == 1, said
     assert "its process ended with status -9" in said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_killed_model_ends_its_maker_and_the_next_processes_go_on(tmp_path: Path) -> None:
+    process = started("background", tmp_path)
+    right_again(process)
+    child = child_of(process.pid)
+    time.sleep(5)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline_s = time.monotonic() + 300
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.5)
+    both = [started("now", tmp_path) for _ in range(2)]
+    for other in both:
+        answered, said = other.communicate(timeout=500)
+        assert (other.returncode, answered) == (0, "right\n"), said
+        assert "TunerWarning" not in said
+    assert len(list((tmp_path / "torch").rglob("*.so"))) == 1
