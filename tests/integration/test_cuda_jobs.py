@@ -4,10 +4,7 @@ whose driver and compiler are doubles."""
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +15,9 @@ import httpx
 import pytest
 
 from tests.device.machine import DEVICE, needs_compiler
+from tests.support.gpu_commands import LIMIT_S, Machine
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEC = "matmul:M=24,N=32,K=16"
-LIMIT_S = 240
 
 pytestmark = [
     needs_compiler,
@@ -29,46 +25,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("fleet"),
 ]
-
-
-class Machine:
-    """Commands on one data directory, with or without a GPU."""
-
-    def __init__(self, folder: Path, doubles: Mapping[str, str]) -> None:
-        self.folder, self._doubles = folder, doubles
-
-    def start(self, *arguments: str, gpu: bool = True, **settings: str) -> subprocess.Popen[str]:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-        places = {
-            "XDG_DATA_HOME": str(self.folder / "data"),
-            "XDG_CONFIG_HOME": str(self.folder / "config"),
-        }
-        environment = (
-            plain
-            | places
-            | {"PYTHONPATH": str(ROOT)}
-            | (dict(self._doubles) if gpu else {})
-            | settings
-        )
-        command = [sys.executable, "-P", "-m", "tuner", *arguments]
-        errors = subprocess.STDOUT if arguments[0] == "serve" else subprocess.PIPE
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-
-    def run(self, *arguments: str, gpu: bool = True, status: int = 0) -> Any:
-        """The command's JSON document."""
-        process = self.start("--json", *arguments, gpu=gpu)
-        out, err = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == status, (
-            f"{arguments}: {process.returncode}\n{out[-2000:]}\n{err[-3000:]}"
-        )
-        return json.loads(out) if out.strip() else None
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.models.checked_import import checked_import
 from tuner.app.models.command_time import CommandTime
+from tuner.app.models.executors import executor_for
 from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
@@ -50,6 +51,7 @@ def tune_model(
     trials: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
+    target: str | None = None,
     strategy: StrategyName | None = None,
     seed: int | None = None,
     numerics: Numerics | None = None,
@@ -72,6 +74,8 @@ def tune_model(
     value. It lets kernels have fast numerics where the outputs stay within, unless
     `numerics` is "strict". `numerics="fast"` alone keeps the usual bound.
 
+    `target` is what `--target` takes: "cuda" makes a library for this machine's GPU.
+
     Raises UsageError, ModelRefused and NotImported before anything is written;
     ModelNotTuned, ModelWrong, DatabaseError.
     """
@@ -79,6 +83,7 @@ def tune_model(
         "trials": trials,
         "seconds": seconds,
         "threads": threads,
+        "target": target,
         "strategy": strategy,
         "seed": seed,
         "numerics": numerics,
@@ -154,6 +159,7 @@ def _tuned(
     observer: Observer,
 ) -> TunedModel:
     machine = checked_target(settings)
+    executor_for(machine, settings, model.graph)
     database = open_database(settings.db)
     try:
         target = with_limits(database, machine)

@@ -58,6 +58,7 @@ def tune_model(
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.checked_import import checked_import
     from tuner.app.models.command_time import CommandTime
+    from tuner.app.models.executors import executor_for
     from tuner.app.models.tuned_model import submit_model
     from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
@@ -83,6 +84,7 @@ def tune_model(
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
     graph = import_file(Path(path), _with(extents, batch), values, content=content)
+    executor_for(machine, settings, graph, several=batch is not None)
     for line in _fixed_lines(graph):
         invocation.output.note(line)
     model = checked_import(

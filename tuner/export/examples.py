@@ -33,6 +33,7 @@ TOLERANCES: Mapping[str, float] = {
 # The most work of a workload whose right outputs are computed: some seconds of the
 # float64 reference.
 EXPECTED_FLOPS = 2e10
+EXPECTED = "examples/expected.json"  # right outputs for the inputs of the examples
 BLOCK = 1 << 16  # elements filled at a time, so that they stay in a cache
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -76,12 +77,15 @@ def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
             "example.cpp.in", name=name, functions=_tables(kernels), calls=_cpp_calls(name, kernels)
         ),
         "examples/example.py": fill("example.py.in", name=name),
-        "examples/expected.json": json.dumps(
-            {kernel.symbol: _expected_document(kernel) for kernel in kernels}, indent=1
-        )
-        + "\n",
+        EXPECTED: expected_text(kernels),
         "examples/CMakeLists.txt": fill("examples.cmake.in", name=name),
     }
+
+
+def expected_text(kernels: Sequence[ExportKernel]) -> str:
+    """The text of the file `EXPECTED`."""
+    documents = {kernel.symbol: _expected_document(kernel) for kernel in kernels}
+    return json.dumps(documents, indent=1) + "\n"
 
 
 def _filled(argument: Argument, number: int) -> Array:

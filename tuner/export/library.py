@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportRefused
@@ -43,11 +44,27 @@ def export_library(
     check_replaceable(directory)
     complete = named(kernels, name)
     contents = build_files(complete, name, toolchain=toolchain)
+    functions = tuple(function_entry(kernel) for kernel in complete)
+    return write_library(contents, functions, directory, name, signer)
+
+
+def write_library(
+    contents: Mapping[str, bytes],
+    functions: Sequence[Mapping[str, Any]],
+    directory: Path,
+    name: str,
+    signer: Signer | None,
+) -> Manifest:
+    """Writes the files of the library `name` with their manifest, whole or not at all.
+
+    `functions` are their entries in it. Raises ExportRefused for entries that are no JSON,
+    and ExportError.
+    """
     manifest = Manifest(
         name=name,
         library=f"lib/lib{name}.so",
         files={path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
-        functions=tuple(function_entry(kernel) for kernel in complete),
+        functions=tuple(functions),
         public_key=None if signer is None else signer.public_key,
     )
     try:

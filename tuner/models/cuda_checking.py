@@ -6,12 +6,14 @@ process and does not survive its fork, so no other process of ours has one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tuner.models.arrays import Array, arrays_from, arrays_to, plain_values
+from tuner.measure.gpu.runner import VISIBLE, GpuLane
+from tuner.models.arrays import Array, arrays_from, arrays_to, bits, plain_values
 from tuner.models.checking import LEAST, LONGEST_S, SAMPLE_S, SAMPLES, Checked
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
@@ -23,14 +25,19 @@ PROFILES = 5  # of which the median counts
 
 
 def run_cuda_library(
-    path: Path, symbol: str, inputs: Sequence[Array], ordinal: int
+    path: Path, symbol: str, inputs: Sequence[Array], lane: GpuLane
 ) -> tuple[Checked, tuple[float, ...]]:
     """Calls a model's function of a library on a GPU.
 
     Returns its outputs and times, and the seconds of each step by itself. Raises
     ModelRefused where the call fails.
     """
-    request = {"library": str(path), "symbol": symbol, "ordinal": ordinal}
+    request = {
+        "library": str(path),
+        "symbol": symbol,
+        "ordinal": lane.ordinal,
+        "visible": lane.visible,
+    }
     *outputs, samples, steps = arrays_from(
         answer_of("tuner.models.cuda_checking", request, arrays_to(inputs))
     )
@@ -40,10 +47,16 @@ def run_cuda_library(
 
 def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """The outputs of a call on the payload's arrays, then the samples, then the steps."""
-    symbol, inputs = request["symbol"], arrays_from(payload)
+    symbol = request["symbol"]
+    if request["visible"]:
+        os.environ[VISIBLE] = request["visible"]  # before the driver is opened
     try:
         device = Device(request["ordinal"])
         function = CudaLibrary(request["library"]).model(symbol)
+        inputs = [
+            bits(np.asarray(array, numpy_dtype(argument["dtype"])))
+            for array, argument in zip(arrays_from(payload), function.inputs, strict=True)
+        ]
         outputs = function.host(*inputs)
         addresses = _uploaded(device, function, inputs)
         samples = _samples(device, function, addresses)

@@ -82,15 +82,7 @@ def cuda_model_kernel(
     Raises ModelRefused as `refuse` does, and KeyError for a workload without a kernel.
     """
     refuse(graph)
-    modules = {key: unpacked(kernel.object_code) for key, kernel in kernels.items()}
-    layout = layout_of(
-        graph,
-        kernels,
-        switches={},
-        pack=_pack,
-        scratch={key: [nbytes(t) for t in module.workspace] for key, module in modules.items()},
-        alignment=ALIGNMENT,
-    )
+    modules, layout = _laid_out(graph, kernels)
     arguments = model_arguments(graph)
     constants = io.BytesIO()
     write_constants(layout, constants)
@@ -99,7 +91,8 @@ def cuda_model_kernel(
         inputs=tuple(argument.tensor for argument in arguments if argument.role == "in"),
         outputs=tuple(argument.tensor for argument in arguments if argument.role == "out"),
         kernels=tuple(
-            _renamed(modules[key], f"{symbol}_{number}") for number, key in enumerate(layout.keys)
+            replace(modules[key], symbol=f"{symbol}_{number}")
+            for number, key in enumerate(layout.keys)
         ),
         steps=_Steps(layout, [modules[key] for key in layout.keys], len(graph.inputs)).made(),
         constants=constants.getvalue(),
@@ -118,13 +111,34 @@ def cuda_model_kernel(
     )
 
 
+def expressions_of_steps(
+    graph: Graph, kernels: Mapping[str, ExportKernel]
+) -> tuple[int | None, ...]:
+    """Of each step of the model the number of its expression; None of a copy."""
+    modules, layout = _laid_out(graph, kernels)
+    made = _Steps(layout, [modules[key] for key in layout.keys], len(graph.inputs))
+    made.made()
+    return tuple(made.expressions)
+
+
+def _laid_out(
+    graph: Graph, kernels: Mapping[str, ExportKernel]
+) -> tuple[Mapping[str, CudaModule], Layout]:
+    """The kernels' modules by the workloads' keys, and the layout of the model."""
+    modules = {key: unpacked(kernel.object_code) for key, kernel in kernels.items()}
+    layout = layout_of(
+        graph,
+        kernels,
+        switches={},
+        pack=_pack,
+        scratch={key: [nbytes(t) for t in module.workspace] for key, module in modules.items()},
+        alignment=ALIGNMENT,
+    )
+    return modules, layout
+
+
 def _pack(key: str, kernel: ExportKernel, prepack: Prepack, given: Sequence[Array]) -> list[Array]:
     raise LinkError("a GPU's kernels pack no constants")
-
-
-def _renamed(module: CudaModule, symbol: str) -> CudaModule:
-    """The module under the symbol, which messages name."""
-    return replace(module, symbol=symbol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +157,8 @@ class _Steps:
         self.layout, self.modules, self.inputs = layout, modules, inputs
         self.order = StepOrder()
         self.steps: list[ModelStep] = []
+        self.expressions: list[int | None] = []  # of each step; None of a copy
+        self.numbers: dict[int, int] = {}  # of the layout's calls, by their identity
 
     def made(self) -> tuple[ModelStep, ...]:
         for step, iterations in _written_out(self.layout.steps, ()):
@@ -162,6 +178,7 @@ class _Steps:
     def call(self, step: Step, iterations: tuple[int, ...]) -> None:
         """A step for each launch of the kernel."""
         module = self.modules[step.kernel]
+        expression = self.numbers.setdefault(id(step), len(self.numbers))
         places = tuple(self.place(place, iterations) for place in step.buffers)
         by_name = {
             tensor.name: _Access(
@@ -171,6 +188,7 @@ class _Steps:
         }
         for number, launch in enumerate(module.launches):
             after = self.after([by_name[name] for name in launch.buffers])
+            self.expressions.append(expression)
             self.steps.append(
                 ModelLaunch(kernel=step.kernel, launch=number, places=places, after=after)
             )
@@ -182,6 +200,7 @@ class _Steps:
                 _Access(place=destination, nbytes=nbytes, writes=True),
             ]
         )
+        self.expressions.append(None)
         self.steps.append(
             ModelCopy(source=source, destination=destination, nbytes=nbytes, after=after)
         )

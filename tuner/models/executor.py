@@ -1,202 +1,79 @@
-"""The C source of a model's executor, which calls the kernels in order.
-
-The kernels work on the caller's buffers, the library's constants and one arena. The
-executor has the calling convention of a compiled kernel, so a model is linked, checked,
-timed and exported as a kernel is.
-"""
+"""The contract of an executor: how models run on one kind of target."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
-from tuner.models.layout import Layout
-from tuner.models.memory import Place
-from tuner.models.steps import Failure, Fixed, Move, Repeat, Step, Steps
-from tuner.runtime.wrapper import Entry, kernel_tables
-
-_CLOCK = (
-    "  int64_t *spent = (int64_t *)at[{last}];\n"
-    "  memset(spent, 0, {count} * sizeof *spent);\n"
-    "  struct timespec then, now;\n"
-    "  clock_gettime(CLOCK_MONOTONIC, &then);\n"
-)
+from tuner.export.kernel import ExportKernel
+from tuner.export.manifest import Manifest
+from tuner.export.signature import Signer
+from tuner.models.arrays import Array
+from tuner.models.checking import Checked
+from tuner.models.graph import Graph
+from tuner.models.library import ModelNumbers
+from tuner.target.target import Target
 
 
-def constants_symbol(entry: str) -> str:
-    """The symbol at which the constants of the model with this entry begin.
+class Executor(Protocol):
+    """Models on one device of this machine, from their kernels to an exported library."""
 
-    It has the entry's name in it because one library may hold several models.
-    """
-    return f"{entry}_constants"
+    @property
+    def switching_cores(self) -> Sequence[int]:
+        """The cores where libraries are measured that hold several kernels of a node.
 
+        None where the executor makes no such libraries: then no kernels race inside a
+        model, nodes have strict numerics, and a library has one model.
+        """
+        ...
 
-def executor(
-    entry: str,
-    *,
-    kernels: Sequence[Entry],
-    layout: Layout,
-    names: Sequence[str],
-    inputs: int,
-    outputs: int,
-    machine: str,
-    profiled: bool = False,
-) -> str:
-    """C source with one function, the packed entry `entry`.
+    def refuse(self, graph: Graph) -> None:
+        """Raises ModelRefused, with the node's name, for a model that cannot run there."""
+        ...
 
-    It takes no lock. Its memory is the workspace of the calling thread. With `profiled`
-    it writes the nanoseconds of each step, as int64, into its last output. `names` are
-    those of the inputs, for messages.
-    """
-    tables = "".join(
-        kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
-    )
-    constants = constants_symbol(entry)
-    text = _Text(inputs=inputs, constants=constants, profiled=profiled)
-    compared = "".join(text.compared(entry, only, names[only.position]) for only in layout.fixed)
-    calls = text.steps(layout.steps, depth=0)
-    sources = [text.address(copy.source) for copy in layout.copies]
-    copied = "".join(
-        f"  memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
-        for copy, source in zip(layout.copies, sources, strict=True)
-    )
-    clock = _CLOCK.format(last=inputs + outputs - 1, count=text.count) if profiled else ""
-    return (
-        '#include "tuner_runtime.h"\n\n#include <string.h>\n#include <time.h>\n\n'
-        f"extern const unsigned char {constants}[] TUNER_HIDDEN;\n\n{tables}\n"
-        f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);\n\n"
-        f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
-        f"  (void)self, (void)result, (void){constants};\n"
-        f"  unsigned char *at[{inputs + outputs}], *arena = "
-        f"tuner_workspace({max(layout.arena_bytes, 1)}u);\n"
-        "  if (arena == NULL) return -1;\n"
-        "  for (int32_t i = 0; i < count; ++i) {\n"
-        "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
-        "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
-        f"  int status = TUNER_OK;\n{clock}{compared}{calls}{copied}"
-        "done: __attribute__((unused));\n"
-        "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
-    )
+    def build(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        symbol: str,
+        numbers: ModelNumbers,
+    ) -> ExportKernel:
+        """The model as one kernel. `kernels` are those of its workloads, by their keys.
 
+        Raises LinkError, ModelRefused.
+        """
+        ...
 
-class _Text:
-    """The C of steps. Those of a profiled executor are counted in the order of the text."""
+    def link(self, kernel: ExportKernel) -> bytes:
+        """A shared library with the function of a model that was built. Raises LinkError."""
+        ...
 
-    def __init__(self, *, inputs: int, constants: str, profiled: bool) -> None:
-        self.inputs, self.constants, self.profiled = inputs, constants, profiled
-        self.count = 0
+    def run(self, library: Path, symbol: str, inputs: Sequence[Array]) -> Checked:
+        """The outputs of a call, and its time. Raises ModelRefused where the call fails."""
+        ...
 
-    def compared(self, entry: str, only: Fixed, name: str) -> str:
-        """Ends the call where an input has another value than its only one, bit for bit."""
-        return (
-            f"  if (memcmp(at[{only.position}], {self.address(only.place)}, {only.nbytes}u) != 0) "
-            f'{{\n    status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that '
-            f'the library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
-            f'"{name}");\n    goto done;\n  }}\n'
-        )
+    def node_seconds(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+    ) -> Sequence[float]:
+        """Seconds that each of the graph's expressions takes in a call, all its iterations.
 
-    def steps(self, steps: Sequence[Steps], depth: int) -> str:
-        """`depth` is the number of loops around them."""
-        return "".join(self.step(step, depth) for step in steps)
+        Raises LinkError, ModelRefused.
+        """
+        ...
 
-    def step(self, step: Steps, depth: int) -> str:
-        if isinstance(step, Step):
-            return self.call(step) + (self.clocked() if self.profiled else "")
-        if isinstance(step, Move):
-            return self.moved([step])
-        if isinstance(step, Repeat):
-            return self.repeat(step, depth)
-        return (
-            f"  if (*(const unsigned char *)({self.address(step.condition)})) {{\n"
-            f"{self.side(step.then, depth)}  }} else {{\n{self.side(step.other, depth)}  }}\n"
-        )
+    def export(
+        self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None
+    ) -> Manifest:
+        """Writes the library `name` of one model, whole or not at all.
 
-    def side(self, side: tuple[Steps, ...] | Failure, depth: int) -> str:
-        if not isinstance(side, Failure):
-            return self.steps(side, depth)
-        return (
-            f'  status = tuner_fail(TUNER_ERROR_EXTENT, "%s", "{_plain(side.reason)}");\n'
-            "  goto done;\n"
-        )
-
-    def repeat(self, step: Repeat, depth: int) -> str:
-        time = f"t{depth}"
-        going = (
-            ""
-            if step.condition is None
-            else f" && *(const unsigned char *)({self.address(step.condition)})"
-        )
-        return (
-            f"{self.moved(step.before)}"
-            f"  for (int64_t {time} = 0; {time} < INT64_C({step.count}){going}; ++{time}) {{\n"
-            f"{self.moved(step.reads)}{self.steps(step.steps, depth + 1)}"
-            f"{self.moved(step.writes)}  }}\n"
-        )
-
-    def moved(self, moves: Sequence[Move]) -> str:
-        return "".join(
-            f"  memcpy({self.address(move.destination)}, {self.address(move.source)}, "
-            f"{move.nbytes}u);\n"
-            for move in moves
-        )
-
-    def call(self, step: Step) -> str:
-        if step.switch is not None:
-            cases = "".join(
-                f"  case {number}:\n{self.call(other)}    break;\n"
-                for number, other in enumerate(step.switch.others, 1)
-            )
-            return (
-                f"  switch (at[{self.inputs - 1}][{step.switch.byte}]) {{\n{cases}"
-                f"  default:\n{self.call(replace(step, switch=None))}  }}\n"
-            )
-        buffers = ", ".join(self.address(place) for place in step.buffers)
-        return (
-            f"  if ((status = tuner_call(&function_{step.kernel}, (void "
-            f"*const[]){{{buffers}}})) != TUNER_OK) goto done;\n"
-        )
-
-    def clocked(self) -> str:
-        """Adds the nanoseconds of a step, counted from the end of the step before."""
-        number, self.count = self.count, self.count + 1
-        return (
-            "  clock_gettime(CLOCK_MONOTONIC, &now);\n"
-            f"  spent[{number}] += (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
-            f"then.tv_nsec), then = now;\n"
-        )
-
-    def address(self, place: Place) -> str:
-        moved = f" + {place.offset}" if place.offset else ""
-        moved += "".join(
-            f" + t{depth} * INT64_C({stride})"
-            for depth, stride in enumerate(place.strides)
-            if stride
-        )
-        match place.kind:
-            case "input":
-                return f"at[{place.position}]{moved}"
-            case "output":
-                return f"at[{self.inputs + place.position}]{moved}"
-            case "constant":
-                return f"(void *)({self.constants} + {place.position}u{moved})"
-            case _:
-                return f"arena + {place.position}u{moved}"
-
-
-def _plain(text: str) -> str:
-    """A text that may hold names of a stranger's file, fit to stand between quotes in C."""
-    return re.sub(r"[^A-Za-z0-9 .,:;()\[\]'=_-]", "_", text)
-
-
-def constants_source(entry: str) -> str:
-    """Assembly that puts the file `constants.bin` into the library.
-
-    The constants are read-only and aligned as buffers are.
-    """
-    symbol = constants_symbol(entry)
-    return (
-        f'  .section .rodata.{symbol},"a"\n  .globl {symbol}\n  .hidden {symbol}\n  .balign 64\n'
-        f'{symbol}:\n  .incbin "constants.bin"\n  .skip 64\n  .section '
-        f'.note.GNU-stack,"",@progbits\n'
-    )
+        Raises ExportRefused, LinkError and ExportError.
+        """
+        ...

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
-from tuner.models.executor import constants_source, executor
+from tuner.models.cpu_source import constants_source, executor
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.layout import Layout, Switches, layout_of, write_constants
 from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.export.kernel import ExportKernel
-from tuner.export.library import function_of
+from tuner.models.executor import Executor
 from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.nodes import calls
-from tuner.models.profile import step_seconds
 from tuner.models.workloads import workload_of
-from tuner.runtime.link import link
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_SYMBOL = "profiled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +47,13 @@ def profile(
     target: Target,
     threads: int,
     inputs: Sequence[Array],
-    cores: Sequence[int],
+    executor: Executor,
 ) -> tuple[KernelShare, ...]:
     """The shares of all kernels that a call of the model reaches, the largest first.
 
     Raises LinkError, ModelRefused.
     """
-    built = model_kernel(graph, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True)
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "profiled.so")
-        path.write_bytes(link("profiled", [function_of(built)]))
-        spent = step_seconds(path, _SYMBOL, inputs, cores)
+    spent = executor.node_seconds(graph, kernels, target, threads, inputs)
     by_key: dict[str, tuple[Workload, list[float]]] = {}
     for (node, count), seconds in zip(calls(graph.nodes), spent, strict=True):
         workload = workload_of(node, graph)

@@ -17,6 +17,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.check_inputs import check_inputs
+from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.description import KernelTime, Measurement, described, to_json
 from tuner.models.graph import is_packed
 from tuner.models.importer import import_model
@@ -120,12 +121,13 @@ def with_library(
     kernels = kernels_of(database, model.graph, target, job.threads, store, policy)
     affordable = is_affordable(race_s(model.graph), job.seconds)
     others = others_of(database, kernels, target, job.threads, store) if affordable else None
-    checked = checked_kernel(model, kernels, target, job.threads, NAME, cores, policy, others)
+    executor = CpuExecutor(cores)
+    checked = checked_kernel(model, kernels, target, job.threads, NAME, executor, policy, others)
     for chosen in (checked.numerics, checked.race):
         if chosen is not None:
             _noted(database, job.id, chosen.summary)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, cores)
+    shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, executor)
     _keep(database, lease, store, checked, measured(checked.kernel, shares), signing_key)
 
 

@@ -16,19 +16,17 @@ from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
-from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.bounded_outputs import filled
 from tuner.models.check_inputs import check_inputs
-from tuner.models.checking import run_library
+from tuner.models.executor import Executor
 from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.kernel_race import KernelRace, Others, race_inside
-from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.library import ModelNumbers
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
-from tuner.runtime.link import link
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (
@@ -132,20 +130,22 @@ def checked_kernel(
     target: Target,
     threads: int,
     name: str,
-    cores: Sequence[int],
+    executor: Executor,
     policy: NumericsPolicy,
     others: Others | None = None,
 ) -> CheckedModel:
-    """The model as the function `<name>_run`, checked and timed on the given cores.
+    """The model as the function `<name>_run`, checked and timed by the executor.
 
     Kernels that are nearly as fast, `others`, race inside of it. Raises ModelWrong for
     wrong outputs, ModelRefused for a failing call, LinkError.
     """
-    graph, choice = model.graph, None
-    if policy.fast:
+    graph, choice, cores = model.graph, None, executor.switching_cores
+    if policy.fast and cores:
         graph, choice = with_numerics(graph, kernels, target, threads, policy, cores, model.values)
     inputs = check_inputs(model.graph, model.values)
-    race = race_inside(graph, kernels, others or {}, target, threads, inputs, cores)
+    race = None
+    if cores:
+        race = race_inside(graph, kernels, others or {}, target, threads, inputs, cores)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
     if choice is not None:
         provenance["numerics"] = choice.document
@@ -153,12 +153,12 @@ def checked_kernel(
         kernels = race.kernels
         provenance["race"] = race.document
     numbers = ModelNumbers(provenance=provenance)
-    built = model_kernel(graph, kernels, target, threads, f"{name}_run", numbers)
+    built = executor.build(graph, kernels, target, threads, f"{name}_run", numbers)
     built = replace(built, arguments=_with_examples(built.arguments, model))
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
-        path.write_bytes(link("model", [function_of(built)]))
-        kernel = _verified(path, built, model, cores, policy)
+        path.write_bytes(executor.link(built))
+        kernel = _verified(path, built, model, executor, policy)
     return CheckedModel(kernel=kernel, graph=graph, kernels=kernels, numerics=choice, race=race)
 
 
@@ -177,7 +177,7 @@ def _with_examples(arguments: Sequence[Argument], model: Model) -> tuple[Argumen
 
 
 def _verified(
-    path: Path, built: ExportKernel, model: Model, cores: Sequence[int], policy: NumericsPolicy
+    path: Path, built: ExportKernel, model: Model, executor: Executor, policy: NumericsPolicy
 ) -> ExportKernel:
     """The model with its timing, after checks on given inputs and on those of the examples.
 
@@ -189,7 +189,7 @@ def _verified(
     given, examples = check_inputs(model.graph, model.values), example_arrays(built)
     first = _right(model, given) if model.right is None else model.right
     for inputs, right in ((given, first), (examples, _right(model, examples))):
-        checked = run_library(path, symbol, inputs, cores)
+        checked = executor.run(path, symbol, inputs)
         worst = max(worst, largest_error(symbol, checked.outputs, right, tolerance))
         if policy.max_error is not None:
             exact = float64_outputs(model.graph, inputs)

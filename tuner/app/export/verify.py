@@ -22,7 +22,7 @@ from tuner.app.export.manifest_workloads import portfolio_of, workload_of
 from tuner.app.export.portfolio import spec_of
 from tuner.app.export.verdicts import FunctionVerdict, LibraryVerdict, Retimed, VerificationError
 from tuner.app.export.verify_model import checked_model, is_model
-from tuner.app.machine import first_lane, usable_threads
+from tuner.app.machine import usable_threads
 from tuner.app.platforms.cpu import cpu_runner
 from tuner.app.platforms.platform import Platform, WorkloadRunner
 from tuner.app.platforms.table import HOST, PLATFORMS
@@ -86,6 +86,7 @@ def verify_export(
             directory=directory,
             manifest=manifest,
             library=_private_copy(directory, manifest, Path(folder)),
+            platform=platform,
             runner=runner,
             machine=machine,
             settings=settings,
@@ -178,6 +179,7 @@ class _Verifier:
     directory: Path
     manifest: Manifest
     library: Path  # the private copy
+    platform: Platform
     runner: WorkloadRunner
     machine: Target
     settings: Settings
@@ -210,8 +212,10 @@ class _Verifier:
         try:
             _check_machine(function, self.machine)
             threads = usable_threads(int(function["threads"]))
-            cores = first_lane(self.settings, threads).cores
-            error, run = checked_model(function, self.directory, self.manifest, self.library, cores)
+            executor = self.platform.executor(self.machine, self.settings, threads)
+            error, run = checked_model(
+                function, self.directory, self.manifest, self.library, executor
+            )
             result = Retimed(
                 max_rel_error=error,
                 median_s=run.median_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from tuner.export.errors import ManifestError
-from tuner.export.examples import example_inputs
+from tuner.export.examples import EXPECTED, example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.manifest import Manifest, open_regular
-from tuner.models.checking import Checked, run_library
+from tuner.models.checking import Checked
+from tuner.models.executor import Executor
 from tuner.workload.bounded import bounded_from
 
-EXPECTED = "examples/expected.json"
 LARGEST_BYTES = 64 << 20  # of the file with right answers
 MODEL = "model"  # in a function's provenance: the SHA-256 of the ONNX file it came from
 
@@ -32,7 +32,7 @@ def checked_model(
     directory: Path,
     manifest: Manifest,
     library: Path,
-    cores: Sequence[int],
+    executor: Executor,
 ) -> tuple[float, Checked]:
     """Runs the model and compares it with stored right answers: largest error, and the run.
 
@@ -44,7 +44,7 @@ def checked_model(
     symbol = function["symbol"]
     answers = _answers(directory, manifest, symbol)
     kernel = _described(function)
-    run = run_library(library, symbol, example_inputs(kernel), cores)
+    run = executor.run(library, symbol, example_inputs(kernel))
     worst = 0.0
     for output, tolerance, samples in zip(
         run.outputs, answers["tolerances"], answers["samples"], strict=True

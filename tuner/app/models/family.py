@@ -20,16 +20,14 @@ import numpy as np
 
 from tuner.errors import UsageError
 from tuner.export.kernel import ExportKernel
-from tuner.export.library import function_of
 from tuner.export.portfolio import choose_extents, copy_s, interpolated, plan_rows
 from tuner.models.bounded_outputs import filled
-from tuner.models.checking import run_library
+from tuner.models.executor import Executor
 from tuner.models.graph import Graph
 from tuner.models.importer import import_model, reference_outputs
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.numerics import NumericsPolicy
-from tuner.runtime.link import link
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
 from tuner.target.roofline import bandwidth_at
@@ -179,7 +177,7 @@ def family_kernel(
     family: Family,
     members: Mapping[int, ExportKernel],
     symbol: str,
-    cores: Sequence[int],
+    executor: Executor,
     policy: NumericsPolicy,
 ) -> ExportKernel:
     """One function for all extents of the family, from the members' checked kernels.
@@ -202,10 +200,11 @@ def family_kernel(
     )
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "family.so")
-        path.write_bytes(link("family", [function_of(made)]))
+        path.write_bytes(executor.link(made))
         tolerance = policy.tolerance(family.members[rows.high].graph)
         worst = [
-            _error(family, made, path, batch, cores, tolerance) for batch in _judged(extents, rows)
+            _error(family, made, path, batch, executor, tolerance)
+            for batch in _judged(extents, rows)
         ]
     return replace(
         made, max_rel_error=max(*worst, *(kernel.max_rel_error for kernel in members.values()))
@@ -244,7 +243,7 @@ def _error(
     made: ExportKernel,
     path: Path,
     batch: int,
-    cores: Sequence[int],
+    executor: Executor,
     tolerance: float,
 ) -> float:
     """The largest error of the function for one batch, on random inputs."""
@@ -264,7 +263,7 @@ def _error(
         family.members.get(batch, family.members[family.rows.high]).graph,
         reference_outputs(model.content, inputs, shapes, model.values),
     )
-    checked = run_library(path, str(made.symbol), inputs, cores)
+    checked = executor.run(path, str(made.symbol), inputs)
     symbol = f"{made.symbol} with {family.batch.name}={batch}"
     return largest_error(symbol, checked.outputs, right, tolerance)
 

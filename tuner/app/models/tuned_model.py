@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.app.machine import first_lane
 from tuner.app.models.command_time import CommandTime
 from tuner.app.models.family import Family, family_kernel
+from tuner.app.platforms.table import platform_of
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
 from tuner.db.tasks import DESCRIPTION, MAX_ERROR, MODEL, NUMERICS, SHAPES
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
-from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.check_inputs import check_inputs
 from tuner.models.description import described, to_json
+from tuner.models.executor import Executor
 from tuner.models.kernel_race import KernelRace
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.models.shares import KernelShare, profile
@@ -122,13 +122,13 @@ def export_model(
     threads, policy = settings.threads, policy_of(settings)
     store = ArtifactStore(settings.artifacts)
     kernels = kernels_of(database, model.graph, target, threads, store, policy)
-    cores = first_lane(settings, threads).cores
+    executor = platform_of(target).executor(target, settings, threads)
     races = command is None or command.can_race([model.graph])
     others = others_of(database, kernels, target, threads, store) if races else None
-    checked = checked_kernel(model, kernels, target, threads, name, cores, policy, others)
+    checked = checked_kernel(model, kernels, target, threads, name, executor, policy, others)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, threads, inputs, cores)
-    return _exported(checked.kernel, shares, checked, directory, name, signing_key)
+    shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
+    return _exported(checked.kernel, shares, checked, executor, directory, name, signing_key)
 
 
 def export_family(
@@ -148,22 +148,22 @@ def export_family(
     """
     store, members = ArtifactStore(settings.artifacts), {}
     threads, policy = settings.threads, policy_of(settings)
-    cores = first_lane(settings, threads).cores
+    executor = platform_of(target).executor(target, settings, threads)
     waiting = [model.graph for model in family.members.values()]
     for extent, model in family.members.items():
         kernels = kernels_of(database, model.graph, target, threads, store, policy)
         races = command is None or command.can_race(waiting)
         others = others_of(database, kernels, target, threads, store) if races else None
         checked = checked_kernel(
-            model, kernels, target, threads, f"{name}_{extent}", cores, policy, others
+            model, kernels, target, threads, f"{name}_{extent}", executor, policy, others
         )
         members[extent] = checked.kernel
         waiting.pop(0)
-    combined = family_kernel(family, members, f"{name}_run", cores, policy)
+    combined = family_kernel(family, members, f"{name}_run", executor, policy)
     # After the loop these are the model and the kernels of the greatest batch.
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, threads, inputs, cores)
-    return _exported(combined, shares, checked, directory, name, signing_key)
+    shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
+    return _exported(combined, shares, checked, executor, directory, name, signing_key)
 
 
 def policy_of(settings: Settings) -> NumericsPolicy:
@@ -175,13 +175,14 @@ def _exported(
     kernel: ExportKernel,
     shares: tuple[KernelShare, ...],
     checked: CheckedModel,
+    executor: Executor,
     directory: Path,
     name: str,
     signing_key: Path | None,
 ) -> TunedModel:
     """Writes the library of a model's one function."""
     signer = None if signing_key is None else signer_at(signing_key)
-    manifest = export_library([kernel], directory, name, signer=signer)
+    manifest = executor.export(kernel, directory, name, signer)
     return TunedModel(
         manifest=manifest,
         median_s=kernel.median_s,

@@ -16,6 +16,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
 from tuner.measure.race import Runs
 from tuner.measure.runner import RunnerOptions, RunnerProcess
+from tuner.models.cpu_executor import CpuExecutor
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
@@ -56,6 +57,9 @@ class CpuPlatform:
 
     def runner(self, target: Target, settings: Settings) -> AbstractContextManager[WorkloadRunner]:
         return cpu_runner(settings)
+
+    def executor(self, target: Target, settings: Settings, threads: int) -> CpuExecutor:
+        return CpuExecutor(first_lane(settings, threads).cores)
 
     def sanitizer(self, library: str) -> Path:
         raise UsageError(

@@ -11,11 +11,14 @@ from tuner.app.kernels.cuda_kernel import CudaKernel
 from tuner.app.machine import gpus_for
 from tuner.app.platforms.platform import WorkloadRunner
 from tuner.db.kernels import Kernel as StoredKernel
+from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.gpu.sanitizer import find_sanitizer
 from tuner.measure.race import Runs
+from tuner.models.cuda_executor import CudaExecutor
 from tuner.settings import Settings
+from tuner.target.capability import called
 from tuner.target.detect import detect_gpu
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
@@ -50,6 +53,15 @@ class CudaPlatform:
     def runner(self, target: Target, settings: Settings) -> Iterator[WorkloadRunner]:
         with GpuRunner(next(iter(gpus_for(target)), GpuLane())) as device:
             yield CudaRunner(device)
+
+    def executor(self, target: Target, settings: Settings, threads: int) -> CudaExecutor:
+        lanes = gpus_for(target)
+        if not lanes:
+            raise UsageError(
+                f"a model for {called(target)} is checked on the machine where it is tuned, which "
+                f"has no such GPU; run the command where one is"
+            )
+        return CudaExecutor(lanes[0])
 
     def sanitizer(self, library: str) -> Path:
         return find_sanitizer()

@@ -11,6 +11,7 @@ from tuner.app.kernels.kernel import Kernel
 from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.race import Runs
+from tuner.models.executor import Executor
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
@@ -51,6 +52,13 @@ class Platform(Protocol):
 
     def runner(self, target: Target, settings: Settings) -> AbstractContextManager[WorkloadRunner]:
         """A runner on the first lane that can measure for the target."""
+        ...
+
+    def executor(self, target: Target, settings: Settings, threads: int) -> Executor:
+        """What runs models for the target, on the first lane of so many threads.
+
+        Raises UsageError where this machine has none.
+        """
         ...
 
     def sanitizer(self, library: str) -> Path:

@@ -18,12 +18,15 @@ from tuner.spaces.cuda.row_knobs import CudaRowSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
 from tuner.spaces.rewrite.algorithm import simplified
+from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
-from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
+from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup, groups
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, gpu_multiprocessors
 from tuner.spaces.rewrite.patches import patch_lengths
+from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.spaces.rewrite.winograd_tile import F2X2_3X3
 from tuner.target.target import Target
+from tuner.workload.expression import Expression
 
 # The only architecture with instructions of whole warpgroups; it has copies of boxes too.
 WARPGROUPS = "sm_90"
@@ -31,6 +34,17 @@ WARPGROUPS = "sm_90"
 
 def _parallel_units(target: Target, _threads: int) -> ParallelUnits:
     return gpu_multiprocessors(target.cores)
+
+
+def _simplified(expression: Expression) -> Expression:
+    """The expression as groups are made of it.
+
+    Axes that every access walks together are joined where that makes fewer kernels:
+    rows that lie along several axes are then those of one.
+    """
+    plain = simplified(expression)
+    joined = collapsed(without_unit_axes(plain))
+    return joined if len(groups(joined)) < len(groups(plain)) else plain
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
@@ -97,7 +111,7 @@ def _may_use_tensor_cores(group: TileGroup, context: SpaceContext) -> bool:
 
 
 CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
-    simplify=simplified,
+    simplify=_simplified,
     parallel_units=_parallel_units,
     joins_tiles=True,
     winograd_tiles=(F2X2_3X3,),
