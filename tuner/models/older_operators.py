@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from tuner.models.average_pool import AveragePool
 from tuner.models.control_operators import control_operators
 from tuner.models.recurrent_operators import recurrent_operators
 
@@ -16,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def operators_of(opset: int) -> list[type[OpRun]]:
     """What the evaluator is given for a model of this opset."""
-    operators = [*control_operators(opset), *recurrent_operators()]
+    operators = [*control_operators(opset), *recurrent_operators(), AveragePool]
     if opset < 13:
         operators += [Softmax, LogSoftmax, Hardmax]
     if opset < 14:
