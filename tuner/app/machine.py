@@ -17,7 +17,6 @@ from tuner.target.capability import called, is_declared, serves
 from tuner.target.detect import parse_target
 from tuner.target.limits import LimitsError
 from tuner.target.target import Target
-from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
 
 log = logging.getLogger("tuner.limits")
@@ -92,6 +91,8 @@ def with_limits(database: Database, target: Target) -> Target:
     lane = _limits_lane(target)
     if lane is None:
         return target
+    from tuner.workers.backends.table import backend_of  # noqa: PLC0415  # loads the cost model
+
     try:
         measured = replace(target, limits=backend_of(target).limits(target, lane))
     except LimitsError as error:

@@ -43,7 +43,13 @@ SM_90 = parse_target("cuda:sm_90")
 @needs_compiler
 @pytest.mark.usefixtures("gpu_double")
 @pytest.mark.parametrize(
-    ("name", "seed"), [("perceptron", 1), ("resnet", None), ("bert", None), ("tagger", None)]
+    ("name", "seed"),
+    [
+        ("perceptron", 1),
+        pytest.param("resnet", None, marks=pytest.mark.slow),
+        pytest.param("bert", None, marks=pytest.mark.slow),
+        pytest.param("tagger", None, marks=pytest.mark.slow),
+    ],
 )
 def test_a_models_library_computes_what_onnx_says(
     name: str, seed: int | None, tmp_path: Path
