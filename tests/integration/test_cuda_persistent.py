@@ -146,7 +146,7 @@ def test_a_grid_is_what_runs_at_a_time() -> None:
     space = shared_space("matmul:M=4096,N=4096,K=64,dtype=float16", SM_90)
     sketch = sketch_of(space)
     assert sketch is not None
-    for tile, blocks in (((2, 1, 4, 0, 4), 132), ((2, 2, 4, 1, 3), 132)):
+    for tile, blocks in (((2, 1, 4, 0, 4), 132), ((2, 2, 3, 1, 3), 132)):
         config: Config = {"sketch": "C:persistent", sketch.block.name: tile}
         (launch,) = cuda_kernels(space.program(config), SM_90, "k").launches
         assert launch.grid == (blocks, 1, 1)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.device.machine import needs_compiler
 from tuner.measure.gpu.runner import GpuLane, gpu_lane
-from tuner.runtime.nvml import partitions
+from tuner.runtime import nvml
 from tuner.workers.fleet.machine import plan_gpus
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,6 +76,6 @@ def test_a_plan_says_which_device_the_processes_of_a_lane_may_use() -> None:
     assert [(lane.name, lane.gpu, lane.visible) for lane in whole.lanes] == [("gpu:1", 1, "")]
 
 
-@pytest.mark.skipif(bool(partitions()), reason="NVIDIA's management library is here")
-def test_without_nvml_there_are_no_slices() -> None:
-    assert partitions() == ()
+def test_without_nvml_there_are_no_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", "libno-such-library.so")
+    assert nvml.partitions() == ()
