@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.errors import UsageError
-from tuner.target.cuda import cuda_targets
-from tuner.target.detect import parse_target
+from tuner.target.capability import called
+from tuner.target.detect import declared_targets, parse_target
 from tuner.target.target import Target
 
-DECLARED = frozenset(f"cuda:{arch}" for arch in cuda_targets())
+DECLARED = frozenset(called(target) for target in declared_targets())
 
 
 class UnknownTarget(UsageError):
@@ -21,8 +21,9 @@ class UnknownTarget(UsageError):
 def choose(name: str | None, stored: Sequence[Target], default: str | None) -> Target:
     """The target of `stored` that `name` means.
 
-    Without a name it is the service's `default`, else the only target. A declared GPU
-    (`cuda:sm_90`) is always accepted, whether or not any machine has it.
+    Without a name it is the service's `default`, else the only target. A declared
+    GPU or CPU (`cuda:sm_90`, `cpu:neoverse-n1`) is always accepted, whether or not any
+    machine is one.
     """
     if name is not None and name.strip().lower() in DECLARED:
         return parse_target(name)

@@ -77,6 +77,9 @@ class Settings(BaseSettings):
         max_length=200,
         description="what to tune for; cpu is this machine",
     )
+    microarchitectures: Path | None = Field(
+        default=None, description="TOML file of further CPUs that --target cpu:NAME may name"
+    )
     threads: int = Field(default=1, ge=1, le=1024, description="threads of the kernel")
     trials: int = Field(
         default=256, ge=1, le=1_000_000, description="trials for each workload, trial 0 among them"
@@ -188,6 +191,11 @@ class Settings(BaseSettings):
     def absolute(cls, path: Path) -> Path:
         """Makes folders independent of the working directory; `~` is the user's home."""
         return path.expanduser().absolute()
+
+    @field_validator("microarchitectures")
+    @classmethod
+    def absolute_file(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser().absolute()
 
     @field_validator("server")
     @classmethod

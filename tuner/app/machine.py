@@ -14,7 +14,7 @@ from tuner.measure.gpu.visible import visible_gpus
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.capability import called, is_declared, serves
-from tuner.target.detect import parse_target
+from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.limits import LimitsError
 from tuner.target.target import Target
 from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
@@ -26,10 +26,11 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     """The target that the settings name, if this machine can measure kernels for it.
 
     With `elsewhere` it may be a GPU that this machine lacks: jobs then wait for a runner
-    that has it. Raises UsageError for an unknown target, for one that is not this
-    machine's, and for lanes that this machine does not have. Writes nothing.
+    that has it. A CPU that is not this machine's needs a cluster, whose machines may have
+    it. Raises UsageError for an unknown target, for one that is not this machine's, and for
+    lanes that this machine does not have. Writes nothing.
     """
-    target = parse_target(settings.target)
+    target = named_target(settings)
     if target.on_device:
         if not elsewhere and not settings.address and not gpus_for(target):
             raise UsageError(
@@ -42,6 +43,13 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
                 f"{called(target)} take 1"
             )
         return target
+    if is_declared(target) and not settings.address and not serves(detect_cpu(), target):
+        raise UsageError(
+            f"target {settings.target!r} cannot be measured on this machine, whose CPU is another, "
+            f"and no kernel is promoted unmeasured; run 'tuner worker' or tune on such a machine, "
+            f"or take what the estimate ranks first, unmeasured: tuner export SPEC --target "
+            f"{settings.target} -o DIR"
+        )
     plan_machine(
         usable_nodes(),
         threads=settings.threads,
@@ -49,6 +57,14 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
         builders=settings.builders,
     )
     return target
+
+
+def named_target(settings: Settings) -> Target:
+    """The target that the settings name, whether or not this machine has it.
+
+    Raises UsageError for one that does not exist.
+    """
+    return parse_target(settings.target, settings.microarchitectures)
 
 
 def gpus_for(target: Target) -> tuple[GpuLane, ...]:
@@ -81,8 +97,8 @@ def with_limits(database: Database, target: Target) -> Target:
     """The target with its measured limits.
 
     They are those of the database; else they are measured now, which takes some seconds
-    once for each machine or GPU, and stored. A declared GPU has none, and neither has
-    one that this machine lacks or whose limits cannot be measured.
+    once for each machine or GPU, and stored. A declared target has none, and neither has
+    a GPU that this machine lacks or whose limits cannot be measured.
     """
     with database.read() as session:
         stored = targets.find(session, target.key)
@@ -107,7 +123,9 @@ def with_limits(database: Database, target: Target) -> Target:
 
 def _limits_lane(target: Target) -> Lane | None:
     """The lane of this machine that a target's limits are measured on; None without any."""
+    if is_declared(target):
+        return None
     if not target.on_device:
         return plan_machine(usable_nodes(), threads=1).lanes[0]
-    gpus = () if is_declared(target) else gpus_for(target)
+    gpus = gpus_for(target)
     return plan_gpus(usable_nodes(), gpus[:1]).lanes[0] if gpus else None

@@ -25,6 +25,7 @@ from tuner.cli.replay import replay
 from tuner.cli.report import report
 from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
+from tuner.cli.targets import targets
 from tuner.cli.tune import resume, submit, tune, watch
 from tuner.cli.verify import verify
 from tuner.cli.worker import worker
@@ -32,7 +33,7 @@ from tuner.errors import TunerError
 from tuner.version import __version__
 
 COMMANDS = (
-    tune, submit, watch, ops, space, jobs, show, trials, report, resume, cancel,
+    tune, submit, watch, ops, space, targets, jobs, show, trials, report, resume, cancel,
     best, rollback, export, import_, verify, bench, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}

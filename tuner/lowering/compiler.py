@@ -145,9 +145,10 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
 
 
 def _generated(lowered: tvm.IRModule, target: Mapping[str, Any]) -> tvm.runtime.Module:
-    return tvm.tirx.build(
-        lowered, target=tvm.target.Target(dict(target)), pipeline=register_pipeline()
-    )
+    options = dict(target)
+    if "mattr" in options:
+        options["mattr"] = str(options["mattr"]).split(",")
+    return tvm.tirx.build(lowered, target=tvm.target.Target(options), pipeline=register_pipeline())
 
 
 def _object_code(generated: tvm.runtime.Module) -> bytes:

@@ -18,6 +18,7 @@ import psutil
 from tuner.errors import UsageError
 from tuner.target.architectures.table import architecture_named
 from tuner.target.cuda import cuda_target, cuda_targets
+from tuner.target.microarchitectures import cpu_target, declared_cpus
 from tuner.target.nvidia import gpu_facts, gpu_fingerprint, gpu_target, management
 from tuner.target.processor import ROOT, Processor, read_caches, read_processor, usable_cores
 from tuner.target.target import Target
@@ -71,11 +72,12 @@ def detect_cpu(root: Path = ROOT) -> Target:
     )
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str, microarchitectures: Path | None = None) -> Target:
     """The target of a `--target` text.
 
-    "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90" a declared GPU, which
-    need not be present. Raises UsageError for any other text, and NoDriver where "cuda"
+    "cpu" or "llvm" is this machine, "cuda" its GPU. "cuda:sm_90" and "cpu:neoverse-n1" are
+    declared, and need not be present; `microarchitectures` is a user's file of more CPUs.
+    Raises UsageError for any other text and a malformed file, and NoDriver where "cuda"
     finds no GPU.
     """
     name = text.strip().lower()
@@ -86,15 +88,24 @@ def parse_target(text: str) -> Target:
     kind, _, arch = name.partition(":")
     if kind == "cuda" and arch in cuda_targets():
         return cuda_target(arch, target_key)
-    declared = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
+    cpus = declared_cpus(microarchitectures)
+    if kind == "cpu" and arch in cpus:
+        return cpu_target(arch, cpus[arch], target_key)
+    declared = ", ".join(
+        [*(f"cuda:{arch}" for arch in cuda_targets()), *(f"cpu:{name}" for name in cpus)]
+    )
     raise UsageError(
         f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {declared}"
     )
 
 
-def declared_targets() -> tuple[Target, ...]:
-    """The GPUs that need not be present, as targets."""
-    return tuple(cuda_target(arch, target_key) for arch in cuda_targets())
+def declared_targets(microarchitectures: Path | None = None) -> tuple[Target, ...]:
+    """The CPUs and GPUs that need not be present, as targets."""
+    cpus = declared_cpus(microarchitectures)
+    return (
+        *(cpu_target(name, cpu, target_key) for name, cpu in cpus.items()),
+        *(cuda_target(arch, target_key) for arch in cuda_targets()),
+    )
 
 
 def detect_gpu(ordinal: int = 0) -> Target:

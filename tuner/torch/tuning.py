@@ -147,7 +147,7 @@ def key_of(graph: Graph, options: Options) -> str:
     settings = options.settings
     return region_key(
         graph,
-        parse_target(settings.target).key,
+        parse_target(settings.target, settings.microarchitectures).key,
         settings.threads,
         settings.numerics,
         settings.max_error,

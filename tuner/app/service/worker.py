@@ -86,7 +86,11 @@ def join(
         builder_cores=here.builder_cores,
         alternates=here.alternates,
         target=target.key,
-        serves=tuple(declared.key for declared in declared_targets() if serves(target, declared)),
+        serves=tuple(
+            declared.key
+            for declared in declared_targets(settings.microarchitectures)
+            if serves(target, declared)
+        ),
         versions=versions(),
         labels=labels,
         storage="",

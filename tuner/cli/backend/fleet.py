@@ -31,7 +31,7 @@ class LocalFleet:
     def target(self) -> Target:
         from tuner.target.detect import parse_target
 
-        return parse_target(self.settings.target)
+        return parse_target(self.settings.target, self.settings.microarchitectures)
 
     def workers(self) -> Sequence[WorkerAnswer]:
         from tuner.api.answer_queries import worker_answers

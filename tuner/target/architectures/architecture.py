@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.target.isa import IsaDescription
@@ -36,6 +36,18 @@ class Architecture:
     # Levels that portable libraries may be compiled for, with their features; the
     # richest first.
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Of code for another machine: the system it runs on, as LLVM and GCC name it, and what
+    # else LLVM has to be given. Empty where nothing is declared.
+    triple: str = ""
+    cross: Mapping[str, str] = field(default_factory=dict)
+    states_features: bool = False  # whether LLVM has to be given each feature besides
+
+    def cross_options(self, features: Sequence[str]) -> Mapping[str, str]:
+        """Options of TVM's target, besides the CPU's name, for a core that is not here."""
+        options = {"mtriple": self.triple, **self.cross}
+        if self.states_features:
+            options["mattr"] = ",".join(f"+{feature}" for feature in features)
+        return options
 
     def isa_features(self, processor: Processor) -> tuple[str, ...]:
         """The processor's features in LLVM's spelling, sorted."""

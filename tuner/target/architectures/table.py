@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tuner.target.architectures.aarch64.architecture import AARCH64
 from tuner.target.architectures.architecture import Architecture
 from tuner.target.architectures.generic import GENERIC
+from tuner.target.architectures.riscv64.architecture import RISCV64
 from tuner.target.architectures.x86_64.architecture import X86_64
 from tuner.target.isa import IsaDescription
 from tuner.target.target import Target
@@ -17,9 +19,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "AMD64": X86_64,
     "aarch64": AARCH64,
     "arm64": AARCH64,
+    "riscv64": RISCV64,
 }
 # Targets of CPUs that were stored without their architecture are for this one.
 UNSTATED = "x86_64"
+# What the fingerprint of a declared CPU says of its core.
+STATED_NUMBERS = ("page_bytes", "load_ports", "line_fill_buffers", "fma_units", "wide_fma_units")
+STATED_ABILITIES = ("non_temporal_stores", "prefetch")
 
 
 def architecture_named(name: str) -> Architecture:
@@ -36,12 +42,19 @@ def architecture_of(target: Target) -> Architecture:
 def isa_of(target: Target) -> IsaDescription:
     """What code for the target may use.
 
-    Its architecture's description, with the registers and the cache line that the
-    target states.
+    Its architecture's description, with what the target states: of a detected CPU its
+    registers and the cache line, of a declared one all sizes and rates.
     """
     described = architecture_of(target).describe(target.isa, str(target.tvm.get("mcpu", "")))
+    stated: dict[str, Any] = {
+        name: of_kind(target.fingerprint[name])
+        for of_kind, names in ((int, STATED_NUMBERS), (bool, STATED_ABILITIES))
+        for name in names
+        if name in target.fingerprint
+    }
     return replace(
         described,
+        **stated,
         vector_bytes=target.vector_bytes,
         vector_registers=target.vector_registers,
         line_bytes=int(target.fingerprint.get("line_bytes", 0)) or described.line_bytes,

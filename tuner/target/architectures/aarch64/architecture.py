@@ -48,4 +48,9 @@ def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
     )
 
 
-AARCH64 = Architecture(features=FEATURES, llvm_cpu=generic.archspec_name, describe=describe)
+AARCH64 = Architecture(
+    features=FEATURES,
+    llvm_cpu=generic.archspec_name,
+    describe=describe,
+    triple="aarch64-linux-gnu",
+)

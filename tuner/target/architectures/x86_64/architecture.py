@@ -40,5 +40,10 @@ def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
 
 
 X86_64 = Architecture(
-    features=FEATURES, llvm_cpu=llvm_cpu, describe=describe, cpuid=CPUID, levels=LEVELS
+    features=FEATURES,
+    llvm_cpu=llvm_cpu,
+    describe=describe,
+    cpuid=CPUID,
+    levels=LEVELS,
+    triple="x86_64-linux-gnu",
 )

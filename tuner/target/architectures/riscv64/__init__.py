@@ -1,0 +1,1 @@
+"""64-bit RISC-V: vectors of the length that a core has at least."""
