@@ -49,12 +49,14 @@ class Network:
 
 def _settle(network: Module, inputs: Mapping[str, Tensor]) -> None:
     """Draws the convolutions anew, and gives batch normalisations the statistics of what
-    they read, as training would: else a deep network gives nothing but zeros."""
+    they read, as training would: else a deep network gives nothing but zeros. Some
+    configurations draw the scales of these around zero; each is 1 here."""
     for module in network.modules():
         if isinstance(module, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(module.weight)
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
+        norm.reset_parameters()
         norm.train().momentum = 1.0
     with torch.no_grad():
         network(*inputs.values())
@@ -85,6 +87,44 @@ class Tagger(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, input_ids: Tensor) -> Tensor:
         return self.classes(self.layers(self.embedded(input_ids))[0])
+
+
+class Recurrent(torch.nn.Module):  # type: ignore[misc]
+    """A recurrent layer of PyTorch's over vectors, 32 steps of 64."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer = getattr(torch.nn, kind)(64, 128, batch_first=True)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.layer(input)[0]
+
+
+class Sequential(torch.nn.Sequential):  # type: ignore[misc]
+    """Layers one after the other, with a name for their input."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input)
+
+
+def perceptron() -> Module:
+    nn = torch.nn
+    return Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 10))
+
+
+def autoencoder() -> Module:
+    nn = torch.nn
+    return Sequential(
+        nn.Conv2d(3, 32, 3, 2, 1),
+        nn.GroupNorm(8, 32),
+        nn.SiLU(),
+        nn.Upsample(scale_factor=2, mode="nearest"),
+        nn.Conv2d(32, 3, 3, 1, 1),
+    )
+
+
+def drawn(*shape: int) -> Callable[[], Mapping[str, Tensor]]:
+    return lambda: {"input": torch.rand(shape)}
 
 
 def classifier(kind: str, **options: Any) -> Callable[[], Module]:
@@ -173,6 +213,54 @@ SHORT: Mapping[str, Network] = {
     "beit": Network(make=base("Beit", num_hidden_layers=2), inputs=image()),
     "clip-vision": Network(make=base("CLIPVision", num_hidden_layers=2), inputs=image()),
     "dinov2": Network(make=base("Dinov2", num_hidden_layers=2), inputs=image()),
+    "vit-msn": Network(make=base("ViTMSN", num_hidden_layers=2), inputs=image()),
+    "segformer": Network(
+        make=lambda: hub.SegformerForSemanticSegmentation(
+            hub.SegformerConfig(depths=[1, 1, 1, 1], num_labels=150)
+        ),
+        inputs=image(256),
+    ),
+    "poolformer": Network(make=classifier("PoolFormer", depths=[1, 1, 2, 1]), inputs=image()),
+    "swin2sr": Network(
+        make=lambda: hub.Swin2SRForImageSuperResolution(
+            hub.Swin2SRConfig(depths=[1], num_heads=[6], embed_dim=60, image_size=64)
+        ),
+        inputs=image(64),
+    ),
+    "electra": Network(make=base("Electra", num_hidden_layers=2), inputs=words(64)),
+    "albert": Network(
+        make=base(
+            "Albert",
+            hidden_size=768,
+            intermediate_size=3072,
+            num_attention_heads=12,
+            num_hidden_layers=2,
+        ),
+        inputs=words(64),
+    ),
+    "mpnet": Network(make=base("MPNet", num_hidden_layers=2), inputs=words(64)),
+    "opt": Network(
+        make=lambda: hub.OPTForCausalLM(hub.OPTConfig(num_hidden_layers=2, use_cache=False)),
+        inputs=words(32),
+    ),
+    "qwen2": Network(
+        make=lambda: hub.Qwen2ForCausalLM(
+            hub.Qwen2Config(
+                vocab_size=4096,
+                hidden_size=896,
+                intermediate_size=4864,
+                num_hidden_layers=2,
+                num_attention_heads=14,
+                num_key_value_heads=2,
+                use_cache=False,
+            )
+        ),
+        inputs=words(32),
+    ),
+    "mlp": Network(make=perceptron, inputs=drawn(16, 128)),
+    "autoencoder": Network(make=autoencoder, inputs=drawn(1, 3, 64, 64)),
+    "lstm": Network(make=lambda: Recurrent("LSTM"), inputs=drawn(1, 32, 64)),
+    "gru": Network(make=lambda: Recurrent("GRU"), inputs=drawn(1, 32, 64)),
 }
 
 NETWORKS: Mapping[str, Network] = {**WHOLE, **SHORT}
