@@ -164,8 +164,8 @@ def kernel(
     kernel: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]
 ) -> KernelAnswer:
     same = (
-        "id", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error",
-        "verified",
+        "id", "threads", "median_s", "ci95_s", "disturbed", "gflops", "roofline_fraction",
+        "max_rel_error", "verified",
         "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
@@ -244,6 +244,7 @@ def model(job: Job, description: Description, measurement: Measurement | None) -
     return ModelAnswer(
         median_s=None if measurement is None else measurement.median_s,
         ci95_s=None if measurement is None else measurement.ci95_s,
+        disturbed=measurement is not None and measurement.disturbed,
         max_rel_error=None if measurement is None else measurement.max_rel_error,
         shares=[] if measurement is None else shares(description, measurement),
         job=job.id,

@@ -85,7 +85,8 @@ KERNEL = {
     "threads": 1,
     "config": CONFIG,
     "median_s": 0.001,
-    "ci95_s": [0.0009, 0.0011],
+    "ci95_s": [0.00098, 0.00102],
+    "disturbed": False,
     "gflops": 268.4,
     "roofline_fraction": 0.5,
     "max_rel_error": 1e-7,
@@ -161,6 +162,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             ],
             "median_s": 2.1e-5,
             "ci95_s": [2.0e-5, 2.2e-5],
+            "disturbed": False,
             "max_rel_error": 3.1e-7,
             "shares": [
                 {

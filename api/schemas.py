@@ -274,6 +274,11 @@ class KernelAnswer(Answer):
     config: dict[str, Any]
     median_s: float
     ci95_s: tuple[float, float]
+    disturbed: bool = Field(
+        default=False,
+        description="whether the interval is wider than a tenth of the median, so that the "
+        "figure is in doubt",
+    )
     gflops: float
     roofline_fraction: float | None
     max_rel_error: float
@@ -363,6 +368,11 @@ class ModelAnswer(Answer):
     activations_bytes: int = Field(description="of a call, at its peak, without its arguments")
     median_s: float | None = Field(description="of a call; null before there is a library")
     ci95_s: tuple[float, float] | None
+    disturbed: bool = Field(
+        default=False,
+        description="whether the interval is wider than a tenth of the median, so that the "
+        "figure is in doubt",
+    )
     max_rel_error: float | None = Field(description="against ONNX's reference evaluator")
     shares: list[ModelShareAnswer] = Field(
         description="where the library's time goes, the greatest part first"

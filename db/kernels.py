@@ -22,6 +22,7 @@ from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import KernelRow, TaskRow, WorkloadRow
 from tuner.db.values import config_from_json
 from tuner.errors import UsageError
+from tuner.measure.statistics import disturbed
 from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
@@ -80,6 +81,11 @@ class Kernel:
     stale: str | None  # why it must be timed again before it is trusted
     validated_at: datetime
     created_at: datetime
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether its race had so wide an interval that the median is in doubt."""
+        return disturbed(self.median_s, self.ci95_s)
 
 
 def promote(

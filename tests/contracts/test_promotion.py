@@ -3,6 +3,8 @@ what may have aged is marked."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.contracts.together import together
@@ -72,6 +74,14 @@ def test_only_one_of_concurrent_promotions_wins(database: Database) -> None:
     assert sorted(outcomes) == ["changed", "changed", "changed", "won"]
     with database.read() as session:
         assert len(kernels.list_page(session, state=()).items) == 1
+
+
+def test_a_kernel_of_a_race_with_a_wide_interval_is_disturbed(database: Database) -> None:
+    with database.write() as session:
+        new = sample_kernel(session, median_s=1e-3)
+        wide = kernels.promote(session, replace(new, ci95_s=(0.95e-3, 1.1e-3)))
+        quiet = replace(new, ci95_s=(0.99e-3, 1.01e-3), previous=wide.id)
+        assert (wide.disturbed, kernels.promote(session, quiet).disturbed) == (True, False)
 
 
 def test_stale_kernels_are_marked_until_validated(database: Database, clock: ManualClock) -> None:

@@ -46,6 +46,7 @@ def test_a_kernel_is_explained(service: LiveService) -> None:
     shown = client.kernel(kernel)
     assert (shown.workload.op, shown.state, shown.verified) == ("matmul", "promoted", True)
     assert shown.ci95_s[0] < shown.median_s < shown.ci95_s[1]
+    assert shown.disturbed  # the interval of the sample is a fifth of it
     assert kernel in [each.id for each in client.kernels(op="matmul")]
     assert list(client.kernels(op="softmax")) == []
     assert client.schedule(kernel).schedule["trace"] == [["split", 4]]

@@ -13,6 +13,7 @@ from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
 from tuner.errors import UsageError
+from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
     from tuner.app.races.race import Race
@@ -104,7 +105,12 @@ def _document(race: Race) -> dict[str, Any]:
         "workload": documents.workload(race.workload),
         "kernel": race.kernel.id,
         "entries": [
-            {"name": entry.name, "median_s": entry.median_s, "ci95_s": list(entry.ci95_s)}
+            {
+                "name": entry.name,
+                "median_s": entry.median_s,
+                "ci95_s": list(entry.ci95_s),
+                "disturbed": disturbed(entry.median_s, entry.ci95_s),
+            }
             for entry in race.entries
         ],
         "ratios": race.ratios,
@@ -119,7 +125,8 @@ def _rows(race: Race) -> list[tuple[str, ...]]:
             race.workload.spec if entry is race.entries[0] else "",
             entry.name,
             units.seconds(entry.median_s),
-            f"{units.seconds(entry.ci95_s[0])} to {units.seconds(entry.ci95_s[1])}",
+            f"{units.seconds(entry.ci95_s[0])} to {units.seconds(entry.ci95_s[1])}"
+            + (", disturbed" if disturbed(entry.median_s, entry.ci95_s) else ""),
             units.ratio(race.ratios.get(entry.name, 1.0)),
         )
         for entry in race.entries

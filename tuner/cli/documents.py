@@ -126,6 +126,7 @@ def kernel_numbers(answer: KernelAnswer) -> Document:
         "config": answer.config,
         "median_s": answer.median_s,
         "ci95_s": list(answer.ci95_s),
+        "disturbed": answer.disturbed,
         "gflops": answer.gflops,
         "roofline_fraction": answer.roofline_fraction,
         "max_rel_error": answer.max_rel_error,

@@ -43,6 +43,7 @@ def best(
             units.percent(kernel.roofline_fraction),
             units.ratio(speed_up(kernel)),
             kernel.target.name,
+            "disturbed" if kernel.disturbed else "",
         )
         for kernel in listed
     ]
@@ -55,6 +56,7 @@ def best(
         "of roofline",
         "default/kernel",
         "target",
+        "",
     )
     invocation.output.table(columns, rows, right=columns[2:7])
 

@@ -13,6 +13,7 @@ from tuner.cli.model_race import COLUMNS as RACE_COLUMNS
 from tuner.cli.model_race import rows as race_rows
 from tuner.cli.results import conclude
 from tuner.errors import UsageError
+from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
     from tuner.app.models.command_time import CommandTime
@@ -247,6 +248,7 @@ def _report(
                     "calls": len(model.graph.nodes),
                     "median_s": tuned.median_s,
                     "ci95_s": list(tuned.ci95_s),
+                    "disturbed": disturbed(tuned.median_s, tuned.ci95_s),
                     "max_rel_error": tuned.max_rel_error,
                     "fixed": _fixed(model.graph),
                     "members": list(members),

@@ -104,7 +104,8 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
                 units.percent(kernel.roofline_fraction),
                 units.ratio(speed_up(kernel)),
                 str(task.trials_done),
-                "verified" if kernel.verified else "unverified",
+                ("verified" if kernel.verified else "unverified")
+                + (", disturbed" if kernel.disturbed else ""),
             )
         )
     columns = (

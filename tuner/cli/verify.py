@@ -11,6 +11,7 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
+from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
     from tuner.app.export.verdicts import FunctionVerdict, LibraryVerdict
@@ -140,6 +141,7 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
         "max_rel_error": retimed.max_rel_error if retimed else None,
         "median_s": retimed.median_s if retimed else None,
         "ci95_s": list(retimed.ci95_s) if retimed else None,
+        "disturbed": disturbed(retimed.median_s, retimed.ci95_s) if retimed else None,
         "manifest_median_s": verdict.manifest_median_s,
         "ratio": retimed.ratio if retimed else None,
         "same_target": verdict.same_target,

@@ -18,6 +18,8 @@ from statistics import fmean, median, stdev
 
 CONFIDENCE = 0.95
 MIN_ROUNDS = 3  # fresh processes a decision needs
+# Width of a 95% interval, of its median, above which something else disturbed the timings.
+QUIET_WIDTH = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,15 @@ def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
     ordered = sorted(samples)
     rank = _rank(len(ordered))
     return ordered[rank], ordered[-1 - rank]
+
+
+def disturbed(median_s: float, ci95_s: tuple[float, float]) -> bool:
+    """Whether the interval of a race is too wide for its median to be relied on.
+
+    On a quiet machine the 95% interval of a race is a few percent wide; beside other work
+    one was 149 to 299 us for a kernel that takes 146.
+    """
+    return ci95_s[1] - ci95_s[0] > QUIET_WIDTH * median_s
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tuner.measure.statistics import disturbed
 from tuner.models.graph import Graph
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import Branch, Node, Scan
@@ -183,6 +184,11 @@ class Measurement:
     ci95_s: tuple[float, float]
     max_rel_error: float  # of its outputs, against ONNX's reference evaluator
     kernels: Mapping[str, KernelTime]  # by the key of the workload
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the interval is so wide that the median is in doubt."""
+        return disturbed(self.median_s, self.ci95_s)
 
 
 def measurement_from(document: Mapping[str, Any]) -> Measurement:

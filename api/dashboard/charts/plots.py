@@ -9,6 +9,7 @@ from math import log
 from tuner import units
 from tuner.api.dashboard.charts import svg
 from tuner.api.dashboard.charts.svg import Scale
+from tuner.measure.statistics import disturbed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class Interval:
     low_s: float
     high_s: float
     own: bool = False  # the kernel itself
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the interval is so wide that the median is in doubt."""
+        return disturbed(self.median_s, (self.low_s, self.high_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

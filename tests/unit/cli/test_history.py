@@ -7,20 +7,22 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.database_samples import sample_kernel
 from tests.support.targets import ZEN5
 from tuner.app.jobs.lifecycle import requeue, submit
-from tuner.db import leases, trials
+from tuner.db import kernels, leases, trials, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.errors import LeaseHeld
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, to_document
 
 SPEC = "matmul:M=32,N=32,K=32"
 
@@ -232,3 +234,15 @@ def test_prune_needs_to_be_told_and_leaves_unfinished_jobs_alone(
     assert "3 trials and 0 events of 1 jobs are deleted" in tuner("db", "prune").out
     assert tuner("trials", job.id, "--json").document["items"] == []
     assert tuner("show", job.id, "--json").document["tasks"][0]["trials_done"] == 3
+
+
+def test_best_says_which_figures_are_in_doubt(
+    tuner: Callable[..., Any], database: Database
+) -> None:
+    with database.write() as session:
+        workload = parse_spec(SPEC)
+        key = workloads.remember(session, workload, to_document(workload))
+        new = replace(sample_kernel(session), workload=key)
+        kernels.promote(session, new)
+    assert "disturbed" in tuner("best").out.splitlines()[1]
+    assert [kernel["disturbed"] for kernel in tuner("best", "--json").document["items"]] == [True]

@@ -14,6 +14,7 @@ from tuner.export.signature import signer_at
 
 FIELDS = {
     "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s",
+    "disturbed",
     "manifest_median_s", "ratio", "same_target",
     "threads",
     "variants", "sanitized",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tuner.measure.statistics import (
     decide,
+    disturbed,
     median_ci95,
     race_median_ci95,
     ratio_of_medians,
@@ -182,3 +183,12 @@ def test_a_contenders_interval_covers_its_processes() -> None:
 def test_thousands_of_samples_have_an_interval() -> None:
     low, high = median_ci95([float(sample) for sample in range(3000)])
     assert 1440 < low < 1500 < high < 1560
+
+
+@pytest.mark.parametrize(
+    ("low_us", "high_us", "marked"), [(142, 149, False), (139, 153, False), (149, 299, True)]
+)
+def test_a_race_with_an_interval_wider_than_a_tenth_is_marked(
+    low_us: float, high_us: float, marked: bool
+) -> None:
+    assert disturbed(146e-6, (low_us * 1e-6, high_us * 1e-6)) is marked
