@@ -33,6 +33,8 @@ SPECS = (
     "conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=3,KW=3",
     "softmax:M=64,N=1000",
     "transpose:M=1024,N=1024",
+    "qdense:M=4,N=64,K=512,group=128",
+    "qdense:M=4,N=64,K=512,group=128,weight=int8",
 )
 CONFIGS = 6  # of each sketch
 
@@ -63,6 +65,7 @@ def test_every_family_is_among_the_sketches() -> None:
     }
     of_cpu = {name for kind, name in names if kind == "cpu"}
     assert of_cpu >= {"tile", "turn", "amx", "pairs", "fours", "lanes", "rows", "straight"}
+    assert of_cpu >= {"lookup", "grouped"}
     assert len({name for kind, name in names if kind == "cuda"}) >= 4
 
 

@@ -34,6 +34,8 @@ SPECS = (
     "matmul:M=17,N=40,K=23,dtype=float64",
     "matmul:M=17,N=40,K=23,dtype=float16", "matmul:M=17,N=40,K=64,dtype=bfloat16",
     "matmul:M=17,N=40,K=64,dtype=int8",
+    "qdense:M=3,N=45,K=101,bias=true", "qdense:M=1,N=37,K=96,group=16,weight=uint4,act=relu",
+    "qdense:M=2,N=37,K=70,group=0,weight=int8", "qdense:M=2,N=37,K=70,group=16,weight=int8",
     "dense:M=13,N=37,K=70,dtype=int8,bias=true,act=relu",
     "conv2d:N=1,H=7,W=9,CI=6,CO=21,KH=3,KW=3,pad=1,dtype=int8",
     "batch_matmul:B=3,M=13,N=19,K=29", "batch_matmul:B=2,M=7,N=33,K=32,transpose_b=true",

@@ -25,6 +25,7 @@ SPECS = (
     "matmul:M=17,N=40,K=64,dtype=bfloat16",
     "matmul:M=32,N=40,K=64,dtype=int8", "matmul:M=17,N=40,K=23,dtype=float64",
     "batch_matmul:B=2,M=30,N=40,K=50", "batch_matmul:B=3,M=13,N=19,K=29,transpose_b=true",
+    "qdense:M=3,N=50,K=90,bias=true",
     "dense:M=20,N=50,K=90,bias=true,act=gelu", "dense:M=1,N=61,K=67,bias=true,act=relu",
     "dense:M=32,N=64,K=32,bias=true",
     "conv1d:N=2,W=29,CI=5,CO=19,KW=3,stride=2,pad=1", "conv1d:N=1,W=32,CI=8,CO=16,KW=3,pad=1",

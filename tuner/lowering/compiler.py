@@ -19,6 +19,7 @@ from tuner.lowering.arguments import restore_argument_shapes
 from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.passes.dot_products import use_dot_products
 from tuner.lowering.passes.pipeline import register_pipeline
+from tuner.lowering.passes.table_lookups import use_table_lookups
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
@@ -129,9 +130,8 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     isa = isa_of(target)
     try:
-        lowered = restore_argument_shapes(
-            use_amx_tiles(use_dot_products(transpose_in_registers(mod), isa), isa)
-        )
+        summed = use_table_lookups(use_dot_products(transpose_in_registers(mod), isa), isa)
+        lowered = restore_argument_shapes(use_amx_tiles(summed, isa))
         try:
             return _generated(lowered, target.tvm)
         except tvm.error.InternalError as error:

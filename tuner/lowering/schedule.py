@@ -22,6 +22,7 @@ from tuner.lowering.passes.amx import AMX, PARTS
 from tuner.lowering.passes.dot_products import DOT, INTERLEAVE
 from tuner.lowering.passes.guarded_copies import GUARDED
 from tuner.lowering.passes.no_unroll import NO_UNROLL
+from tuner.lowering.passes.table_lookups import LOOK_UP
 from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program.loops import LoopId, loops_of
@@ -34,6 +35,7 @@ from tuner.spaces.program.marks import (
     Mark,
     NoUnroll,
     Parallel,
+    TableLookup,
     TransposeInRegisters,
     TransposeWordsInRegisters,
     Unroll,
@@ -190,6 +192,8 @@ class Applier:
                 sch.annotate(loop, TRANSPOSE_WORDS, vector_lanes)
             case TransposeInRegisters(vector_lanes=vector_lanes):
                 sch.annotate(loop, TRANSPOSE, vector_lanes)
+            case TableLookup(table=table):
+                sch.annotate(loop, LOOK_UP, list(table))
             case _:
                 for marked in mark.loops:
                     sch.annotate(self._loops[marked], ANNOTATIONS[type(mark)], 1)

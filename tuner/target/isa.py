@@ -59,6 +59,8 @@ class IsaDescription:
     vector_registers: int
     dot_products: tuple[DotProduct, ...]
     matrix_units: tuple[MatrixUnit, ...]
+    # Numbers of 32 bits in a register from which one instruction picks one for each lane.
+    table_numbers: int
     native_float16: bool  # whether vectors of float16 are multiplied and added as such
     non_temporal_stores: bool  # vector stores past the caches
     prefetch: bool  # an instruction that brings in a cache line ahead of its use

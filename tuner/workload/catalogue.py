@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.errors import WorkloadError
-from tuner.workload import contractions, rowwise
+from tuner.workload import contractions, quantized, rowwise
 from tuner.workload.operator import Operator
 from tuner.workload.terms import suggestion
 
@@ -35,6 +35,7 @@ CATALOGUE: tuple[Operator, ...] = (
     rowwise.TRANSPOSE,
     rowwise.ELEMENTWISE,
     rowwise.BIAS_ACT,
+    quantized.QDENSE,
     contractions.ATTENTION,
     rowwise.EMBEDDING,
 )

@@ -21,7 +21,10 @@ from tuner.workload.expression import (
     Read,
     Scalar,
     Select,
+    Stage,
     Unary,
+    Var,
+    reads,
     walk,
 )
 from tuner.workload.reference import greatest, smallest
@@ -35,7 +38,13 @@ _SIGNS = ("neg", "abs")
 def are_defined(expression: Expression) -> bool:
     """Whether a float input may be anything: what NaN is as an integer is not defined."""
     nodes = [node for stage in expression.stages for node in walk(stage.body)]
-    whole = any(isinstance(node, Cast) and node.dtype in INTEGER_RANGES for node in nodes)
+    tensors = expression.tensors
+    whole = any(
+        isinstance(node, Cast)
+        and node.dtype in INTEGER_RANGES
+        and any(tensors[read.tensor].dtype not in INTEGER_RANGES for read in reads(node.arg))
+        for node in nodes
+    )
     stored = any(stage.dtype in INTEGER_RANGES for stage in expression.stages)
     return not whole and not stored and any("float" in tensor.dtype for tensor in expression.inputs)
 
@@ -88,16 +97,31 @@ def undecided(expression: Expression, reference: NDArray[Any]) -> NDArray[np.boo
 
     A kernel may leave out terms of a sum that padding or a condition makes zero, and with
     them the NaN that zero times an infinity is. And what vanishes in float32 but not in
-    float64 makes NaN, not an infinity, of an infinity.
+    float64 makes NaN, not an infinity, of an infinity. The sum of a group that a factor
+    scales may be NaN where each of its terms, scaled, is an infinity, and the other way
+    round.
     """
     nodes = [node for stage in expression.stages for node in walk(stage.body)]
-    if any(stage.reducer in ("sum", "prod") for stage in expression.stages) and any(
-        _conditional(node) for node in nodes
-    ):
+    reduces = any(stage.reducer in ("sum", "prod") for stage in expression.stages)
+    conditional = reduces and any(_conditional(node) for node in nodes)
+    if conditional or any(_has_groups(stage) for stage in expression.stages):
         return np.asarray(~np.isfinite(reference))
     if any(_vanishes(node) for node in nodes):
         return np.asarray(np.isinf(reference))
     return np.zeros(reference.shape, np.bool_)
+
+
+def _has_groups(stage: Stage) -> bool:
+    """Whether a sum reads elements that stay the same for groups of its terms."""
+    summed = {axis.name for axis in stage.reduce_axes}
+    return stage.reducer == "sum" and any(
+        isinstance(node, Binary)
+        and node.op == "floordiv"
+        and any(isinstance(part, Var) and part.name in summed for part in walk(node.lhs))
+        for read in reads(stage.body)
+        for index in read.indices
+        for node in walk(index)
+    )
 
 
 def _conditional(node: Scalar) -> bool:

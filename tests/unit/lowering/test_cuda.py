@@ -33,6 +33,7 @@ from tuner.workload.spec import parse_spec
 
 SPECS = (
     "matmul:M=61,N=67,K=71", "matmul:M=512,N=512,K=512", "matmul:M=128,N=256,K=512,dtype=float16",
+    "qdense:M=4,N=256,K=128,group=32",
     "matmul:M=128,N=256,K=512,dtype=bfloat16", "dense:M=64,N=256,K=128,bias=true,act=gelu",
     "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
     "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",

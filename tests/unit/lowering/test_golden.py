@@ -54,6 +54,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
     ),
     "dp4_int8": ("matmul:M=8,N=32,K=64,dtype=int8", {"sketch": "C:fours_j"}),
     "dp2_bfloat16": ("matmul:M=8,N=32,K=64,dtype=bfloat16", {"sketch": "C:pairs_j"}),
+    "lookup_uint4": ("qdense:M=2,N=32,K=64,weight=uint4", {"sketch": "Y:lookup_j"}),
+    "grouped_int8": ("qdense:M=2,N=32,K=64,weight=int8", {"sketch": "Y:grouped_j"}),
     "rfactor": ("matmul:M=4,N=8,K=65536", {"sketch": "Cprf:tile_j+Crf:tile_j"}),
     "winograd": (
         "conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1,numerics=fast",

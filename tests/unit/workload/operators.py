@@ -159,9 +159,27 @@ def turned(flag: bool, x: Array) -> Array:
     return x.swapaxes(-1, -2) if flag else x
 
 
+def quantised(p: Params, x: Array, w: Array, s: Array, *rest: Array) -> Array:
+    """Weights unpacked one by one, then a product."""
+    features, group = p["K"], p["group"] or p["K"]
+    numbers = np.arange(features) // group
+    real = w.astype(np.float64)
+    if p["weight"] != "int8":
+        real = halves(w)[:, :features].astype(np.float64)
+        real -= halves(rest[0])[:, numbers] if p["weight"] == "uint4" else 8
+    bias = rest[-1] if p["bias"] else None
+    return finished(p, x @ (real * s[:, numbers]).T, bias)
+
+
+def halves(packed: Array) -> Array:
+    """Of each byte the low four bits, then the high ones."""
+    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
+
+
 MEANING: Mapping[str, Callable[..., Array]] = {
     "matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
     "batch_matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
+    "qdense": quantised,
     "dense": lambda p, x, w, bias=None: finished(p, x @ w.T, bias),
     "conv1d": convolved,
     "conv2d": convolved,

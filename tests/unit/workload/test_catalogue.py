@@ -36,7 +36,7 @@ SIZES = {
     "S": 4,
     "V": 7,
 }
-TRIED = {"stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
+TRIED = {"group": (0, 4, 16), "stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
 
 
 def combinations(operator: Operator) -> Iterator[dict[str, Any]]:
@@ -93,7 +93,8 @@ def test_dtypes(operator: Operator) -> None:
     for params in combinations(operator):
         expression = workload_from_params(operator.name, params).expression
         dtype = params["dtype"]
-        assert {tensor.dtype for tensor in expression.inputs} <= {dtype, "int32"}
+        packed = {"int8", "uint8"} if "weight" in params else set()
+        assert {tensor.dtype for tensor in expression.inputs} <= {dtype, "int32", *packed}
         for stage in expression.stages:
             if "int" not in dtype:
                 assert stage.accumulator == ("float64" if dtype == "float64" else "float32")

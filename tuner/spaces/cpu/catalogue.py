@@ -12,6 +12,7 @@ from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.patch_sketch import patch_sketch
+from tuner.spaces.cpu.quantized import quantized_sketch
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
@@ -72,6 +73,13 @@ def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]
     return [] if context.rewritten else lane_sketches(group, context)
 
 
+def _quantized(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if isinstance(group, RowGroup) or context.rewritten:
+        return []
+    offered = (quantized_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    return [sketch for sketch in offered if sketch is not None]
+
+
 def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
     """The axes that tile sketches vectorise, in their order."""
     return [stage.vector for stage in vectorised_stages(group, context) if stage.vector]
@@ -90,6 +98,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _dot_products,
         _matrix_registers,
         _rows,
+        _quantized,
     ),
     whole_programs=(fully_unrolled,),
 )

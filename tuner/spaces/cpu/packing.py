@@ -65,7 +65,7 @@ def packed_copy(
     ]
     if plan.vector in access.axes:
         registers += plan.tiled(str(plan.vector)).register
-    if plan.instruction.axes:
+    if access.axes.intersection(plan.instruction.axes):
         return _for_instruction(name, access, value, plan, (outer, inner, registers), dtype)
     # What lies within its tensor only under a condition is read one by one; and TVM
     # shuffles no 16-bit floats.
@@ -139,7 +139,8 @@ def _for_instruction(
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     mark: Mark | None = None
-    side_by_side = access.stride(plan.instruction.axes[-1]) == 1 and not access.padded
+    innermost = [name for name in plan.instruction.axes if name in access.axes][-1]
+    side_by_side = access.stride(innermost) == 1 and not access.padded
     if (
         vectorised
         and access.stride(str(plan.vector)) == 1

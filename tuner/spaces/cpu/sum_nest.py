@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.spaces.cpu.group_scales import GroupScale, split_group_scale
 from tuner.spaces.cpu.nest_parts import NestParts
 from tuner.spaces.cpu.prefetch import sum_prefetches
 from tuner.spaces.cpu.tile_copies import TileCopies
@@ -62,12 +63,14 @@ class SumNest:
         self._parts = NestParts(math_functions=plan.math_functions, threads=plan.threads)
         self._copies = TileCopies(group, plan, self._parts, shapes, dtypes)
         self._zero_point: ZeroPointSums | None = None
+        self._group_scale: GroupScale | None = None
         self._sums = f"{group.name}_acc"  # the block that hosts all others
 
     def build(self) -> Nest:
         """All blocks, buffers and steps."""
         term = self._term()
-        if self._plan.blocked is None and self._zero_point is None:
+        corrected = self._zero_point is not None or self._group_scale is not None
+        if self._plan.blocked is None and not corrected:
             innermost = self._accumulate_at_once(term)
         elif self._plan.instruction.register_rows is not None:
             innermost = self._accumulate_in_matrix_registers(term)
@@ -90,6 +93,10 @@ class SumNest:
         plan, anchor, loops, copies = self._plan, self._group.anchor, self._loops, self._copies
         assert anchor.reducer is not None
         body = substitute(copies.add(), loops.indices)
+        if plan.instruction.groups is not None:
+            body, self._group_scale = split_group_scale(
+                body, self._group, loops, self._parts, copies.shapes
+            )
         when: tuple[Scalar, ...] = ()
         if not plan.instruction.axes:
             lanes = {loops.vector_lane}
@@ -170,6 +177,8 @@ class SumNest:
         total: Scalar = Read(partial, tuple(Var(axis.name) for axis in partial_axes))
         if self._zero_point is not None:
             total = self._zero_point.subtract_from(total)
+        if self._group_scale is not None:
+            total = self._group_scale.applied(total)
         self._accumulate(sums, loops.spatial, blocks, _Term(total, (), ()))
         self._order(sums, [*loops.outer, *blocks, *loops.inner, *loops.register])
         self._parts.steps.append(ComputeAt(block=partial, loop=LoopId.of(sums, loops.inner[-1])))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.loops import Level, LoopId, loops_of
-from tuner.spaces.program.marks import AmxTile, DotProduct, Unroll, Vectorize
+from tuner.spaces.program.marks import AmxTile, DotProduct, TableLookup, Unroll, Vectorize
 from tuner.spaces.program.program import Fuse, Step
 from tuner.workload.expression import Axis, Scalar, Var
 
@@ -116,10 +116,14 @@ class TileLoops:
         for axis in register:
             loop = LoopId.of(block, axis, initial=initial)
             if axis.name == self.vector_lane:
-                steps.append(DotProduct(loop=loop) if dot else Vectorize(loop=loop))
+                steps.append(self._instruction_mark(loop) if dot else Vectorize(loop=loop))
             elif unrolled and axis.extent > 1:
                 steps.append(Unroll(loop=loop))
         return steps
+
+    def _instruction_mark(self, loop: LoopId) -> Step:
+        table = self.plan.instruction.table
+        return TableLookup(loop=loop, table=table) if table else DotProduct(loop=loop)
 
     def amx_tile(self, block: str) -> AmxTile:
         """The loops that matrix registers replace: a step of the reduction and its outermost."""

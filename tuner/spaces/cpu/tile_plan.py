@@ -65,6 +65,10 @@ class Instruction:
     factor_parts: str | None = None
     # Added to the factor that the vector's lanes share, so that the instruction takes it.
     zero_point: int = 0
+    # Sixteen numbers, of which four bits of a packed operand choose: tuner.spaces.cpu.unpacking.
+    table: tuple[float, ...] = ()
+    # The reduction axis whose iterations each scale the sum of the others.
+    groups: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

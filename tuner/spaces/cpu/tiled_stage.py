@@ -79,8 +79,9 @@ class TiledStage:
 
     @property
     def main_reduction(self) -> Axis:
-        """The reduction axis that may be cut into blocks, the longest."""
-        return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent)
+        """The reduction axis that may be cut into blocks: the longest, or that over groups."""
+        axes, groups = self.group.anchor.reduce_axes, self.instruction.groups
+        return max(axes, key=lambda axis: (axis.name == groups, axis.extent))
 
     def contiguous(self, access: Access) -> bool:
         """Whether the lanes of a vector lie side by side in an operand, or are one number."""

@@ -112,6 +112,25 @@ class DotProduct(Mark):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableLookup(Mark):
+    """Four bits of a word choose one of sixteen factors of a product that is summed.
+
+    Stands on the outermost of the three innermost loops: the vector lanes of the
+    accumulator. The inner ones go over the bytes of a word, and the halves of a byte,
+    the low one first.
+    """
+
+    label = "look_up"
+    loops_below = 2
+
+    table: tuple[float, ...]  # of float32
+
+    def __post_init__(self) -> None:
+        if len(self.table) != 16:
+            raise ValueError(f"a table of {len(self.table)} numbers, which four bits do not choose")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AmxTile(Mark):
     """A sum of products is computed in AMX's tile registers.
 

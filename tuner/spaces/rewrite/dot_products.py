@@ -67,7 +67,7 @@ def split_reduction(
     tensor extends beyond that end, or has another padding.
     """
     rest = axis.extent % prod(parts)
-    if rest and not all(_ends_with(access, axis, shapes) for access in accesses(stage, shapes)):
+    if rest and not all(ends_with(access, axis, shapes) for access in accesses(stage, shapes)):
         return None
     names = {existing.name for existing in (*stage.axes, *stage.reduce_axes)}
     fresh = (name for number in count(1) if (name := axis.name + "h" * number) not in names)
@@ -88,7 +88,7 @@ def split_reduction(
     return replace(stage, reduce_axes=reduce_axes, body=body), tuple(part.name for part in inner)
 
 
-def _ends_with(access: Access, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def ends_with(access: Access, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether the read leaves its tensor at the end of the axis, where it may be zero."""
     if not access.divides(axis.name) or (
         access.read.pad is not None and access.read.pad.value != 0

@@ -26,6 +26,7 @@ def describe(features: tuple[str, ...], _mcpu: str) -> IsaDescription:
         vector_registers=16,
         dot_products=(),
         matrix_units=(),
+        table_numbers=0,
         native_float16=False,
         non_temporal_stores=True,
         prefetch=True,

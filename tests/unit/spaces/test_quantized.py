@@ -1,0 +1,157 @@
+"""Sums of products with weights of few bits: what is recognised, and that kernels which
+unpack in registers are right whatever divides what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.targets import GOLDEN_COVE, host_target
+from tests.unit.spaces.kernels import check_programs, output_of
+from tuner.spaces.by_target import space_of
+from tuner.spaces.rewrite.quantized_products import quantized_product
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate_with_magnitude
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.special_values import are_defined, undecided
+from tuner.workload.workload import Workload
+
+CODEBOOK = "where(q < 3, q * q, 0.5 - q)"
+
+
+def product_of(text: str) -> object:
+    expression = workload_from_notation(text, {}).expression
+    dtypes = {tensor.name: tensor.dtype for tensor in expression.inputs}
+    return quantized_product(expression.stages[0], expression.shapes, dtypes)
+
+
+def kernel(weight: str, scale: str = "", body: str = "X[i, k] * ") -> str:
+    scales = ", S: f32[40, 64]" if scale else ""
+    return (
+        f"kernel q(X: f32[3, 64], W: u8[40, 64]{scales}) -> (Y: f32[3, 40]) "
+        f"{{ Y[i, j] += {body}{weight}{scale} }}"
+    )
+
+
+LOW_FIRST = "f32(bitand(shr(W[j, k//2], i32(4 * (k % 2))), 15))"
+
+
+@pytest.mark.parametrize(
+    ("weight", "table"),
+    [
+        (LOW_FIRST, range(16)),
+        (f"({LOW_FIRST} - 8)", range(-8, 8)),
+        ("f32(where(k % 2 == 0, W[j, k//2] % 16, W[j, k//2] // 16))", range(16)),
+        (CODEBOOK.replace("q", LOW_FIRST), [0, 1, 4, *(0.5 - q for q in range(3, 16))]),
+    ],
+)
+def test_four_bits_are_a_table(weight: str, table: list[float]) -> None:
+    product = product_of(kernel(weight))
+    assert product is not None and list(product.table) == list(map(float, table))  # type: ignore[attr-defined]
+
+
+def test_a_group_is_what_the_scale_moves_with() -> None:
+    product = product_of(kernel(LOW_FIRST, " * S[j, k//16]"))
+    assert [axis.extent for axis in product.stage.reduce_axes] == [4, 2, 4, 2]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (kernel("f32(W[j, k//2])"), "every weight twice"),
+        (kernel("f32(where(k % 2 == 0, W[j, k//2] // 16, W[j, k//2] % 16))"), "high half first"),
+        (kernel("f32(W[j, k//2] % 32 + k % 2)"), "more than four bits"),
+        (kernel(LOW_FIRST, " * S[j, k//4]"), "groups of half a word"),
+        (kernel(LOW_FIRST, " * S[j, k]"), "a scale for each weight"),
+        (kernel("f32(W[j, k])"), "nothing that a plain product lacks"),
+        (kernel(LOW_FIRST, body="X[i, k] * X[i, k] * "), "a product of three"),
+    ],
+)
+def test_other_sums_are_left_alone(text: str, why: str) -> None:
+    assert product_of(text) is None, why
+
+
+def test_wholes_of_other_tensors_are_not_read_beyond_the_reduction() -> None:
+    """Beyond the end of the last group x must be zero, which the next columns are not."""
+    text = (
+        "kernel q(X: f32[3, 80], W: u8[40, 35], S: f32[40, 3]) -> (Y: f32[3, 40]) "
+        f"{{ Y[i, j] += X[i, k] * {LOW_FIRST} * S[j, k//32] for k in 0:70 }}"
+    )
+    assert product_of(text) is None
+
+
+def sketched(workload: Workload, word: str, count: int, seed: int) -> None:
+    """Checks programs of a sketch at random configs."""
+    space = space_of(workload, host_target(), threads=1)
+    rng = np.random.default_rng(seed)
+    configs = [space.space.config(point) for point in space.space.sample(rng, 400)]
+    chosen = [config for config in configs if f":{word}_" in str(config.get("sketch", ""))]
+    assert chosen
+    check_programs(workload, [space.program(config) for config in chosen[:count]])
+
+
+@pytest.mark.skipif(host_target().vector_bytes != 64, reason="no table of sixteen in a register")
+@settings(max_examples=8, deadline=None)
+@given(
+    rows=st.integers(1, 16),
+    units=st.integers(16, 70),
+    features=st.integers(2, 200),
+    group=st.sampled_from((0, 8, 16, 32, 128)),
+    weight=st.sampled_from(("int4", "uint4")),
+    seed=st.integers(0, 99),
+)
+def test_looked_up_weights(
+    rows: int, units: int, features: int, group: int, weight: str, seed: int
+) -> None:
+    spec = f"qdense:M={rows},N={units},K={features},group={group},weight={weight}"
+    sketched(parse_spec(spec), "lookup", 1, seed)
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    rows=st.integers(1, 16),
+    units=st.integers(2, 70),
+    features=st.integers(5, 200),
+    group=st.sampled_from((4, 16, 128)),
+    seed=st.integers(0, 99),
+)
+def test_weights_of_a_byte_in_groups(
+    rows: int, units: int, features: int, group: int, seed: int
+) -> None:
+    spec = f"qdense:M={rows},N={units},K={features},group={group},weight=int8"
+    sketched(parse_spec(spec), "grouped", 1, seed)
+
+
+@pytest.mark.parametrize("weight", ["int4", "uint4", "int8"])
+def test_what_special_values_leave_finite_is_right(weight: str) -> None:
+    """A scale of infinity makes one of a group's sum that its terms would not have made."""
+    workload = parse_spec(f"qdense:M=4,N=40,K=70,group=16,weight={weight}")
+    expression = workload.expression
+    assert are_defined(expression)
+    inputs = make_inputs(expression, seed=3, kind="special")
+    space = space_of(workload, host_target(), threads=1)
+    (sketch,) = {
+        name
+        for name in map(str, space.space.knobs[0].values)
+        if ":lookup_" in name or ":grouped_" in name
+    }
+    got = output_of(space.program({"sketch": sketch}), expression, inputs)
+    with np.errstate(all="ignore"):
+        want, _ = evaluate_with_magnitude(expression, inputs)
+    finite = np.isfinite(want["Y"])
+    assert 0 < finite.sum() < finite.size
+    assert not undecided(expression, want["Y"])[finite].any()
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    np.testing.assert_allclose(got[finite], want["Y"][finite], rtol=1e-4, atol=1e-4)
+
+
+def test_constant_weights_stay_packed() -> None:
+    """Four bits a weight are what a call reads: unpacked ones would be eight times as many."""
+    space = space_of(parse_spec("qdense:M=1,N=64,K=256,const=W+S"), GOLDEN_COVE, 1)
+    config = {"sketch": "Y:lookup_j", "Y.lookup_j.copy1_W": "pack_root"}
+    program = space.program(config)
+    sizes = {buffer.name: np.prod(buffer.shape) for buffer in program.buffers}
+    (packed,) = [name for name in sizes if "pack" in name and sizes[name] >= 64 * 128]
+    assert sizes[packed] == 64 * 256 // 2

@@ -1,0 +1,98 @@
+"""Weights of four bits looked up in a register, in the sums of products that a schedule
+marks.
+
+A schedule annotates the outermost of three loops: vector lanes, bytes of a word, halves
+of a byte. The pass loads a vector of words and shifts it for each of the eight steps.
+`vpermps` takes the lowest four bits of each lane.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_map
+
+from tuner.lowering.passes.substitution import bound_body, substituted
+from tuner.target.isa import IsaDescription
+
+LOOK_UP = "tuner_look_up"  # the annotation, as stored schedules have it
+PERMUTE = "llvm.x86.avx512.permvar.sf.512"
+HALF_BITS, BYTE_BITS = 4, 8
+
+
+def use_table_lookups(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
+    """The module with every annotated nest of loops replaced.
+
+    A sum stays as loops where `isa` has no such table: schedules are compiled for
+    poorer CPUs too.
+    """
+
+    def replaced(loop: tirx.For) -> tirx.Stmt:
+        if LOOK_UP not in loop.annotations:
+            return loop
+        innermost = isinstance(loop.body, tirx.For) and isinstance(loop.body.body, tirx.For)
+        if innermost and int(loop.extent) == isa.table_numbers:
+            return _summed(loop)
+        # TVM copies the annotation to the loop that initialises the sums.
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
+
+    functions = {
+        name: structural_map(function, (tirx.For, replaced))
+        for name, function in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _summed(loop: tirx.For) -> tirx.Stmt:
+    lanes, bytes_of, halves = int(loop.extent), loop.body, loop.body.body
+    assert isinstance(halves.body, SBlockRealize)
+    store = bound_body(halves.body)
+    lane, byte, half = loop.loop_var, bytes_of.loop_var, halves.loop_var
+    shared, weight = store.value.b.a, store.value.b.b
+    packed = _loads(weight)[0]
+
+    def vector(load: tvm.ir.TensorLoad | tirx.BufferStore, width: int) -> list[tvm.ir.PrimExpr]:
+        start = {name: tirx.const(0, str(name.ty)) for name in (lane, byte, half)}
+        *outer, last = [substituted(index, start) for index in load.indices]
+        return [*outer, tirx.Ramp(last, tirx.const(1, "int32"), width)]
+
+    numbers = [tirx.const(float(value), "float32") for value in loop.annotations[LOOK_UP]]
+    table = tirx.Shuffle(numbers, [tirx.const(place, "int32") for place in range(lanes)])
+    width = int(bytes_of.extent) * lanes
+    bytes_loaded = tirx.BufferLoad(packed.source, vector(packed, width))
+    words = tirx.Var("words", f"uint32x{lanes}")
+    place = vector(store, lanes)
+    total: tvm.ir.PrimExpr = tirx.BufferLoad(store.buffer, place)
+    for number in range(int(bytes_of.extent)):
+        for part in range(int(halves.extent)):
+            bits = tirx.const(number * BYTE_BITS + part * HALF_BITS, "uint32")
+            shifted = tirx.shift_right(words, tirx.Broadcast(bits, lanes))
+            picked = tirx.call_llvm_pure_intrin(
+                f"float32x{lanes}", PERMUTE, table, tirx.reinterpret(f"int32x{lanes}", shifted)
+            )
+            step = {
+                lane: tirx.const(0, str(lane.ty)),
+                byte: tirx.const(number, str(byte.ty)),
+                half: tirx.const(part, str(half.ty)),
+            }
+            factor = tirx.Broadcast(substituted(shared, step), lanes)
+            total = total + factor * picked
+    return tirx.SeqStmt(
+        [
+            tirx.Bind(words, tirx.reinterpret(f"uint32x{lanes}", bytes_loaded)),
+            tirx.BufferStore(store.buffer, total, place),
+        ]
+    )
+
+
+def _loads(value: tvm.ir.PrimExpr) -> list[tvm.ir.TensorLoad]:
+    """The loads in a value."""
+    loads: list[tvm.ir.TensorLoad] = []
+
+    def seen(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
+        loads.append(load)
+        return load
+
+    structural_map(value, (tvm.ir.TensorLoad, seen))
+    return loads

@@ -1,0 +1,48 @@
+"""Catalogue operators on weights of few bits, which are unpacked where they are used."""
+
+from __future__ import annotations
+
+from tuner.workload.contractions import ACT, BIAS, dtype, extents
+from tuner.workload.operator import Operator, Param
+
+QDENSE = Operator(
+    name="qdense",
+    about="dense of weights of 4 bits, low half first, or 8, with scales of groups",
+    channel="j",
+    dtypes=("float32",),
+    params=(
+        *extents(M=("rows of X", 1), N=("units", 4096), K=("features", 4096)),
+        Param(
+            name="weight",
+            kind="choice",
+            about="of W and Z; int4 holds w + 8, uint4 has zero points Z",
+            default="int4",
+            choices=("int4", "uint4", "int8"),
+        ),
+        Param(
+            name="group",
+            kind="int",
+            about="features that share a scale; 0: all of a unit",
+            default=32,
+            most=65536,
+        ),
+        BIAS,
+        ACT,
+        dtype("float32"),
+    ),
+    pieces={
+        "at": "i, j",
+        "GROUPS": "@{group=0|1|(K + group - 1)//group}",
+        "number": "@{group=0|0|k//group}",
+        "low": "f32(bitand(shr(W[j, k//2], i32(4 * (k % 2))), 15))",
+        "zero": "f32(bitand(shr(Z[j, @{number} // 2], i32(4 * (@{number} % 2))), 15))",
+        "real": "@{weight=int8|f32(W[j, k])|(@{low} - @{weight=int4|8|@{zero}})}",
+    },
+    program="""
+kernel qdense(X: f32[M, K], W: @{weight=int8|i8[N, K]|u8[N, (K + 1)//2]}, S: f32[N, @{GROUPS}]
+    @{weight=uint4|, Z: u8[N, (@{GROUPS} + 1)//2]|}@{bias|, bias: f32[N]|}) -> (Y: f32[M, N]) {
+  @{group=0|P|@{main}}[i, j] += X[i, k] * @{real}@{group=0|| * S[j, @{number}]}
+  @{group=0|@{main}[i, j] = P[i, j] * S[j, 0]|}
+  @{epilogue}
+}""",
+)
