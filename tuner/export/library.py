@@ -19,6 +19,7 @@ from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
 from tuner.export.naming import check_library_name, named
 from tuner.export.signature import Signer
 from tuner.export.template import fill
+from tuner.runtime.interfaces import TVM_FFI
 from tuner.runtime.link import Function, link, link_static
 from tuner.runtime.portfolio import replace_kernels
 from tuner.runtime.toolchain import Toolchain
@@ -85,6 +86,7 @@ def build_files(
 ) -> dict[str, bytes]:
     """All files of the export by path, except the manifest. The kernels must have symbols."""
     functions = [function_of(kernel) for kernel in kernels]
+    interfaces = (TVM_FFI,)
     texts = {
         f"include/{name}.h": c_header(name, kernels),
         f"include/{name}.hpp": cpp_header(name, kernels),
@@ -98,8 +100,10 @@ def build_files(
         **example_files(name, kernels),
     }
     return {
-        f"lib/lib{name}.so": link(name, functions, toolchain=toolchain),
-        f"lib/lib{name}.a": link_static(name, functions, toolchain=toolchain),
+        f"lib/lib{name}.so": link(name, functions, toolchain=toolchain, interfaces=interfaces),
+        f"lib/lib{name}.a": link_static(
+            name, functions, toolchain=toolchain, interfaces=interfaces
+        ),
         **{path: text.encode() for path, text in texts.items()},
     }
 

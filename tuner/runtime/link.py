@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tuner.runtime.interfaces import Interface, headers_of, sources_of
 from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
@@ -65,27 +66,38 @@ class Function:
         return (self, *self.variants)
 
 
-def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
+def link(
+    name: str,
+    functions: Sequence[Function],
+    *,
+    toolchain: Toolchain | None = None,
+    interfaces: Sequence[Interface] = (),
+) -> bytes:
     """A shared library, soname lib<name>.so.
 
-    The same inputs and compiler give the same bytes. Raises LinkError for names that
-    are no C identifiers or occur twice, and where the compiler is missing or refuses.
+    `interfaces` are those of frameworks that it has besides C's. The same inputs and
+    compiler give the same bytes. Raises LinkError for names that are no C identifiers or
+    occur twice, and where the compiler is missing or refuses.
     """
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
-        objects, exported = _objects(name, functions, tools, stack)
+        objects, exported = _objects(name, functions, tools, stack, interfaces)
         return tools.shared(
             objects, soname=f"lib{name}.so", exported=(*exported, "tuner_library_json")
         )
 
 
 def link_static(
-    name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None
+    name: str,
+    functions: Sequence[Function],
+    *,
+    toolchain: Toolchain | None = None,
+    interfaces: Sequence[Interface] = (),
 ) -> bytes:
     """The same as an archive (lib<name>.a) that shows only the exported symbols."""
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
-        objects, exported = _objects(name, functions, tools, stack)
+        objects, exported = _objects(name, functions, tools, stack, interfaces)
         return tools.static(objects, member=f"{name}.o", exported=exported)
 
 
@@ -101,16 +113,24 @@ def system_toolchain() -> Toolchain:
 @cache
 def runtime_sources() -> dict[str, str]:
     """The runtime's C files by name, as installed with the package."""
-    folder = files("tuner.runtime") / "src"
-    return {name: (folder / name).read_text() for name in (*SOURCES, *HEADERS)}
+    return {name: _source(name) for name in (*SOURCES, *HEADERS)}
+
+
+@cache
+def _source(name: str) -> str:
+    return (files("tuner.runtime") / "src" / name).read_text()
 
 
 def _objects(
-    name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack
+    name: str,
+    functions: Sequence[Function],
+    tools: Toolchain,
+    stack: ExitStack,
+    interfaces: Sequence[Interface],
 ) -> tuple[list[Path], tuple[str, ...]]:
-    functions = _with_distinct_kernels(functions, tools)
+    exported = exported_symbols(name, [_entry(function) for function in functions], interfaces)
+    functions = _with_distinct_kernels(functions, tools, exported)
     entries = [_entry(function) for function in functions]
-    exported = exported_symbols(name, entries)
     _check_names(name, exported)
     for function in functions:
         if not 1 <= function.threads <= MAX_THREADS:
@@ -120,8 +140,14 @@ def _objects(
             )
     sources = runtime_sources()
     headers = {header: sources[header] for header in HEADERS}
-    objects = [tools.compile("library.c", wrapper(name, entries, machine=tools.machine), headers)]
+    text = wrapper(name, entries, machine=tools.machine, interfaces=interfaces)
+    used = {header: _source(header) for header in headers_of(interfaces)}
+    objects = [tools.compile("library.c", text, {**headers, **used})]
     objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
+    objects += [
+        tools.compile(source, _source(source), {**headers, **used})
+        for source in sources_of(interfaces)
+    ]
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
     for index, code in enumerate(
         dict.fromkeys(kernel.object_code for function in functions for kernel in function.kernels)
@@ -153,10 +179,11 @@ def _entries(portfolio: Portfolio[Function] | None) -> Portfolio[Entry] | None:
     return replace_kernels(portfolio, tuple(_entry(kernel) for kernel in portfolio.kernels))
 
 
-def _with_distinct_kernels(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
-    distinct = iter(
-        _distinct_entries([kernel for function in functions for kernel in function.kernels], tools)
-    )
+def _with_distinct_kernels(
+    functions: Sequence[Function], tools: Toolchain, exported: Sequence[str]
+) -> list[Function]:
+    kernels = [kernel for function in functions for kernel in function.kernels]
+    distinct = iter(_distinct_entries(kernels, tools, exported))
     return [_with_kernels(function, distinct) for function in functions]
 
 
@@ -172,10 +199,13 @@ def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
     return replace(next(kernels), variants=tuple(next(kernels) for _ in function.variants))
 
 
-def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
+def _distinct_entries(
+    functions: Sequence[Function], tools: Toolchain, exported: Sequence[str]
+) -> list[Function]:
     """The kernels with entries renamed where kernels compiled apart share a name.
 
-    Functions of one object share its entry.
+    So are those with the name of an exported function. Functions of one object share its
+    entry.
     """
     codes: dict[str, set[bytes]] = {}
     for function in functions:
@@ -183,7 +213,8 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
     renamed_kernels: dict[tuple[bytes, str], Function] = {}
     result = []
     for function in functions:
-        if len(codes[function.tvm_symbol]) == 1:
+        names = {function.tvm_symbol, function.prepack.tvm_symbol if function.prepack else ""}
+        if len(codes[function.tvm_symbol]) == 1 and names.isdisjoint(exported):
             result.append(function)
             continue
         key = (function.object_code, function.tvm_symbol)

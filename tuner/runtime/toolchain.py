@@ -35,7 +35,7 @@ LINK_FLAGS = (
     "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu",
     "-Wl,--gc-sections", "-Wl,--as-needed",
 )  # fmt: skip
-LIBRARIES = ("-lm", "-lpthread")
+LIBRARIES = ("-lm", "-lpthread", "-ldl")  # part of libc since glibc 2.34, all but the first
 TIMEOUT_S = 120.0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tuner.runtime.interfaces import Interface
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
@@ -94,8 +95,10 @@ class Entry:
         )
 
 
-def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """What users link against.
+def exported_symbols(
+    name: str, entries: Sequence[Entry], interfaces: Sequence[Interface] = ()
+) -> tuple[str, ...]:
+    """What users link against, and what frameworks look up.
 
     The shared library shows `tuner_library_json` besides.
     """
@@ -106,7 +109,9 @@ def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
         f"{name}_set_num_threads",
         f"{name}_time",
     )
-    return (*helpers, *(entry.symbol for entry in _plain(entries)))
+    plain = [entry.symbol for entry in _plain(entries)]
+    looked_up = (symbol for interface in interfaces for symbol in interface.symbols(plain))
+    return (*helpers, *plain, *looked_up)
 
 
 def _plain(entries: Sequence[Entry]) -> list[Entry]:
@@ -186,15 +191,21 @@ def signature(entry: Entry) -> str:
     return f"int {entry.symbol}({', '.join(inputs + outputs + rows)})"
 
 
-def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
+def wrapper(
+    name: str, entries: Sequence[Entry], *, machine: str, interfaces: Sequence[Interface] = ()
+) -> str:
     """The C text of a library.
 
     `machine` is the architecture that it is compiled for, as the operating system names
     it.
     """
-    parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
-    parts += [_function(str(index), entry, machine) for index, entry in enumerate(_plain(entries))]
+    headers = "".join(f'#include "{interface.header}"\n' for interface in interfaces)
+    plain = _plain(entries)
+    parts = [f'#include "tuner_runtime.h"\n{headers}\n#include <string.h>\n']
+    parts += [_function(str(index), entry, machine) for index, entry in enumerate(plain)]
     parts.append(_helpers(name, entries))
+    symbols = [entry.symbol for entry in plain]
+    parts += [interface.text(name, symbols) for interface in interfaces]
     return "\n".join(parts)
 
 
