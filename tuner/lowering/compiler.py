@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm import tirx
 from tvm.s_tir import Schedule
+from tvm.tirx.build import split_host_device_mods
+from tvm.tirx.compilation_pipeline import get_tir_pipeline
+from tvm.tirx.transform import BindTarget
+from tvm_ffi import structural_walk
 
 from tuner.errors import TunerError
 from tuner.lowering.arguments import restore_argument_shapes
 from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.passes.dot_products import use_dot_products
+from tuner.lowering.passes.nan_conversions import convert_nans_to_zero
 from tuner.lowering.passes.pipeline import register_pipeline
 from tuner.lowering.passes.table_lookups import use_table_lookups
 from tuner.lowering.passes.transposition import transpose_in_registers
@@ -34,6 +40,7 @@ from tuner.workload.workload import Workload
 # Characters kept of each text: enough to read a kernel's loops, and little beside its
 # trace and module.
 LONGEST_SOURCE = 200_000
+SCALABLE = "+v"  # RISC-V's vector extension
 
 
 class BuildError(TunerError):
@@ -129,6 +136,11 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     isa = isa_of(target)
+    if not isa.converts_float16 and _converts_float16(mod):
+        # The functions that TVM links in their place do not take RISC-V's registers.
+        raise BuildError(f"float16 needs instructions that {target.name} lacks; use float32")
+    if not isa.nan_survives_conversion:
+        mod = convert_nans_to_zero(mod)
     try:
         summed = use_table_lookups(use_dot_products(transpose_in_registers(mod), isa), isa)
         lowered = restore_argument_shapes(use_amx_tiles(summed, isa))
@@ -144,11 +156,42 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 
 
+def _converts_float16(mod: tvm.IRModule) -> bool:
+    """Whether a value of float16 becomes one of another dtype, or the other way."""
+    dtypes: set[str] = set()
+
+    def note(cast: tirx.Cast) -> None:
+        dtypes.update((str(cast.ty), str(cast.value.ty)))
+
+    for function in mod.functions.values():
+        structural_walk(function, (tirx.Cast, note))
+    return "float16" in dtypes
+
+
 def _generated(lowered: tvm.IRModule, target: Mapping[str, Any]) -> tvm.runtime.Module:
     options = dict(target)
     if "mattr" in options:
         options["mattr"] = str(options["mattr"]).split(",")
+    if SCALABLE in options.get("mattr", ()):
+        return _generated_for_fixed_vectors(lowered, options)
     return tvm.tirx.build(lowered, target=tvm.target.Target(options), pipeline=register_pipeline())
+
+
+def _generated_for_fixed_vectors(
+    lowered: tvm.IRModule, options: Mapping[str, Any]
+) -> tvm.runtime.Module:
+    """Machine code with RISC-V's vectors, for vectors of the length that a program has.
+
+    Where its target has the vector extension, TVM makes scalable vectors of vectorised
+    loops, which it cannot generate code for from calls and conversions of other widths. So
+    only LLVM is told of the extension: it takes vectors of a fixed length too.
+    """
+    features = [feature for feature in options["mattr"] if feature != SCALABLE]
+    plain = tvm.target.Target({**options, "mattr": features})
+    lower, finish, _ = get_tir_pipeline(register_pipeline())
+    host, _ = split_host_device_mods(lower(BindTarget(plain.with_host(plain))(lowered)))
+    generate = tvm.get_global_func("target.build.llvm")
+    return generate(finish()(host), tvm.target.Target(dict(options)))
 
 
 def _object_code(generated: tvm.runtime.Module) -> bytes:

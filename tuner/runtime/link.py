@@ -20,6 +20,8 @@ from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
+from tuner.target.architectures.table import architecture_of
+from tuner.target.target import Target
 from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 
@@ -108,6 +110,20 @@ def system_toolchain() -> Toolchain:
     Asking it for its version takes longer than linking.
     """
     return Toolchain.find()
+
+
+def toolchain_for(target: Target) -> Toolchain:
+    """The compiler of a target's libraries: the system's, or a cross compiler.
+
+    Raises LinkError where there is none.
+    """
+    triple, system = architecture_of(target).triple, system_toolchain()
+    return system if not triple or triple.startswith(f"{system.machine}-") else _cross(triple)
+
+
+@cache
+def _cross(triple: str) -> Toolchain:
+    return Toolchain.cross(triple)
 
 
 @cache

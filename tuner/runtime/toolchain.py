@@ -1,4 +1,4 @@
-"""The system's C compiler and binutils.
+"""The system's C compiler and binutils, or a cross compiler with its own.
 
 They compile a C text, link a shared library, and link objects into an archive. Objects
 are cached by the content of everything they come from, so that linking a candidate runs
@@ -62,11 +62,35 @@ class Toolchain:
     command: tuple[str, ...]  # e.g. ("cc",)
     identity: str  # version and machine, part of every cache key
     cache: Path = field(default_factory=default_cache)
+    prefix: str = ""  # of the names of binutils, e.g. "aarch64-linux-gnu-"
+
+    @classmethod
+    def cross(cls, triple: str, cache: Path | None = None) -> Toolchain:
+        """The compiler for another system, e.g. "aarch64-linux-gnu".
+
+        It is `$CC_aarch64_linux_gnu` (may have flags, such as clang's --target and
+        --sysroot), else GCC under the triple's name, with the triple's binutils. Raises
+        LinkError with what to install.
+        """
+        variable = "CC_" + triple.replace("-", "_")
+        command = tuple(shlex.split(os.environ.get(variable, ""))) or (f"{triple}-gcc",)
+        try:
+            return cls._asked(command, cache, prefix=f"{triple}-")
+        except LinkError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise LinkError(
+                f"{command[0]} is not installed; install a compiler for {triple} (Debian: "
+                f"gcc-{triple.replace('x86_64', 'x86-64')}) or set {variable}"
+            ) from error
 
     @classmethod
     def find(cls, cache: Path | None = None) -> Toolchain:
         """`$CC` (may have flags), else cc. Raises LinkError when it cannot be run."""
-        command = tuple(shlex.split(os.environ.get("CC", ""))) or ("cc",)
+        return cls._asked(tuple(shlex.split(os.environ.get("CC", ""))) or ("cc",), cache)
+
+    @classmethod
+    def _asked(cls, command: tuple[str, ...], cache: Path | None, prefix: str = "") -> Toolchain:
         identity = run([*command, "--version"]).splitlines()
         machine = run([*command, "-dumpmachine"]).strip()
         name = identity[0] if identity else command[0]
@@ -74,6 +98,7 @@ class Toolchain:
             command=command,
             identity=f"{name} {machine}",
             cache=cache if cache is not None else default_cache(),
+            prefix=prefix,
         )
 
     @property
@@ -127,7 +152,7 @@ class Toolchain:
             run([*self.command, "-nostdlib", "-r", "-o", "all.o", *map(str, objects)], cwd=scratch)
             run(
                 [
-                    "objcopy",
+                    f"{self.prefix}objcopy",
                     "--keep-global-symbols=keep",
                     "--remove-section=.comment",
                     "all.o",
@@ -135,7 +160,7 @@ class Toolchain:
                 ],
                 cwd=scratch,
             )
-            run(["ar", "rcsD", "out.a", member], cwd=scratch)
+            run([f"{self.prefix}ar", "rcsD", "out.a", member], cwd=scratch)
             return Path(scratch, "out.a").read_bytes()
 
     def renamed(self, object_code: bytes, old: str, new: str) -> bytes:
@@ -145,7 +170,10 @@ class Toolchain:
         """
         with tempfile.TemporaryDirectory(prefix="tuner-objcopy-") as scratch:
             Path(scratch, "in.o").write_bytes(object_code)
-            run(["objcopy", f"--redefine-sym={old}={new}", "in.o", "out.o"], cwd=scratch)
+            run(
+                [f"{self.prefix}objcopy", f"--redefine-sym={old}={new}", "in.o", "out.o"],
+                cwd=scratch,
+            )
             return Path(scratch, "out.o").read_bytes()
 
     def _cache_folder(self) -> Path:

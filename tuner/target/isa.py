@@ -70,6 +70,9 @@ class IsaDescription:
     line_fill_buffers: int  # cache lines that a first-level cache awaits at once
     fma_units: int  # vectors of up to 32 bytes multiplied and added in a cycle
     wide_fma_units: int  # the same of vectors wider than 32 bytes
+    converts_float16: bool = True  # whether float16 becomes float32, and back, by instructions
+    # Whether NaN, converted to an integer, leaves a NaN that the integer's bits are added to.
+    nan_survives_conversion: bool = True
 
     def fma_units_of(self, vector_bytes: int) -> int:
         """Vectors of a width that a core multiplies and adds in a cycle."""

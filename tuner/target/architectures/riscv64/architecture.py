@@ -14,7 +14,9 @@ from tuner.target.architectures import generic
 from tuner.target.architectures.architecture import Architecture
 from tuner.target.isa import IsaDescription
 
-FEATURES: Mapping[str, str] = {"m": "m", "a": "a", "f": "f", "d": "d", "c": "c", "v": "v"}
+FEATURES: Mapping[str, str] = {
+    "m": "m", "a": "a", "f": "f", "d": "d", "c": "c", "v": "v", "zfh": "zfh", "zvfh": "zvfh",
+}  # fmt: skip
 
 
 def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
@@ -24,6 +26,8 @@ def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
         vector_registers=32,
         non_temporal_stores=False,
         prefetch=False,
+        converts_float16="zfh" in features,
+        nan_survives_conversion=False,
     )
 
 

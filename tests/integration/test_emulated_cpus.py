@@ -1,0 +1,109 @@
+"""Kernels for CPUs that are not here, element by element, under QEMU.
+
+It shows that they are right, and says nothing of their speed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.property.expressions import expressions
+from tests.support.cuda_serial import by_operator
+from tests.support.emulated import EMULATORS, NotEmulated, check, needs
+from tuner.errors import IllegalSchedule
+from tuner.lowering.compiler import BuildError
+from tuner.spaces.by_target import space_of
+from tuner.target.detect import parse_target
+from tuner.target.target import Target
+from tuner.workload.catalogue import CATALOGUE
+from tuner.workload.expression import Expression
+from tuner.workload.spec import parse_spec, workload_from_expression
+from tuner.workload.workload import Workload
+
+POINTS = 3  # of each workload
+PROGRAMS = 50
+ALL_CASES = ("normal", "large", "zeros", "special")
+every_cpu = pytest.mark.parametrize("name", EMULATORS)
+
+
+def check_points(
+    workload: Workload, target: Target, count: int, cases: Sequence[str] = ALL_CASES
+) -> int:
+    """Checks so many drawn points; the number of those that ran.
+
+    Points without a schedule are drawn again; so are those that the emulator fails on.
+    """
+    space = space_of(workload, target, 1)
+    rng = np.random.default_rng(zlib.crc32(workload.spec.encode()))
+    checked = 0
+    for point in space.space.sample(rng, 4 * count):
+        with suppress(IllegalSchedule, NotEmulated):
+            check(target, workload, space.space.config(point), cases=cases)
+            checked += 1
+        if checked == count:
+            break
+    return checked
+
+
+@every_cpu
+@pytest.mark.parametrize(
+    "spec", ["matmul:M=33,N=29,K=24", "softmax:M=5,N=53", "dense:M=9,N=24,K=40,dtype=int8"]
+)
+def test_kernels_are_right(name: str, spec: str) -> None:
+    needs(name)
+    assert check_points(parse_spec(spec), parse_target(f"cpu:{name}"), 1)
+
+
+@every_cpu
+def test_several_threads_share_the_work(name: str) -> None:
+    needs(name)
+    workload, target = parse_spec("matmul:M=64,N=64,K=16"), parse_target(f"cpu:{name}")
+    space = space_of(workload, target, 3)
+    point = space.space.sample(np.random.default_rng(1), 1)[0]
+    check(target, workload, space.space.config(point), threads=3)
+
+
+def test_float16_is_refused_where_nothing_converts_it() -> None:
+    target = parse_target("cpu:rv64gcv")
+    with pytest.raises(BuildError, match="float16 needs instructions that cpu:rv64gcv lacks"):
+        check(target, parse_spec("matmul:M=8,N=8,K=8,dtype=float16"), None)
+
+
+@pytest.mark.long
+@every_cpu
+@pytest.mark.parametrize("operator", [operator.name for operator in CATALOGUE])
+def test_every_operator_is_right_in_sampled_points(name: str, operator: str) -> None:
+    needs(name)
+    target = parse_target(f"cpu:{name}")
+    specs = by_operator()[operator]
+    for spec in specs:
+        workload = parse_spec(spec)
+        if name == "rv64gcv" and "float16" in spec.replace("bfloat16", ""):
+            continue  # refused, which has a test of its own
+        assert check_points(workload, target, POINTS), spec
+
+
+@pytest.mark.long
+@every_cpu
+def test_random_programs_are_right(name: str) -> None:
+    needs(name)
+    target = parse_target(f"cpu:{name}")
+    shown = 0
+
+    @seed(20)
+    @settings(
+        max_examples=PROGRAMS, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(expressions(dtypes=("f32", "f32", "f64", "bf16")))
+    def each(expression: Expression) -> None:
+        nonlocal shown
+        shown += check_points(workload_from_expression(expression), target, 1, ("normal",)) == 1
+
+    each()
+    assert shown >= PROGRAMS * 4 // 5
