@@ -191,6 +191,21 @@ CASES = [
         constants=frozenset({6}),
     ),
     Case(
+        op="GatherBlockQuantized",
+        inputs=(
+            u8(7, 20), np.array([[3, -1, 0], [6, 6, 2]]), np.abs(real(7, 3)), u8(7, 2),
+        ),
+        attributes={"bits": 4, "block_size": 16},
+        constants=frozenset({0, 2, 3}),
+    ),
+    Case(
+        op="GatherBlockQuantized",
+        label="outside",
+        inputs=(u8(5, 32), np.array([1, 9, -3, -6], np.int32), np.abs(real(5, 2))),
+        attributes={"bits": 8, "block_size": 16},
+        constants=frozenset({0, 2}),
+    ),
+    Case(
         op="MatMulIntegerToFloat",
         inputs=(u8(3, 8), i8(8, 5), f32(0.02), np.abs(real(5)), np.uint8(120), i8(5), real(5)),
     ),
@@ -216,6 +231,13 @@ CASES = [
         inputs=(real(3, 32), u8(5, 1, 32), np.abs(real(5))),
         attributes={"K": 32, "N": 5, "bits": 8, "block_size": 32},
         constants=frozenset({1, 2}),
+    ),
+    Case(
+        op="MatMulNBits",
+        label="bias and a tail",
+        inputs=(real(2, 37), u8(20, 3, 8), np.abs(real(60)), u8(40), None, real(20)),
+        attributes={"K": 37, "N": 20, "bits": 4, "block_size": 16},
+        constants=frozenset({1, 2, 3, 5}),
     ),
     Case(op="MultiHeadAttention", inputs=QKV, attributes={"num_heads": H}),
     Case(

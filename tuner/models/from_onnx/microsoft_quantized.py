@@ -186,25 +186,58 @@ def matmul_n_bits(node: Node) -> Value:
         if groups is not None:
             number = clamp(cast_to("int64", groups[column]), 0, blocks - 1)
         scale = scales[row, number]
-        e = cast_to(scale.dtype, _unpacked(packed, row, column, bits))
+        e = cast_to(scale.dtype, _unpacked(packed, (row, column), bits))
         if zeros is None:
             return (e - middle) * scale
         if zeros.dtype == "uint8":
-            return (e - cast_to(scale.dtype, _unpacked(zeros, row, number, bits))) * scale
+            return (e - cast_to(scale.dtype, _unpacked(zeros, (row, number), bits))) * scale
         return (e - zeros[row, number]) * scale
 
-    weights = node.builder.compute("unpacked", [n, k], weight, dtype=x.dtype)
-    product = contraction.matmul(x, transpose(weights, [1, 0]))
+    # One node: a schedule may unpack the weights where they are multiplied.
+    with node.builder.kernel("matmul"):
+        weights = node.builder.compute("unpacked", [n, k], weight, dtype=x.dtype)
+        product = contraction.matmul(x, transpose(weights, [1, 0]))
     bias = node.optional(5)
     if bias is None:
         return product
     return elementwise("bias", lambda e, b: e + b, product, bias)
 
 
-def _unpacked(bytes_of: Value, row: Elem, number: Elem, bits: int) -> Elem:
-    """A number of a few bits out of a row of bytes, the lowest bits first."""
-    each_byte = 8 // bits
-    byte = bytes_of[row, number // each_byte]
+def gather_block_quantized(node: Node) -> Value:
+    """Slices of a table of few bits, as real numbers; zeros for an index outside."""
+    data, indices, scales, zeros = node[0], node[1], node[2], node.optional(3)
+    bits, block = node.attribute("bits", 4), node.attribute("block_size", 128)
+    axis = node.attribute("gather_axis", 0) % data.rank
+    along = node.attribute("quantize_axis", 1) % data.rank
+    if data.format is not None and data.format.name not in ("int4", "uint4"):
+        raise node.refusal(f"has weights of {data.format.name}; 2, 4 and 8 bits are taken")
+    is_packed = data.format is None
+    if is_packed and bits not in (2, 4, 8):
+        raise node.refusal(f"has weights of {bits} bits; 2, 4 and 8 are taken")
+    width = bits if is_packed else 8
+    middle = 1 << (bits - 1) if is_packed else 0
+    whole = [*data.shape[:-1], data.shape[-1] * (8 // width)]
+    extent = whole[axis]
+
+    def body(*i: Elem) -> Elem:
+        index = cast_to("int64", indices[i[axis : axis + indices.rank]])
+        index = where(index < 0, index + extent, index)
+        place = clamp(index, 0, extent - 1)
+        places = (*i[:axis], place, *i[axis + indices.rank :])
+        blocks = tuple(e // block if number == along else e for number, e in enumerate(places))
+        scale = scales[blocks]
+        origin = constant(middle, "int32") if zeros is None else _unpacked(zeros, blocks, width)
+        real = cast_to(scale.dtype, _unpacked(data, places, width) - origin) * scale
+        return where(index < 0, 0, where(index < extent, real, 0))
+
+    shape = [*whole[:axis], *indices.shape, *whole[axis + 1 :]]
+    return node.builder.compute("gather", shape, body, dtype=scales.dtype)
+
+
+def _unpacked(bytes_of: Value, places: tuple[Elem, ...], bits: int) -> Elem:
+    """A number of a few bits out of rows of bytes, the lowest bits first."""
+    each_byte, number = 8 // bits, places[-1]
+    byte = bytes_of[(*places[:-1], number // each_byte)] if each_byte > 1 else bytes_of[places]
     if each_byte == 1:
         return byte
     shift = cast_to("int32", number % each_byte) * bits
@@ -250,6 +283,7 @@ TABLE: Mapping[str, Convert] = {
     "DequantizeLinear": products.dequantize,
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": dynamic_quantize_matmul,
+    "GatherBlockQuantized": gather_block_quantized,
     "MatMulIntegerToFloat": matmul_integer_to_float,
     "MatMulNBits": matmul_n_bits,
     "QAttention": attention,

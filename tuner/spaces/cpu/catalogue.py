@@ -22,6 +22,7 @@ from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
+from tuner.spaces.rewrite.quantized_products import with_weights_inlined
 from tuner.spaces.rewrite.stages import materialized
 from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
@@ -29,7 +30,8 @@ from tuner.workload.expression import Expression
 
 
 def _simplify(expression: Expression) -> Expression:
-    return collapsed(materialized(polyphase.decompose(simplified(expression))))
+    expression = simplified(with_weights_inlined(expression))
+    return collapsed(materialized(polyphase.decompose(expression)))
 
 
 def _parallel_units(_target: Target, threads: int) -> ParallelUnits:

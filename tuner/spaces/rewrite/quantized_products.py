@@ -23,6 +23,7 @@ import numpy as np
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.dot_products import ends_with
+from tuner.spaces.rewrite.stages import inline_into
 from tuner.workload.affine import linear
 from tuner.workload.evaluator import Dual, evaluate_stage
 from tuner.workload.expression import (
@@ -30,6 +31,7 @@ from tuner.workload.expression import (
     Binary,
     Const,
     DType,
+    Expression,
     Read,
     Scalar,
     Stage,
@@ -41,6 +43,8 @@ from tuner.workload.expression import (
 )
 
 WORD_BYTES = 4  # of weights that one step takes for each output
+# Rows up to which weights are unpacked for each product again, and not once for all.
+MOST_ROWS = 128
 HALVES = 2  # of a byte with weights of four bits
 BYTES = 256
 
@@ -118,6 +122,27 @@ def quantized_product(
     if group % word or any(size % group for size in divisors):
         return None
     return _cut(stage, axis, factors, table, group, shapes, dtypes)
+
+
+def with_weights_inlined(expression: Expression) -> Expression:
+    """The expression with stages that unpack weights inlined into the sums of products that
+    read them, where these have few rows and nothing else reads them."""
+    dtypes = {name: tensor.dtype for name, tensor in expression.tensors.items()}
+    for producer in expression.stages:
+        readers = expression.consumers(producer.name)
+        if producer.reducer is not None or producer.name in expression.outputs:
+            continue
+        if len(readers) != 1 or readers[0].points > MOST_ROWS * producer.points:
+            continue
+        joint = inline_into(readers[0], producer)
+        if quantized_product(joint, expression.shapes, dtypes) is not None:
+            stages = (
+                joint if stage is readers[0] else stage
+                for stage in expression.stages
+                if stage is not producer
+            )
+            expression = replace(expression, stages=tuple(stages))
+    return expression
 
 
 def _factors(body: Scalar, axis: str, dtypes: Mapping[str, DType]) -> Factors | None:
