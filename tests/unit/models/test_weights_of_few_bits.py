@@ -19,7 +19,7 @@ UNITS, FEATURES, BLOCK = 40, 96, 32
 
 def model(rows: int, bits: int) -> bytes:
     """A product with packed weights and zero points, and a bias."""
-    groups = FEATURES // BLOCK
+    groups, rng = FEATURES // BLOCK, np.random.default_rng(5)
     shapes = {
         "w": (np.uint8, (UNITS, groups, BLOCK * bits // 8)),
         "s": (np.float32, (UNITS * groups,)),
@@ -36,7 +36,7 @@ def model(rows: int, bits: int) -> bytes:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, FEATURES])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, UNITS])],
         [
-            numpy_helper.from_array(np.ones(shape, dtype), name)
+            numpy_helper.from_array(rng.integers(0, 99, shape).astype(dtype), name)
             for name, (dtype, shape) in shapes.items()
         ],
     )
