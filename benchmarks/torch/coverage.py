@@ -105,7 +105,8 @@ def main() -> None:
         if given.only.lower() not in name.lower():
             continue
         torch._dynamo.reset()
-        line = measured(network, training=given.training, run=given.run)
+        with torch._dynamo.config.patch(allow_rnn=True):  # recurrent layers are traced
+            line = measured(network, training=given.training, run=given.run)
         print(json.dumps({"network": name, **line}) if given.json else row(name, line), flush=True)
 
 

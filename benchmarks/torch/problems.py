@@ -16,28 +16,22 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import signal
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.torch.judging import NotRun, judged, limited, tensors_of
 from tests.support.torch_regions import compile_evaluated
-from tuner.models.accuracy import TOLERANCE
 from tuner.torch.explanation import computes
 
 CUTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 SMALLEST = 8  # sizes up to this are left as they are
-LARGEST = 1 << 22  # elements of a problem's inputs and parameters
-
-
-class NotRun(Exception):
-    """A problem that no cut makes small enough, or whose model fails by itself."""
+LARGEST = 1 << 28  # elements of a problem's inputs and parameters
 
 
 class _Cut(ast.NodeTransformer):
@@ -89,53 +83,28 @@ def measured(path: Path) -> dict[str, Any]:
     with torch.no_grad():
         model, inputs, by = problem(path)
         compiled, backend = compile_evaluated(model)
-        results = []
-        for called in (model, compiled):
-            torch.manual_seed(0)  # models may draw numbers
-            results.append(_tensors(called(*inputs)))
-        right, got = results
+        right, got = (_called(function, inputs) for function in (model, compiled))
+        error, is_right = judged(got, right, lambda: _called(model.double(), _double(inputs)))
     ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
     return {
         "cut": by,
         "regions": len(backend.regions),
         "whole": not backend.left and len(backend.regions) > 0,
         "calls": ours,
-        "error": max(map(_error, got, right)),
+        "error": error,
+        "right": is_right,
         "left": dict(Counter(f"{left.operator}: {left.reason}" for left in backend.left)),
     }
 
 
-def _tensors(result: Any) -> list[Any]:
-    leaves = torch.utils._pytree.tree_leaves(result)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+def _called(model: Any, inputs: Sequence[Any]) -> list[Any]:
+    torch.manual_seed(0)  # models may draw numbers
+    return tensors_of(model(*inputs))
 
 
-def _error(got: Any, right: Any) -> float:
-    """The greatest error, relative to the greatest value; infinity where a NaN is not in both."""
-    if got.shape != right.shape or got.dtype != right.dtype:
-        return float("inf")
-    if not right.is_floating_point():
-        return float((got != right).double().mean())
-    if not torch.equal(got.isnan(), right.isnan()):
-        return float("inf")
-    a, b = got.double().nan_to_num(), right.double().nan_to_num()
-    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
-
-
-@contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raises NotRun after so many seconds."""
-
-    def ended(number: int, frame: Any) -> None:
-        raise NotRun(f"it took more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ended)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+def _double(inputs: Sequence[Any]) -> list[Any]:
+    is_float = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs]
+    return [x.double() if floats else x for x, floats in zip(inputs, is_float, strict=True)]
 
 
 def main() -> None:
@@ -161,7 +130,7 @@ def main() -> None:
             counts["raised"] += 1
         else:
             counts["whole" if line["whole"] else "in parts"] += 1
-            counts["wrong"] += not line["error"] <= TOLERANCE
+            counts["wrong"] += not line["right"]
             left.update(reason.partition(":")[0] for reason in line["left"])
         print(json.dumps({"problem": path.stem, **line}), flush=True)
     print(json.dumps({**counts, "left": dict(left.most_common())}))

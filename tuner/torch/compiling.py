@@ -12,8 +12,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tuner.torch.decompositions import decompositions, is_training
 from tuner.torch.notices import Notices
-from tuner.torch.partition import Partition, Region, partition
+from tuner.torch.partition import Left, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
+from tuner.torch.recurrent import kept_whole, recurrent_calls
 from tuner.torch.shapes import ByShape, is_dynamic
 
 RegionFunction = Callable[[Region, Function], Function]
@@ -72,10 +73,24 @@ def _static(
         boxed: Function = make_boxed_func(rebuilt(traced, cut, functions).forward)
         return boxed
 
+    training = is_training(inputs)
+    layers = recurrent_calls(module.graph)
+    if layers:
+        whole = None if training else kept_whole(module)
+        if whole is None:
+            observer(module, Partition(steps=(), left=tuple(map(_left_layer, layers))))
+            eager: Function = module.forward
+            return eager
+        module = whole
     through_autograd = aot_autograd(
         fw_compiler=compile_traced,
-        decompositions=decompositions(training=is_training(inputs)),
+        decompositions=decompositions(training=training),
         partition_fn=min_cut_rematerialization_partition,
     )
     function: Function = through_autograd(module, inputs)
     return function
+
+
+def _left_layer(node: Any) -> Left:
+    reason = "is a recurrent layer in training or under autocast, with dropout or packed sequences"
+    return Left(operator=f"torch.{node.target.__name__}", name=node.name, reason=reason)

@@ -82,9 +82,15 @@ def elman(activation: recurrent.Activation) -> Convert:
     return convert
 
 
+_LAYERS: Mapping[str, Convert] = {
+    "gru": gru,
+    "lstm": lstm,
+    "rnn_relu": elman(maps.relu),
+    "rnn_tanh": elman(recurrent.tanh),
+}
+
+# Of `torch.export`, and of the backend's own operators (tuner/torch/recurrent.py).
 TABLE: Mapping[str, Convert] = {
-    "aten.gru.input": gru,
-    "aten.lstm.input": lstm,
-    "aten.rnn_relu.input": elman(maps.relu),
-    "aten.rnn_tanh.input": elman(recurrent.tanh),
+    **{f"aten.{name}.input": convert for name, convert in _LAYERS.items()},
+    **{f"tuner.{name}.default": convert for name, convert in _LAYERS.items()},
 }
