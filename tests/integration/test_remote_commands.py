@@ -267,6 +267,8 @@ def test_a_kernel_is_downloaded_checked_and_put_in_place(
     assert foreign.code == 1 and "not by" in foreign.err and not Path("other").exists()
     named = remote("export", kernel, "-o", "other", "--name", "mine")
     assert named.code == 2 and "leave out --name" in named.err
+    linked = remote("export", kernel, "-o", "other", "--for", "jax")
+    assert linked.code == 2 and "--for jax: a downloaded library is linked" in linked.err
     other = promoted(
         service, archive, signature=signed(signer, archive), spec="elementwise:M=8,N=256,act=relu"
     )

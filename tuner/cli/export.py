@@ -62,9 +62,18 @@ def export(
         ),
     ] = "library",
     traffic: Traffic = None,
+    frameworks: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="FRAMEWORKS",
+            help="what the library is for besides C: torch, jax, onnxruntime",
+        ),
+    ] = None,
 ) -> None:
     """Writes a shared library with its C and C++ headers, manifest, Python package and examples."""
     from tuner.cli.backend.roles import ExportRequest
+    from tuner.export.frameworks import checked_frameworks
     from tuner.export.signature import public_key_of
 
     invocation = Invocation.of(context)
@@ -74,7 +83,10 @@ def export(
         raise UsageError(
             "name kernels by their ids, as tuner best lists them, or give --all; one of the two"
         )
+    chosen = () if frameworks is None else checked_frameworks(frameworks, name or "")
     if form != "library":
+        if frameworks is not None:
+            raise UsageError(f"--for {frameworks}: schedules alone are for TVM; leave out --for")
         return _schedules(Invocation.here(context), kernels or [], every, output, form)
     request = ExportRequest(
         ids=tuple(name for name in kernels or () if ".." not in name),
@@ -84,6 +96,7 @@ def export(
         name=name,
         public_key=None if public_key is None else public_key_of(public_key),
         isa=isa,
+        frameworks=chosen,
     )
     with invocation.backend(threads=threads) as backend:
         libraries = backend.kernels.export(request)

@@ -13,14 +13,14 @@ from typing import Any
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_files
+from tuner.export.frameworks import Library, files_of, interfaces_of
 from tuner.export.header import c_header, cpp_header, title
 from tuner.export.kernel import ExportKernel, Variant
 from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
 from tuner.export.naming import check_library_name, named
 from tuner.export.signature import Signer
 from tuner.export.template import fill
-from tuner.runtime.interfaces import TVM_FFI
-from tuner.runtime.link import Function, link, link_static
+from tuner.runtime.link import Function, link, link_static, system_toolchain
 from tuner.runtime.portfolio import replace_kernels
 from tuner.runtime.toolchain import Toolchain
 
@@ -32,9 +32,11 @@ def export_library(
     *,
     toolchain: Toolchain | None = None,
     signer: Signer | None = None,
+    frameworks: Sequence[str] = (),
 ) -> Manifest:
     """Writes the library `name` with one function for each kernel into `directory`.
 
+    It has what `tuner.export.frameworks` says of the named frameworks besides.
     An earlier export there is replaced. The same kernels, compiler and key give the same
     bytes. Raises ExportRefused (names, no kernels, a directory that is no export),
     LinkError (compiler) and ExportError (disk). In each case the directory is as it was.
@@ -44,7 +46,7 @@ def export_library(
         raise ExportRefused("no kernels to export; tune one first")
     check_replaceable(directory)
     complete = named(kernels, name)
-    contents = build_files(complete, name, toolchain=toolchain)
+    contents = build_files(complete, name, toolchain=toolchain, frameworks=frameworks)
     functions = tuple(function_entry(kernel) for kernel in complete)
     return write_library(contents, functions, directory, name, signer)
 
@@ -82,11 +84,15 @@ def write_library(
 
 
 def build_files(
-    kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolchain | None = None
+    kernels: Sequence[ExportKernel],
+    name: str,
+    *,
+    toolchain: Toolchain | None = None,
+    frameworks: Sequence[str] = (),
 ) -> dict[str, bytes]:
     """All files of the export by path, except the manifest. The kernels must have symbols."""
     functions = [function_of(kernel) for kernel in kernels]
-    interfaces = (TVM_FFI,)
+    interfaces = interfaces_of(frameworks)
     texts = {
         f"include/{name}.h": c_header(name, kernels),
         f"include/{name}.hpp": cpp_header(name, kernels),
@@ -99,13 +105,20 @@ def build_files(
         "setup.py": fill("setup.py.in", name=name),
         **example_files(name, kernels),
     }
-    return {
-        f"lib/lib{name}.so": link(name, functions, toolchain=toolchain, interfaces=interfaces),
-        f"lib/lib{name}.a": link_static(
-            name, functions, toolchain=toolchain, interfaces=interfaces
-        ),
+    tools = system_toolchain() if toolchain is None else toolchain
+    contents = {
+        f"lib/lib{name}.so": link(name, functions, toolchain=tools, interfaces=interfaces),
+        f"lib/lib{name}.a": link_static(name, functions, toolchain=tools, interfaces=interfaces),
         **{path: text.encode() for path, text in texts.items()},
     }
+    library = Library(
+        name=name,
+        kernels=kernels,
+        files=contents,
+        machine=tools.machine,
+        described=_described(kernels),
+    )
+    return contents | files_of(frameworks, library)
 
 
 def function_of(kernel: ExportKernel) -> Function:
@@ -151,16 +164,21 @@ def _variant_of(function: Function, variant: Variant) -> Function:
 def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
     """`__init__.py` of the Python package."""
     symbols = [str(kernel.symbol) for kernel in kernels]
-    described = "\n".join(
-        f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels
-    )
     return fill(
         "package.py.in",
         name=name,
-        functions=f"Functions:\n{described}",
+        functions=_described(kernels),
         assignments="".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols),
         names="".join(f'    "{symbol}",\n' for symbol in symbols),
     )
+
+
+def _described(kernels: Sequence[ExportKernel]) -> str:
+    """What the functions compute, for the docstring of a package."""
+    lines = "\n".join(
+        f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels
+    )
+    return f"Functions:\n{lines}"
 
 
 def _docstring_safe(text: str) -> str:

@@ -27,7 +27,7 @@ SHORT_DTYPE = {
     "uint16": "u16", "uint8": "u8", "bool": "b8",
 }  # fmt: skip
 # Folders of an export, beside which the Python package stands.
-FOLDERS = frozenset({"lib", "include", "cmake", "examples"})
+FOLDERS = frozenset({"lib", "include", "cmake", "examples", "huggingface"})
 KEYWORDS = """
     alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
     const constexpr continue decltype default delete do double else enum explicit export extern

@@ -16,10 +16,9 @@ class Interface:
 
     source: str  # of the runtime's C files
     header: str
-    # The symbol of a function of which a C text declares it, with `{symbol}` in them.
-    symbol: str
-    function: str  # C text; `{index}` is that of the function's table
-    library: str = ""  # C text of the whole library, after those; `{name}`, `{count}`
+    symbol: str = ""  # of a function, where it has one, with `{symbol}` for its name in C
+    function: str = ""  # C text of it; `{name}` is that symbol, `{index}` of the function's table
+    library: str = ""  # C text of the whole library, after those; `{name}` is its name
     entry: str = ""  # the symbol of the library that the framework looks up
 
     def symbols(self, functions: Sequence[str]) -> list[str]:
@@ -46,6 +45,29 @@ TVM_FFI = Interface(
         "  (void)self;\n"
         "  return tuner_call_tvm_ffi(&function_{index}, arguments, count, result);\n}}\n"
     ),
+)
+
+XLA_FFI = Interface(
+    source="xla_ffi.c",
+    header="xla_ffi.h",
+    symbol="__xla_ffi_{symbol}",
+    function=(
+        "TUNER_EXPORT void *{name}(struct tuner_xla_frame *frame) {{\n"
+        "  return tuner_call_xla(&function_{index}, frame);\n}}\n"
+    ),
+)
+
+ONNX_RUNTIME = Interface(
+    source="onnxruntime.c",
+    header="onnxruntime.h",
+    library=(
+        "static struct tuner_ort_function operators[sizeof functions / sizeof functions[0]];\n"
+        "TUNER_EXPORT void *RegisterCustomOps(void *options, const struct tuner_ort_base *base)\n"
+        "{{\n"
+        '  return tuner_register_ort(options, base, "{name}", functions, operators,\n'
+        "                            sizeof functions / sizeof functions[0]);\n}}\n"
+    ),
+    entry="RegisterCustomOps",
 )
 
 _SHARED_SOURCE, _SHARED_HEADER = "tensors.c", "tensors.h"

@@ -118,6 +118,11 @@ def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(
         (["export", "--all", "-o", "out"], "has no kernel"),
         (["export", "-o", "out"], "give --all"),
         (["export", "--all"], "add -o DIR"),
+        (["export", "--all", "-o", "out", "--for", "caffe"], "of c, torch, jax, onnxruntime"),
+        (
+            ["export", "--all", "-o", "out", "--for", "jax", "--format", "tvmscript"],
+            "leave out --for",
+        ),
         (["export", "k_nope", "-o", "out"], "no kernel 'k_nope'"),
         (["ops", "nothing"], "unknown operator 'nothing'"),
         (["space", "matmul:M=8"], "needs N"),

@@ -36,6 +36,7 @@ class LibraryRequest:
     directory: Path
     name: str | None  # a C identifier; None: NAME
     isa: str | None  # levels of x86-64 to compile for too, with commas
+    frameworks: tuple[str, ...] = ()  # of tuner.export.frameworks, that it is for too
 
 
 # (database, request, settings): writes the library and returns the manifest's document
@@ -87,6 +88,7 @@ def _export_for_cpus(
             portfolios=families,
             signing_key=settings.data_dir / KEY_FILE,
             widen=widen,
+            frameworks=request.frameworks,
         )
     return manifest.document()
 
@@ -106,10 +108,11 @@ def _levels(
 def _export_for_gpus(
     database: Database, request: LibraryRequest, settings: Settings
 ) -> Mapping[str, Any]:
-    """A library of cubins. Raises UsageError for ranges and levels of x86-64."""
-    if request.families or request.isa:
+    """A library of cubins. Raises UsageError for what only libraries for CPUs have."""
+    if request.families or request.isa or request.frameworks:
         raise UsageError(
-            "ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs without them"
+            "ranges, levels of x86-64 and frameworks are for kernels of CPUs; export those of "
+            "GPUs without them"
         )
     return export_cuda_kernels(
         database, request.kernels, settings.artifacts, request.directory, request.name or NAME

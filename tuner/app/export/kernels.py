@@ -58,16 +58,19 @@ def export_kernels(
     portfolios: Sequence[ExportKernel] = (),
     signing_key: Path | None = None,
     widen: Widen | None = None,
+    frameworks: Sequence[str] = (),
 ) -> Manifest:
     """Writes the library `name` into `directory`, whole or not at all.
 
     `portfolios`, made by `tuner.app.export.portfolio`, become functions of it too. With
     `signing_key`, a file that is made if missing, the library is signed. With `widen` the
-    kernels get variants for lesser CPUs. Raises what
-    `tuner.export.library.export_library` raises.
+    kernels get variants for lesser CPUs. `frameworks` and errors are those of
+    `tuner.export.library.export_library`.
     """
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)
     with database.read() as session:
         described = [describe(session, kernel, store, widen) for kernel in chosen]
-    return export_library([*described, *portfolios], directory, name, signer=signer)
+    return export_library(
+        [*described, *portfolios], directory, name, signer=signer, frameworks=frameworks
+    )

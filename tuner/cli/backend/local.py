@@ -217,6 +217,7 @@ class LocalKernels:
             directory=request.directory,
             name=request.name,
             isa=request.isa,
+            frameworks=request.frameworks,
         )
         manifest = export_library_of(database, library, self.settings)
         return [Exported(directory=request.directory, manifest=dict(manifest))]

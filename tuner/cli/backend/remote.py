@@ -175,6 +175,11 @@ class RemoteKernels:
                 f"--isa {request.isa}: a downloaded library is compiled already; export it "
                 f"where its kernels are"
             )
+        if request.frameworks:
+            raise UsageError(
+                f"--for {','.join(request.frameworks)}: a downloaded library is linked already; "
+                f"export it where its kernels are"
+            )
         kernels = self._of_this_machine() if request.every else tuple(dict.fromkeys(request.ids))
         made = []
         for kernel in kernels:

@@ -52,6 +52,7 @@ class ExportRequest:
     name: str | None  # of the library; None: as the implementation names it
     public_key: str | None = None  # that must have signed what is downloaded
     isa: str | None = None  # levels of x86-64 to compile for too, with commas
+    frameworks: tuple[str, ...] = ()  # of tuner.export.frameworks, that it is for too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

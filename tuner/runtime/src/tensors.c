@@ -73,9 +73,9 @@ static int check_tensor(const struct tuner_function *function, const struct tune
 }
 
 /* The extent of a portfolio that takes a range: the first extent of an argument that has it. */
-static int find_rows(const struct tuner_function *function, const TunerDLTensor *const *tensors, int64_t *rows) {
+static int find_rows(const struct tuner_function *function, const TunerDLTensor *const *tensors, int32_t count, int64_t *rows) {
   const struct tuner_portfolio *portfolio = function->portfolio;
-  for (int32_t i = 0; i < function->num_arguments; ++i) {
+  for (int32_t i = 0; i < count; ++i) {
     const TunerDLTensor *tensor = tensors[i];
     if (function->arguments[i].row_bytes == 0 || tensor == NULL || tensor->ndim < 1 || tensor->shape == NULL) continue;
     *rows = tensor->shape[0];
@@ -87,15 +87,17 @@ static int find_rows(const struct tuner_function *function, const TunerDLTensor 
 }
 
 /* The extent of a portfolio that takes listed ones: that of the kernel which has just these shapes. */
-static int find_listed(const struct tuner_function *function, const TunerDLTensor *const *tensors, int64_t *rows) {
+static int find_listed(const struct tuner_function *function, const TunerDLTensor *const *tensors, int32_t count, int64_t *rows,
+                       const struct tuner_argument **arguments) {
   const struct tuner_portfolio *portfolio = function->portfolio;
   int status = TUNER_OK;
   for (int32_t k = 0; k < portfolio->num_kernels; ++k) {
     const struct tuner_function *kernel = portfolio->kernels[k];
     status = TUNER_OK;
-    for (int32_t i = 0; status == TUNER_OK && i < function->num_arguments; ++i)
+    for (int32_t i = 0; status == TUNER_OK && i < count; ++i)
       status = check_tensor(function, &kernel->arguments[i], tensors[i], 0);
     if (status == TUNER_OK) {
+      *arguments = kernel->arguments;
       *rows = portfolio->rows[k];
       return TUNER_OK;
     }
@@ -105,11 +107,13 @@ static int find_listed(const struct tuner_function *function, const TunerDLTenso
                     portfolio->listed);
 }
 
-static int check_tensors(const struct tuner_function *function, const TunerDLTensor *const *tensors, int64_t *rows) {
+int tuner_check_tensors(const struct tuner_function *function, const TunerDLTensor *const *tensors, int32_t count, int64_t *rows,
+                        const struct tuner_argument **arguments) {
   const struct tuner_portfolio *portfolio = function->portfolio;
-  if (portfolio != NULL && portfolio->listed != NULL) return find_listed(function, tensors, rows);
-  int status = portfolio != NULL ? find_rows(function, tensors, rows) : TUNER_OK;
-  for (int32_t i = 0; status == TUNER_OK && i < function->num_arguments; ++i) {
+  *arguments = function->arguments;
+  if (portfolio != NULL && portfolio->listed != NULL) return find_listed(function, tensors, count, rows, arguments);
+  int status = portfolio != NULL ? find_rows(function, tensors, count, rows) : TUNER_OK;
+  for (int32_t i = 0; status == TUNER_OK && i < count; ++i) {
     const struct tuner_argument *argument = &function->arguments[i];
     status = check_tensor(function, argument, tensors[i], argument->row_bytes != 0 ? *rows : 0);
   }
@@ -124,8 +128,9 @@ static uint64_t bytes_of(const TunerDLTensor *tensor) {
 
 int tuner_call_tensors(const struct tuner_function *function, const TunerDLTensor *const *tensors, int copies) {
   void *buffers[TUNER_MAX_ARGUMENTS + 1], *copied[TUNER_MAX_ARGUMENTS] = {NULL};
+  const struct tuner_argument *arguments;
   int64_t rows = 0;
-  int status = check_tensors(function, tensors, &rows);
+  int status = tuner_check_tensors(function, tensors, function->num_arguments, &rows, &arguments);
   if (status != TUNER_OK) return status;
   for (int32_t i = 0; status == TUNER_OK && i < function->num_arguments; ++i) {
     buffers[i] = tensors[i]->data == NULL ? NULL : (char *)tensors[i]->data + tensors[i]->byte_offset;
