@@ -21,6 +21,7 @@ from tuner.api.auth import Authentication, verify
 from tuner.api.body_limit import BodyLimit
 from tuner.api.cross_origin import CrossOriginGuard
 from tuner.api.dashboard.install import install as install_dashboard
+from tuner.api.estimates import Estimator
 from tuner.api.event_feed import EventFeed
 from tuner.api.headers import SecurityHeaders
 from tuner.api.lookup_cache import LookupCache
@@ -30,6 +31,7 @@ from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
 from tuner.api.routes import (
     documents,
+    estimates,
     events,
     fleet,
     health,
@@ -87,7 +89,10 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way of extending the document
     problems.install(app)
     # Routes are tried in this order, and lookups outnumber all other requests.
-    for noun in (lookup, jobs, events, kernels, runs, models, model_runs, fleet, health, documents):
+    for noun in (
+        *(lookup, jobs, events, kernels, estimates, runs),
+        *(models, model_runs, fleet, health, documents),
+    ):
         app.include_router(noun.router)
     install_dashboard(app)
     add_layers(app, service)
@@ -109,6 +114,7 @@ def build(options: ServiceOptions, database: Database) -> Service:
         logins=TokenBuckets(per_s=options.failed_logins_per_s, burst=options.failed_login_burst),
         parsed=ParsedWorkloads(),
         lookups=LookupCache(),
+        estimator=Estimator(database),
     )
 
 

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Match
 
+from tuner.api.estimates import TooFewKernels
 from tuner.api.headers import SECURITY_HEADERS
 from tuner.api.npz import ArrayError
 from tuner.api.targets import UnknownTarget
@@ -125,6 +126,7 @@ def problem_response(
 STATUSES: tuple[tuple[type[TunerError], int], ...] = (  # the first that fits
     (WorkloadError, 422),
     (UnknownTarget, 422),
+    (TooFewKernels, 422),
     (ArrayError, 422),
     (NotFound, 404),
     (ArtifactMissing, 404),

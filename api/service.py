@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from fastapi import Depends
 from starlette.requests import Request
 
+from tuner.api.estimates import Estimator
 from tuner.api.event_feed import EventFeed
 from tuner.api.lookup_cache import LookupCache
 from tuner.api.metrics import Metrics
@@ -31,6 +32,7 @@ class Service:
     logins: TokenBuckets  # by address: refused credentials
     parsed: ParsedWorkloads
     lookups: LookupCache
+    estimator: Estimator
 
     @property
     def default_target(self) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, literal, select, update
+from sqlalchemy import func, insert, literal, select, update
 
 from tuner.db import events
 from tuner.db.engine import Session
@@ -287,6 +287,60 @@ def neighbours(
         .limit(limit)
     )
     return tuple(_kernel(row) for row in session.scalars(query))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """Changes with each promotion and rollback of a (target, threads)."""
+
+    promoted: int  # how many are
+    newest: str  # id of the newest of them
+    seconds: float  # of all together
+
+
+def stamp_of(session: Session, target: str, threads: int) -> Stamp:
+    query = select(func.count(), func.max(KernelRow.id), func.sum(KernelRow.median_s)).where(
+        KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED
+    )
+    count, newest, seconds = session.execute(query).one()
+    return Stamp(promoted=count, newest=newest or "", seconds=seconds or 0.0)
+
+
+def searched_on(
+    session: Session, target: str, threads: int, *, limit: int = 500
+) -> tuple[Kernel, ...]:
+    """The newest promoted kernels whose config a search has found.
+
+    Default schedules are left out: they say little of what a search would find.
+    """
+    query = (
+        select(KernelRow)
+        .where(
+            KernelRow.target_key == target,
+            KernelRow.threads == threads,
+            IS_PROMOTED,
+            KernelRow.trial_number > 0,
+        )
+        .order_by(KernelRow.id.desc())
+        .limit(limit)
+    )
+    return tuple(_kernel(row) for row in session.scalars(query))
+
+
+def promoted_of(
+    session: Session, workloads: Sequence[str], target: str, threads: int
+) -> dict[str, Kernel]:
+    """The promoted kernels of these workloads, by key; in queries of a thousand keys."""
+    promoted: dict[str, Kernel] = {}
+    for start in range(0, len(workloads), 1000):
+        query = select(KernelRow).where(
+            KernelRow.workload_key.in_(workloads[start : start + 1000]),
+            KernelRow.target_key == target,
+            KernelRow.threads == threads,
+            IS_PROMOTED,
+        )
+        promoted |= {row.workload_key: _kernel(row) for row in session.scalars(query)}
+    return promoted
 
 
 def mark_stale(session: Session, target: str, reason: str) -> int:

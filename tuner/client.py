@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -288,6 +289,18 @@ class Client:
             LookupAnswer,
             "POST",
             "/lookup",
+            json=body if target is None else {**body, "target": target},
+        )
+
+    def estimates(
+        self, workloads: Sequence[Workload], *, target: str | None = None, threads: int = 1
+    ) -> EstimatesAnswer:
+        """Times of workloads, at most 10,000, without tuning them."""
+        body: dict[str, Any] = {"workloads": list(workloads), "threads": threads}
+        return self._model(
+            EstimatesAnswer,
+            "POST",
+            "/estimates",
             json=body if target is None else {**body, "target": target},
         )
 

@@ -12,6 +12,7 @@ from tuner.cli.bench import bench
 from tuner.cli.config import config
 from tuner.cli.database import database
 from tuner.cli.doctor import doctor
+from tuner.cli.estimate import estimate
 from tuner.cli.exits import exit_code
 from tuner.cli.export import export
 from tuner.cli.fleet import health, workers
@@ -33,7 +34,7 @@ from tuner.errors import TunerError
 from tuner.version import __version__
 
 COMMANDS = (
-    tune, submit, watch, ops, space, targets, jobs, show, trials, report, resume, cancel,
+    tune, submit, watch, ops, space, targets, estimate, jobs, show, trials, report, resume, cancel,
     best, rollback, export, import_, verify, bench, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}

@@ -94,7 +94,7 @@ def _described(
     units = np.zeros((TERMS, len(points)), np.float32)
     for slot, table in enumerate(groups):
         work = nest_work(table, points, target)
-        units += cycles(table, work, target) * _critical(work.nest.blocks, threads)
+        units += cycles(table, work, target) * critical_share(work.nest.blocks, threads)
         if slot < MAX_GROUPS:
             of_group = columns[slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES]
             for number, row in enumerate(group_features(table, work, target, threads)):
@@ -109,7 +109,7 @@ def _described(
     return columns
 
 
-def _critical(tasks: Floats, threads: int) -> Floats:
+def critical_share(tasks: Floats, threads: int) -> Floats:
     """Share of the work that the busiest thread does, shape (n,)."""
     busiest: Floats = np.ceil(tasks / threads) / np.maximum(tasks, 1)
     return busiest

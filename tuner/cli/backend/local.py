@@ -21,7 +21,9 @@ from tuner.db.trial_pages import TrialFilter
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
+    from tuner.api.estimate_schemas import EstimatesAnswer
     from tuner.cli.progress import TuningDisplay
+    from tuner.workload.workload import Workload
 
 PAGE = 500
 POLL_S = 0.25  # between two reads of a job's events
@@ -221,6 +223,18 @@ class LocalKernels:
         )
         manifest = export_library_of(database, library, self.settings)
         return [Exported(directory=request.directory, manifest=dict(manifest))]
+
+    def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
+        from tuner.api.estimates import Estimator
+        from tuner.db import targets
+        from tuner.target.detect import parse_target
+
+        settings = self.settings
+        named = parse_target(settings.target, settings.microarchitectures)
+        database = self.database()
+        with database.read() as session:
+            stored = targets.find(session, named.key)  # with its limits
+        return Estimator(database).estimate(workloads, stored or named, settings.threads)
 
 
 def resolve(session: Session, name: str) -> str:

@@ -29,6 +29,7 @@ from tuner.target.document import limits_from_document
 from tuner.target.target import Target
 
 if TYPE_CHECKING:
+    from tuner.api.estimate_schemas import EstimatesAnswer
     from tuner.cli.progress import TuningDisplay
     from tuner.workload.workload import Workload
 
@@ -49,7 +50,7 @@ def remote_backend(loaded: LoadedSettings) -> Iterator[Backend]:
             where=loaded.values.server,
             jobs=jobs,
             work=RemoteWork(client, jobs, loaded),
-            kernels=RemoteKernels(client, loaded.values.server),
+            kernels=RemoteKernels(client, loaded),
         )
 
 
@@ -144,7 +145,7 @@ class RemoteKernels:
     """`Kernels` of a service."""
 
     client: Client
-    server: str
+    loaded: LoadedSettings
 
     def list(self, *, workload: str | None) -> Sequence[KernelAnswer]:
         return list(self.client.kernels(workload=workload, limit=500))
@@ -190,6 +191,13 @@ class RemoteKernels:
             made.append(Exported(directory=directory, manifest=manifest.document()))
         return made
 
+    def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
+        return self.client.estimates(
+            [written(workload) for workload in workloads],
+            target=target_name(self.loaded),
+            threads=self.loaded.values.threads,
+        )
+
     def _of_this_machine(self) -> tuple[str, ...]:
         from tuner.target.detect import detect_cpu
 
@@ -197,7 +205,8 @@ class RemoteKernels:
         kernels = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
         if not kernels:
             raise UsageError(
-                f"{self.server} has no kernel for {machine.name}; tuner best lists those it has"
+                f"{self.loaded.values.server} has no kernel for {machine.name}; tuner best lists "
+                f"those it has"
             )
         return kernels
 

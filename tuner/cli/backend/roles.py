@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -92,7 +93,7 @@ class Work(Protocol):
 
 
 class Kernels(Protocol):
-    """Reads, rolls back and exports kernels."""
+    """Reads, estimates, rolls back and exports kernels."""
 
     def list(self, *, workload: str | None) -> Sequence[KernelAnswer]:
         """Promoted kernels, the newest first: those of one workload's key, or all."""
@@ -103,6 +104,10 @@ class Kernels(Protocol):
     def rollback(self, kernel: str) -> RollbackAnswer: ...
 
     def export(self, request: ExportRequest) -> Sequence[Exported]: ...
+
+    def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
+        """What kernels of these workloads take, or would take, on the settings' target."""
+        ...
 
 
 class Fleet(Protocol):

@@ -1,0 +1,90 @@
+"""Estimates over REST: where a figure comes from, what makes one possible, what is
+refused, and that promotions are heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.promoted_products import EXTENTS, product, promote_products
+from tests.support.targets import ZEN5
+from tuner.api.estimate_schemas import MAX_ESTIMATES
+from tuner.client import ServiceError
+from tuner.db import kernels, targets
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[LiveService]:
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, target=ZEN5)
+    with serving(options) as live:
+        yield live
+
+
+def test_each_figure_has_a_source_and_an_interval(service: LiveService) -> None:
+    promote_products(service.database, ZEN5)
+    asked = [product(128), product(132), {"op": "softmax", "params": {"M": 64, "N": 64}}]
+    answer = service.client(service.key("read")).estimates(asked)
+    measured, near, far = answer.items
+    assert [item.source for item in answer.items] == ["measured", "neighbour", "predicted"]
+    assert measured.median_s == pytest.approx(2 * 128 * 64 * 64 / 1e10)
+    assert (measured.disturbed, measured.neighbour) == (False, None)
+    assert near.neighbour is not None and near.neighbour.startswith("matmul:M=128,")
+    assert near.kernel == measured.kernel and far.kernel is None
+    assert near.median_s == pytest.approx(2 * 132 * 64 * 64 / 1e10, rel=0.1)
+    assert all(item.low_s < item.median_s < item.high_s for item in answer.items)
+    # An operator without a kernel is less sure than a neighbour.
+    assert far.high_s / far.low_s > near.high_s / near.low_s
+    assert answer.accuracy is not None and answer.accuracy.kernels == len(EXTENTS)
+    assert (answer.target.key, answer.threads) == (ZEN5.key, 1)
+
+
+def test_a_promotion_and_a_rollback_are_heard_of(service: LiveService) -> None:
+    promote_products(service.database, ZEN5)
+    client = service.client(service.key("read"))
+    (before,) = client.estimates([product(128)]).items
+    assert before.kernel is not None
+    with service.database.write() as session:
+        kernels.rollback(session, before.kernel)
+    after = client.estimates([product(128)])
+    assert after.items[0].source != "measured" and after.accuracy is not None
+    assert after.accuracy.kernels == len(EXTENTS) - 1
+
+
+def test_a_target_without_measurements_says_what_would_help(service: LiveService) -> None:
+    client = service.client(service.key("read"))
+    with pytest.raises(ServiceError, match="learns from 8 or more; tune some") as caught:
+        client.estimates([product(128)])
+    assert (caught.value.status, caught.value.code) == (422, "too_few_kernels")
+    promote_products(service.database, ZEN5)
+    with pytest.raises(ServiceError, match="0 kernels with 2 threads"):
+        client.estimates([product(128)], threads=2)
+
+
+def test_what_was_measured_is_answered_even_where_nothing_can_be_learned(
+    service: LiveService,
+) -> None:
+    promote_products(service.database, ZEN5)
+    client = service.client(service.key("read"))
+    (kept,) = client.estimates([product(128)]).items
+    with service.database.write() as session:
+        for kernel in kernels.list_page(session, target=ZEN5.key).items:
+            if kernel.id != kept.kernel:
+                kernels.rollback(session, kernel.id)
+    answer = client.estimates([product(128)])
+    assert answer.items[0].source == "measured" and answer.accuracy is None
+
+
+def test_too_many_workloads_and_unknown_targets_are_refused(service: LiveService) -> None:
+    with service.database.write() as session:
+        targets.remember(session, ZEN5)
+    client = service.client(service.key("read"))
+    with pytest.raises(ServiceError, match=f"at most {MAX_ESTIMATES} items") as caught:
+        client.estimates([{"op": "relu", "params": {}}] * (MAX_ESTIMATES + 1))
+    assert caught.value.code == "invalid_request"
+    with pytest.raises(ServiceError, match="'tpu' is not known"):
+        client.estimates([product(128)], target="tpu")
+    with pytest.raises(ServiceError, match=r"workloads\.1: .*matmull"):
+        client.estimates([product(128), {"op": "matmull", "params": {"M": 1}}])

@@ -1,0 +1,98 @@
+"""Times learned from kernels whose law is known: what was left out is estimated as well
+as the law's noise allows, and intervals hold as often as they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tuner.cost_model.cpu.cycles import TERMS
+from tuner.cost_model.latency import LEAST, Description, LatencyModel, Measured
+from tuner.errors import UsageError
+
+NOISE = 0.05  # of the logarithm
+# Cycles a second, and what two operators take beside their estimate.
+RATE, BESIDE = 3e9, {"matmul": 1.4, "softmax": 0.7}
+
+
+def kernels(count: int, seed: int, noise: float = NOISE) -> list[Measured]:
+    rng = np.random.default_rng(seed)
+    return [kernel(rng, noise) for _ in range(count)]
+
+
+def kernel(rng: np.random.Generator, noise: float) -> Measured:
+    op = str(rng.choice(sorted(BESIDE)))
+    rows, columns = (int(extent) for extent in rng.integers(8, 2048, 2))
+    shares: NDArray[np.float32] = rng.dirichlet(np.full(len(TERMS), 0.1)).astype(np.float32)
+    described = Description(
+        op=op,
+        words=(("dtype", "float32"),),
+        extents={"M": rows, "N": columns},
+        flops=2 * rows * columns,
+        nbytes=4 * rows * columns,
+        roofline_s=None,
+        cycles=4.0 * rows * columns,
+        shares=shares,
+    )
+    # The third term costs twice its round number.
+    costs = BESIDE[op] * (1 + float(shares[2]))
+    median_s = described.cycles / RATE * costs * float(np.exp(noise * rng.standard_normal()))
+    return Measured(
+        described=described, median_s=median_s, ci95_s=(0.99 * median_s, 1.01 * median_s)
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> LatencyModel:
+    return LatencyModel(kernels(80, seed=1))
+
+
+def test_unseen_kernels_are_estimated_and_their_intervals_hold(model: LatencyModel) -> None:
+    unseen = kernels(300, seed=2)
+    latencies = model.predict([each.described for each in unseen])
+    pairs = list(zip(latencies, unseen, strict=True))
+    errors = [abs(latency.median_s / each.median_s - 1) for latency, each in pairs]
+    covered = [latency.low_s <= each.median_s <= latency.high_s for latency, each in pairs]
+    assert np.median(errors) < 2 * NOISE
+    assert 0.82 < np.mean(covered) < 0.97
+    # The intervals are no wider than such a noise asks for, by much.
+    assert np.median([latency.high_s / latency.low_s for latency in latencies]) < np.exp(8 * NOISE)
+
+
+def test_a_model_says_how_wrong_it_has_been(model: LatencyModel) -> None:
+    accuracy, unseen = model.accuracy, kernels(300, seed=2)
+    latencies = model.predict([each.described for each in unseen])
+    errors = [
+        abs(latency.median_s / each.median_s - 1)
+        for latency, each in zip(latencies, unseen, strict=True)
+    ]
+    assert accuracy.kernels == 80 and 0.85 <= accuracy.coverage <= 0.95
+    assert accuracy.median_error == pytest.approx(float(np.median(errors)), rel=0.5)
+    assert accuracy.tau is not None and accuracy.tau > 0.9
+
+
+def test_what_is_noisier_is_said_to_be() -> None:
+    quiet, noisy = (LatencyModel(kernels(40, seed=1, noise=noise)) for noise in (0.02, 0.3))
+    assert quiet.accuracy.median_error < noisy.accuracy.median_error / 2
+    described = [kernels(1, seed=3)[0].described]
+    widths = [model.predict(described)[0] for model in (quiet, noisy)]
+    assert widths[0].high_s / widths[0].low_s < widths[1].high_s / widths[1].low_s
+
+
+def test_a_kernel_of_nearly_the_same_extents_is_the_neighbour() -> None:
+    known = kernels(20, seed=1)
+    described = known[7].described
+    near = replace(described, extents={**described.extents, "M": described.extents["M"] + 1})
+    far = replace(described, extents={"M": 1, "N": 1})
+    other = replace(near, words=(("dtype", "float64"),))
+    latencies = LatencyModel(known).predict([near, far, other])
+    assert [latency.neighbour for latency in latencies] == [7, None, None]
+
+
+def test_too_few_kernels_are_refused_and_no_request_is_no_work() -> None:
+    with pytest.raises(UsageError, match=f"{LEAST} or more"):
+        LatencyModel(kernels(LEAST - 1, seed=1))
+    assert LatencyModel(kernels(LEAST, seed=1)).predict([]) == []
