@@ -33,8 +33,8 @@ from benchmarks.torch.judging import NotRun, judged, limited, tensors_of
 from tests.support.torch_regions import compile_evaluated
 from tuner.torch.explanation import computes
 
-LARGEST = 1 << 25  # elements of a graph's tensors
-MOST_WORK = 600_000_000  # floating point operations of a graph's products
+LARGEST = 1 << 23  # elements of a graph's tensors
+MOST_WORK = 300_000_000  # floating point operations of a graph's products
 
 
 class _OnCpu(ast.NodeTransformer):

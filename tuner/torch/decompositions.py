@@ -22,14 +22,58 @@ _WHOLE = (
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
 
 
+def _encoder_layer(
+    x: Any,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    projection: Any,
+    projection_bias: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    epsilon: float,
+    *weights: Any,
+    mask: Any = None,
+    mask_type: Any = None,
+) -> Any:
+    """PyTorch's fused layer of an encoder, [batch, length, width], in inference. Its weights are
+    those of two normalisations, then of two products."""
+    norms, (up, up_bias, down, down_bias) = (weights[:2], weights[2:4]), weights[4:8]
+    if len(weights) > 8 or mask is not None or x.is_nested:
+        return NotImplemented
+    functional = torch.nn.functional
+
+    def normalised(x: Any, number: int) -> Any:
+        return functional.layer_norm(x, (width,), *norms[number], epsilon)
+
+    def attended(x: Any) -> Any:
+        batch, length, _ = x.shape
+        qkv = functional.linear(x, qkv_weight, qkv_bias).view(batch, length, 3, heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        values = functional.scaled_dot_product_attention(q, k, v)
+        values = values.transpose(1, 2).reshape(batch, length, width)
+        return functional.linear(values, projection, projection_bias)
+
+    def fed_forward(x: Any) -> Any:
+        hidden = functional.linear(x, up, up_bias)
+        hidden = functional.gelu(hidden) if use_gelu else functional.relu(hidden)
+        return functional.linear(hidden, down, down_bias)
+
+    for number, part in enumerate((attended, fed_forward)):
+        x = x + part(normalised(x, number)) if norm_first else normalised(x + part(x), number)
+    return x
+
+
 def decompositions(training: bool) -> Mapping[Any, Callable[..., Any]]:
     """To core ATen operators, of which the table of operators is made."""
     aten = torch.ops.aten
     more = get_decompositions([aten._native_batch_norm_legit_functional])
+    own = {aten._transformer_encoder_layer_fwd.default: _encoder_layer}
     whole = (*_WHOLE, _ATTENTION) if training else _WHOLE
     return {
         overload: rule
-        for overload, rule in {**core_aten_decompositions(), **more}.items()
+        for overload, rule in {**core_aten_decompositions(), **more, **own}.items()
         if str(overload).rpartition(".")[0] not in whole and str(overload) not in whole
     }
 

@@ -58,6 +58,21 @@ def test_a_network_is_one_region() -> None:
     assert len(backend.regions) == 1 and backend.left == []
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_a_fused_encoder_layer_is_one_region(norm_first: bool, activation: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(
+        8, 2, 12, activation=activation, batch_first=True, norm_first=norm_first
+    )
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+        backend = check(layer.eval(), torch.randn(2, 5, 8))
+        assert len(backend.regions) == 1 and backend.left == []
+        check(layer, torch.randn(2, 5, 8), None, torch.arange(5).expand(2, 5) > 3)
+
+
 def test_gradients_are_right() -> None:
     torch.manual_seed(0)
     net, x = conv_net(), torch.randn(4, 3, 8, 8, requires_grad=True)
@@ -112,6 +127,7 @@ def test_random_numbers_are_those_of_the_model_itself() -> None:
         lambda x: x.relu().expand(3, 4, 6),
         lambda x: torch.as_strided(x * 2, (3, 3), (1, 2), 1),
         lambda x: (x, x.detach(), x.unsqueeze(1)),
+        lambda x: (x.exp().unfold(1, 3, 2).sum(2), x.unfold(0, 2, 1), x.exp().unfold(0, 2, 2)),
         lambda x: torch.split((x + 1).T, [2, 4]),
     ],
 )  # fmt: skip

@@ -54,6 +54,24 @@ def diagonal(call: Call) -> Value:
     return x.view(call.shape, lambda *i: [*i[:-1], i[-1] + down, i[-1] + right])
 
 
+def unfold(call: Call) -> Value:
+    """Windows along a dimension, which overlap where they step by less than their size; the
+    last dimension of the result runs within a window."""
+    x, size, step = call.value("self"), call["size"], call["step"]
+    if x.rank == 0:
+        return movement.reshape(x, call.shape)
+    axis = call["dimension"] % x.rank
+    if x.array is not None:
+        windows = np.lib.stride_tricks.sliding_window_view(x.array, size, axis)
+        chosen = [slice(None, None, step if place == axis else None) for place in range(x.rank)]
+        return call.builder.constant(windows[tuple(chosen)], x.dtype)
+
+    def access(*i: Elem) -> list[Elem]:
+        return [e * step + i[-1] if place == axis else e for place, e in enumerate(i[:-1])]
+
+    return x.view(call.shape, access)
+
+
 def slice_scatter(call: Call) -> Value:
     """The tensor with a slice of it replaced."""
     x, updates = call.value("self"), call.value("src", call.dtype)
@@ -250,4 +268,5 @@ TABLE: Mapping[str, Convert] = {
     "aten.scatter_reduce.two": scatter_reduce,
     "aten.select_scatter.default": select_scatter,
     "aten.slice_scatter.default": slice_scatter,
+    "aten.unfold.default": unfold,
 }
