@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from tuner.app.tune import tune
     from tuner.app.tune_model import tune_model
     from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
+    from tuner.models.gguf import GgufFile
     from tuner.settings import Settings
 
 __all__ = [
     "DatabaseError",
+    "GgufFile",
     "Kernel",
     "Settings",
     "TunerError",
@@ -36,6 +38,7 @@ _HOMES = MappingProxyType(
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",
         "DatabaseError": "tuner.errors",
+        "GgufFile": "tuner.models.gguf",
         "TunerError": "tuner.errors",
         "UsageError": "tuner.errors",
         "WorkloadError": "tuner.errors",
