@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.version import __version__
 
 if TYPE_CHECKING:
+    from tuner.app.einsum import einsum
     from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
     from tuner.app.tune_model import tune_model
@@ -28,6 +29,7 @@ __all__ = [
     "UsageError",
     "WorkloadError",
     "__version__",
+    "einsum",
     "tune",
     "tune_model",
 ]
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = MappingProxyType(
     {
         "Kernel": "tuner.app.kernels.kernel",
+        "einsum": "tuner.app.einsum",
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",
         "DatabaseError": "tuner.errors",
