@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tuner.export.derivatives import product_of
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_files
@@ -99,7 +100,7 @@ def build_files(
         f"cmake/{name}-config.cmake": fill("config.cmake.in", name=name),
         f"lib/pkgconfig/{name}.pc": fill("library.pc.in", name=name),
         f"{name}/__init__.py": _package(name, kernels),
-        f"{name}/operators.py": fill("operators.py.in", name=name),
+        f"{name}/operators.py": fill("operators.py.in", name=name, einsums=_einsums(kernels)),
         f"{name}/loader.py": (files("tuner.runtime") / "loader.py").read_text(),
         "pyproject.toml": fill("pyproject.toml.in", name=name),
         "setup.py": fill("setup.py.in", name=name),
@@ -171,6 +172,17 @@ def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
         assignments="".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols),
         names="".join(f'    "{symbol}",\n' for symbol in symbols),
     )
+
+
+def _einsums(kernels: Sequence[ExportKernel]) -> str:
+    """The functions whose derivatives are einsums, as the entries of a Python dictionary."""
+    products = ((kernel.symbol, product_of(kernel.expression)) for kernel in kernels)
+    text = "".join(
+        f'    "{symbol}": ({list(map(list, product.inputs))}, {list(product.output)}),\n'
+        for symbol, product in products
+        if product is not None
+    )
+    return f"\n{text}" if text else ""
 
 
 def _described(kernels: Sequence[ExportKernel]) -> str:
