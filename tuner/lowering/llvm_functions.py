@@ -45,6 +45,20 @@ define weak_odr hidden <16 x float> @tuner_dot_bfloat16x16(\
 }
 """,
 )
+DOT_BFLOAT16_ARM = LlvmFunction(
+    name="tuner_dot_bfloat16x4",
+    text="""
+declare <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16(<4 x float>, <8 x bfloat>, <8 x bfloat>)
+define weak_odr hidden <4 x float> @tuner_dot_bfloat16x4(\
+<4 x float> %sums, <8 x i16> %left, <8 x i16> %right) alwaysinline {
+  %a = bitcast <8 x i16> %left to <8 x bfloat>
+  %b = bitcast <8 x i16> %right to <8 x bfloat>
+  %added = call <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16(\
+<4 x float> %sums, <8 x bfloat> %a, <8 x bfloat> %b)
+  ret <4 x float> %added
+}
+""",
+)
 # The assembly is empty. LLVM keeps it in its loop, once an iteration, because it cannot
 # see what assembly does. Its attributes say that it returns and touches no memory that
 # LLVM knows of, so values stay in registers across it.
@@ -86,7 +100,7 @@ define weak_odr hidden void @tuner_fence() alwaysinline {
 }
 """,
 )
-FIXED_FUNCTIONS = (DOT_BFLOAT16, NO_OPERATION, FENCE)
+FIXED_FUNCTIONS = (DOT_BFLOAT16, DOT_BFLOAT16_ARM, NO_OPERATION, FENCE)
 # ldtilecfg takes 64 bytes: the palette (1); from byte 16 on, two bytes a register with the
 # bytes of its rows; from byte 48 on, one byte with its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
 # XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).

@@ -3,7 +3,8 @@
 A schedule annotates the outer of two innermost loops. This pass runs on every scheduled
 module before it is compiled, and replaces the two. Pairs of integers become `acc +
 pmaddwd(a, b)` on vector lanes of 16 bits, which LLVM folds into vpdpwssd where the
-target has VNNI. Groups of four become vpdpbusd, pairs of bfloat16 vdpbf16ps.
+target has VNNI. Groups of four become vpdpbusd or Arm's sdot, udot and usdot, pairs of
+bfloat16 vdpbf16ps or bfdot.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
-from tuner.lowering.llvm_functions import DOT_BFLOAT16
+from tuner.lowering.llvm_functions import DOT_BFLOAT16, DOT_BFLOAT16_ARM
 from tuner.lowering.passes.substitution import bound_body, substituted
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR
-from tuner.target.isa import IsaDescription
+from tuner.target.isa import DotProduct, IsaDescription
 
 # The annotations, as stored schedules have them.
 INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"
 SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
+# Functions that sum pairs of bfloat16, and LLVM's names of the instructions that sum groups
+# of four, by the names of the instructions.
+OF_BFLOAT16 = {"vdpbf16ps": DOT_BFLOAT16.name, "bfdot": DOT_BFLOAT16_ARM.name}
+OF_FOURS = {
+    "sdot": "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    "udot": "llvm.aarch64.neon.udot.v4i32.v16i8",
+    "usdot": "llvm.aarch64.neon.usdot.v4i32.v16i8",
+}
 # By vector lanes of the accumulators.
 MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
@@ -34,15 +43,15 @@ def use_dot_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
     A sum stays as loops where `isa` lacks its instruction: schedules are compiled for
     poorer CPUs too.
     """
-    offered = {(dot.accumulator, dot.group, dot.lanes) for dot in isa.dot_products}
 
     def replaced(loop: tirx.For) -> tirx.Stmt:
         if INTERLEAVE in loop.annotations:
             return _interleaved(loop)
         if DOT not in loop.annotations:
             return loop
-        if isinstance(loop.body, tirx.For) and _shape(loop) in offered:
-            return _summed(loop)
+        dot = _instruction(loop, isa) if isinstance(loop.body, tirx.For) else None
+        if dot is not None:
+            return _summed(loop, dot)
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
@@ -53,14 +62,23 @@ def use_dot_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _shape(loop: tirx.For) -> tuple[str, int, int]:
-    """What an annotated sum needs of an instruction.
+def _instruction(loop: tirx.For, isa: IsaDescription) -> DotProduct | None:
+    """The instruction for an annotated sum; None where there is none.
 
-    The accumulator's dtype, the products added to each accumulator, and the
-    accumulators.
+    It has the accumulator's dtype, the products added to each accumulator, the
+    accumulators, and the factors' dtypes and signs.
     """
     store, _, _ = _innermost(loop)
-    return str(store.buffer.dtype), int(loop.body.extent), int(loop.extent)
+    shape = (str(store.buffer.dtype), int(loop.body.extent), int(loop.extent))
+    pair = [_factor(operand) for operand in (store.value.b.a, store.value.b.b)]
+    signs = {factor.is_signed for factor in pair}
+    narrow = {factor.dtype for factor in pair if factor.load is not None}
+    for dot in isa.dot_products:
+        takes_signs = dot.signs == "any" or (dot.signs == "mixed") == (len(signs) == 2)
+        fits = (dot.accumulator, dot.group, dot.lanes) == shape
+        if fits and takes_signs and narrow <= dot.factors:
+            return dot
+    return None
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
@@ -131,7 +149,7 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
     return tirx.SeqStmt([*bindings, stored])
 
 
-def _summed(loop: tirx.For) -> tirx.Stmt:
+def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
     """The sum as one instruction for all vector lanes."""
     store, lane, number = _innermost(loop)
     lanes, numbers = int(loop.extent), int(loop.body.extent)
@@ -147,7 +165,7 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
     if numbers == FOUR:
         return tirx.BufferStore(
             store.buffer,
-            _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes),
+            _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, dot),
             place,
         )
     if narrow.dtype == "bfloat16":
@@ -156,7 +174,7 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
         own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
         return tirx.BufferStore(
             store.buffer,
-            tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16.name, sums, own, shared),
+            tirx.call_pure_extern(f"float32x{lanes}", OF_BFLOAT16[dot.name], sums, own, shared),
             place,
         )
     shared = tirx.reinterpret(
@@ -172,15 +190,14 @@ def _fours(
     own: tvm.ir.PrimExpr,
     shared: tvm.ir.PrimExpr,
     narrow: _Factor,
-    lanes: int,
+    dot: DotProduct,
 ) -> tvm.ir.PrimExpr:
-    """The sum of dp4 groups: vpdpbusd takes unsigned bytes first, then signed ones."""
-    unsigned = narrow.offset > 0 or (narrow.offset == 0 and narrow.dtype == "uint8")
-    factors = (shared, own) if unsigned else (own, shared)
+    """The sum of dp4 groups: of mixed signs the instruction takes unsigned bytes first."""
+    lanes = dot.lanes
+    factors = (own, shared) if narrow.is_signed else (shared, own)
     operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", factor) for factor in factors]
-    return tirx.call_llvm_pure_intrin(
-        f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands
-    )
+    name = OF_FOURS.get(dot.name, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}")
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, sums, *operands)
 
 
 @dataclass(frozen=True)
@@ -190,6 +207,13 @@ class _Factor:
     load: tvm.ir.TensorLoad | None
     dtype: str
     offset: int
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the instruction gets it with a sign: an offset moves it to the other."""
+        if self.offset:
+            return self.offset < 0
+        return self.dtype != "uint8"
 
 
 def _factor(value: tvm.ir.PrimExpr) -> _Factor:

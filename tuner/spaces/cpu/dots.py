@@ -1,22 +1,25 @@
 """Sums of products of small numbers, two or four at a time: tiles with one reduction axis
-taken in pairs or fours.
+chosen in pairs or fours.
 
 x86 multiplies 16-bit integers pairwise and adds each pair to a 32-bit lane in one
 instruction (vpmaddwd; with VNNI it accumulates too, vpdpwssd). Exact for operands of 8
 bits: a pair is at most 2 * 255 * 255. VNNI also takes four 8-bit numbers at once
-(vpdpbusd), of one factor without and of the other with a sign. AVX512-BF16 sums pairs
-of bfloat16 in float32 (vdpbf16ps), with subnormal numbers taken as zero. The factor
+(vpdpbusd), of one factor without and of the other with a sign; Arm takes four with signs
+alike (sdot, udot) or, with I8MM, apart (usdot). AVX512-BF16 and Arm's BF16 sum pairs of
+bfloat16 in float32 (vdpbf16ps, bfdot), with subnormal numbers chosen as zero. The factor
 that moves along the lanes is packed in pairs or fours; the lanes of the accumulators
 are the vectorised axis, as in tiles of plain vectors.
 
-Where both factors have a sign, or neither has, the one that lanes share is moved by 128
-into the other range. What that adds to every sum, 128 times the sum of the other
-factor, is computed once for all rows and subtracted. Reductions so long that such a sum
-might not fit 32 bits are left to pairs: the compiler assumes that none overflows.
+Where both factors have a sign, or neither has, and the instruction wants them apart, the
+one that lanes share is moved by 128 into the other range. What that adds to every sum,
+128 times the sum of the other factor, is computed once for all rows and subtracted.
+Reductions so long that such a sum might not fit 32 bits are left to other instructions:
+the compiler assumes that none overflows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -32,9 +35,9 @@ from tuner.spaces.cpu.tiled_stage import TiledStage
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.target.isa import DotProduct
 
 PAIR, FOUR = 2, 4
-INTEGERS = frozenset({"int8", "uint8"})
 RANGE = 128  # by which an 8-bit number with a sign becomes one without
 LONGEST = 2**31 // (255 * 128)  # reduction of moved products that surely fits 32 bits
 
@@ -83,11 +86,10 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> TileSket
     if operands is None or {vector in operand.axes for operand in reads} != {True, False}:
         return None
     narrow = {dtypes[operand.tensor] for operand in operands}
-    moved = len(narrow) == 1 and narrow <= INTEGERS
-    most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR
+    offered = _offered(group, context, vector)
     ways = [
         (numbers, axis)
-        for numbers in sorted(_offered(group, context, vector, most))
+        for numbers in sorted(offered)
         for axis in reversed(shared_axes(anchor, reads))
     ]
     # By products of one instruction.
@@ -99,7 +101,8 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> TileSket
     numbers, made = next(((numbers, made) for numbers, made in cuts if made is not None), (0, None))
     if made is None:
         return None
-    zero_point = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
+    moved = _moved(offered[numbers], narrow)
+    zero_point = (RANGE if narrow == {"int8"} else -RANGE) if moved else 0
     stage = TiledStage(
         group=replace(group, anchor=made[0]),
         context=context,
@@ -111,17 +114,27 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> TileSket
     return TileSketch(stage=stage, arithmetic=DotProductArithmetic(numbers))
 
 
-def _offered(group: TileGroup, context: SpaceContext, vector: str, most: int) -> set[int]:
-    """How many products, up to `most`, instructions of the target add to one accumulator."""
-    operands = factors(group.anchor) or ()
-    narrow = {context.dtypes[operand.tensor] for operand in operands}
+def _offered(group: TileGroup, context: SpaceContext, vector: str) -> dict[int, DotProduct]:
+    """The target's instructions for the anchor, by the products that they add to one
+    accumulator; of two alike the one that takes the factors as they are."""
+    anchor = group.anchor
+    narrow = {context.dtypes[operand.tensor] for operand in factors(anchor) or ()}
     lanes = TiledStage(group=group, context=context, vector=vector).lanes
-    return {
-        dot.group
-        for dot in context.isa.dot_products
-        if narrow <= dot.factors
-        and (dot.accumulator, dot.lanes) == (group.anchor.accumulator, lanes)
-        and dot.group <= most
-        # Factors of the same sign are moved to mixed ones.
-        and dot.signs != "same"
-    }
+    is_long = prod(axis.extent for axis in anchor.reduce_axes) > LONGEST
+    chosen: dict[int, DotProduct] = {}
+    for dot in context.isa.dot_products:
+        moved = _moved(dot, narrow)
+        if (
+            narrow <= dot.factors
+            and (dot.accumulator, dot.lanes) == (anchor.accumulator, lanes)
+            and not (moved and is_long)
+            and (dot.group not in chosen or not moved)
+        ):
+            chosen[dot.group] = dot
+    return chosen
+
+
+def _moved(dot: DotProduct, narrow: Collection[str]) -> bool:
+    """Whether one of the factors, of these dtypes, is moved into the range of the other
+    sign."""
+    return dot.signs == "mixed" and len(narrow) == 1

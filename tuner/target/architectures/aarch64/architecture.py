@@ -1,8 +1,8 @@
 """64-bit Arm as generated code sees it: NEON of 32 registers of 16 bytes.
 
 Source: Arm Architecture Reference Manual for A-profile (DDI 0487), A1.4 (registers) and
-C7 (SDOT, UDOT). Scalable vectors have no width a schedule could be written for, so SVE
-is detected and not used.
+C7 (SDOT, UDOT, USDOT, BFDOT). Scalable vectors have no width a schedule could be written
+for, so SVE is detected and not used.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ FEATURES: Mapping[str, str] = {
     "sve": "sve", "sve2": "sve2",
 }  # fmt: skip
 
-DOT_PRODUCTS = tuple(
+DOT_PRODUCTS = (
     DotProduct(
-        name=name,
-        factors=frozenset({factor}),
-        accumulator="int32",
-        group=4,
-        lanes=4,
-        signs="same",
-        features=frozenset({"dotprod"}),
-    )
-    for name, factor in (("sdot", "int8"), ("udot", "uint8"))
-)
+        name="sdot", factors=frozenset({"int8"}), accumulator="int32", group=4, lanes=4,
+        signs="same", features=frozenset({"dotprod"}),
+    ),
+    DotProduct(
+        name="udot", factors=frozenset({"uint8"}), accumulator="int32", group=4, lanes=4,
+        signs="same", features=frozenset({"dotprod"}),
+    ),
+    DotProduct(
+        name="usdot", factors=frozenset({"int8", "uint8"}), accumulator="int32", group=4, lanes=4,
+        signs="mixed", features=frozenset({"i8mm"}),
+    ),
+    DotProduct(
+        name="bfdot", factors=frozenset({"bfloat16"}), accumulator="float32", group=2, lanes=4,
+        signs="any", features=frozenset({"bf16"}),
+    ),
+)  # fmt: skip
 
 
 def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:

@@ -1,0 +1,81 @@
+"""The instructions that sketches are for stand in the innermost loops of other CPUs' code."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.support.assembly import innermost_loops, most_in_a_loop
+from tuner.cost_model.features import ESTIMATE, featurizer
+from tuner.lowering.compiler import compile_program
+from tuner.spaces.by_target import cpu_space
+from tuner.target.detect import parse_target
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+UNSIGNED = (
+    "kernel k(A: u8[M, K], B: {}[K, N]) -> (C: i32[M, N]) "
+    "{{ C[i, j] += i32(A[i, k]) * i32(B[k, j]) }}"
+)
+SHAPES = {"M": 48, "N": 64, "K": 64}
+
+
+def workload(what: str) -> Workload:
+    if what in ("u8", "i8"):
+        return workload_from_notation(UNSIGNED.format(what), SHAPES)
+    return parse_spec(f"matmul:M=48,N=64,K=64,dtype={what}")
+
+
+@cache
+def assembly(name: str, what: str) -> str:
+    """Of the point that the estimate ranks first of some."""
+    target = parse_target(f"cpu:{name}")
+    space = cpu_space(workload(what), target, 1)
+    points = space.space.sample(np.random.default_rng(2), 300)
+    first = points[int(np.argmin(featurizer(space)(points)[:, ESTIMATE]))]
+    program = space.program(space.space.config(first))
+    return compile_program(program, target, "kernel").sources["asm"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "instruction"),
+    [
+        ("cortex-a53", "float32", "fmla"),
+        ("neoverse-n1", "float32", "fmla"),
+        ("neoverse-v2", "float32", "fmla"),
+        ("apple-m1", "float64", "fmla"),
+        ("neoverse-n1", "int8", "sdot"),
+        ("neoverse-n1", "u8", "udot"),
+        ("neoverse-v2", "i8", "usdot"),
+        ("neoverse-v2", "bfloat16", "bfdot"),
+        ("rv64gcv", "float32", "vfmacc.vf"),
+        ("x86-64-v3", "float32", "vfmadd231ps"),
+    ],
+)
+def test_the_innermost_loop_is_made_of_the_instruction(
+    name: str, what: str, instruction: str
+) -> None:
+    # At least as many as hide the latency of one: eight accumulators.
+    assert most_in_a_loop(assembly(name, what), instruction) >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "instruction"),
+    [
+        ("cortex-a53", "int8", "sdot"),
+        ("neoverse-n1", "bfloat16", "bfdot"),
+        ("neoverse-n1", "i8", "usdot"),
+    ],
+)
+def test_a_core_without_the_instruction_does_without(
+    name: str, what: str, instruction: str
+) -> None:
+    assert instruction not in assembly(name, what)
+
+
+def test_loops_are_seen() -> None:
+    text = ".LBB0_1:\n\tmov\n.LBB0_2:\n\tfmla\n\tb.ne .LBB0_2\n\tadd\n\tcbnz x0, .LBB0_1\n"
+    assert innermost_loops(text) == [["fmla", "b.ne .LBB0_2"]]
+    assert (most_in_a_loop(text, "fmla"), most_in_a_loop(text, "mov")) == (1, 0)
