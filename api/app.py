@@ -40,6 +40,7 @@ from tuner.api.routes import (
     lookup,
     model_runs,
     models,
+    proposals,
     runs,
 )
 from tuner.api.service import Service
@@ -90,7 +91,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     problems.install(app)
     # Routes are tried in this order, and lookups outnumber all other requests.
     for noun in (
-        *(lookup, jobs, events, kernels, estimates, runs),
+        *(lookup, jobs, proposals, events, kernels, estimates, runs),
         *(models, model_runs, fleet, health, documents),
     ):
         app.include_router(noun.router)

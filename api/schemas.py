@@ -97,7 +97,10 @@ class JobRequest(Request):
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 256
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
-    strategy: StrategyName = DEFAULT_STRATEGY
+    strategy: StrategyName | Literal["external"] = Field(
+        default=DEFAULT_STRATEGY,
+        description="`external`: the caller proposes the configs, by POST /jobs/{id}/proposals",
+    )
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(
         default=0, description="higher goes first"

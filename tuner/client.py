@@ -14,7 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from tuner.api.estimate_schemas import EstimatesAnswer
+from tuner.api.proposal_schemas import ProposalsAnswer, SpaceAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -132,7 +133,7 @@ class Client:
         threads: int = 1,
         trials: int = 256,
         seconds: float | None = None,
-        strategy: StrategyName = DEFAULT_STRATEGY,
+        strategy: StrategyName | Literal["external"] = DEFAULT_STRATEGY,
         seed: int = 0,
         priority: int = 0,
         improve: bool = False,
@@ -291,6 +292,32 @@ class Client:
             "/lookup",
             json=body if target is None else {**body, "target": target},
         )
+
+    def space(self, job: str, *, workload: int = 0) -> SpaceAnswer:
+        """What the configs of a job may hold."""
+        return self._model(SpaceAnswer, "GET", f"/jobs/{job}/space", params={"workload": workload})
+
+    def proposals(self, job: str, *, workload: int = 0, first: int = 0) -> ProposalsAnswer:
+        """What was proposed to a job of the strategy `external` until now."""
+        return self._model(
+            ProposalsAnswer,
+            "GET",
+            f"/jobs/{job}/proposals",
+            params={"workload": workload, "first": first},
+        )
+
+    def propose(
+        self,
+        job: str,
+        configs: Sequence[Mapping[str, Any]],
+        *,
+        first: int,
+        workload: int = 0,
+        close: bool = False,
+    ) -> ProposalsAnswer:
+        """Adds configs from number `first` on; sent again, they are taken once."""
+        body = {"workload": workload, "first": first, "configs": list(configs), "close": close}
+        return self._model(ProposalsAnswer, "POST", f"/jobs/{job}/proposals", json=body)
 
     def estimates(
         self, workloads: Sequence[Workload], *, target: str | None = None, threads: int = 1

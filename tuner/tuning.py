@@ -7,6 +7,7 @@ more than the store.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -141,6 +142,8 @@ def tune(
     cancelled: Callable[[], bool] = lambda: False,
     best_count: int = 16,
     with_default: bool = True,
+    waiting: Callable[[], bool] = lambda: False,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Event]:
     """Tunes one workload; the last event is `Stopped`.
 
@@ -149,7 +152,8 @@ def tune(
     comes first; it is left out unless `with_default`. Numbers that an earlier run left
     out are used before higher ones. When time, target or cancellation end the run,
     candidates in flight are abandoned: the caller closes the measurer. `best_count`
-    limits the trials in the result.
+    limits the trials in the result. `waiting` says of a searcher that gave too few points
+    whether more may come; then the loop asks again, and sleeps while nothing is measured.
     """
     loop = _Loop(
         space=space,
@@ -160,6 +164,8 @@ def tune(
         recorded=recorded,
         cancelled=cancelled,
         with_default=with_default,
+        waiting=waiting,
+        sleep=sleep,
     )
     yield from loop.run(best_count)
 
@@ -178,10 +184,13 @@ class _Loop:
         recorded: Sequence[Trial],
         cancelled: Callable[[], bool],
         with_default: bool,
+        waiting: Callable[[], bool],
+        sleep: Callable[[float], None],
     ) -> None:
         self._space, self._searcher = space, searcher
         self._measurer, self._budget = measurer, budget
         self._clock, self._cancelled = clock, cancelled
+        self._waiting, self._sleep = waiting, sleep
         self._trials = list(recorded)
         self._recorded_before = len(recorded)
         self._started = clock()
@@ -203,8 +212,10 @@ class _Loop:
                 break
             self._fill()
             if not self._in_flight:
-                reason = StopReason.EXHAUSTED
-                break
+                if not self._waiting():
+                    reason = StopReason.EXHAUSTED
+                    break
+                self._sleep(_POLL_S)
             for trial in self._measurer.results(timeout_s=_POLL_S):
                 yield from self._take(trial)
                 if self._interrupted() is not None:
@@ -252,7 +263,7 @@ class _Loop:
             started = self._clock()
             points = self._searcher.ask(count)
             self._search_s += self._clock() - started
-            self._exhausted = len(points) < count
+            self._exhausted = len(points) < count and not self._waiting()
             candidates += [
                 Candidate(number=next(self._numbers), config=self._space.config(point))
                 for point in points

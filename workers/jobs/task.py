@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.db import events, leases, trials
+from tuner.db import events, leases, proposals, trials
 from tuner.db.engine import Database
 from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, Job, Task
 from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
+from tuner.search.domain import Domain
+from tuner.search.external import EXTERNAL, ExternalSearcher, Proposals
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import LEARNING
 from tuner.spaces.core.space import Config
@@ -87,6 +89,7 @@ def search(run: TaskRun) -> TuningResult:
         # Of a model, the favourites of the estimate are mostly near the best, while a call
         # of a default may take seconds: it races where nothing else is verified.
         with_default=run.job.kind != MODEL,
+        waiting=lambda: isinstance(run.searcher, ExternalSearcher) and run.searcher.waiting,
     )
     started = time.monotonic()
     parts = Tally(run.task, run.recorded)
@@ -135,6 +138,8 @@ def searcher_of(
     if job.kind in (PREPARE, REVALIDATE):
         given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
+    if job.strategy == EXTERNAL:
+        return ExternalSearcher(Domain(space.space), proposals_of(database, job, task)), job.trials
     start = Start()
     if job.strategy in LEARNING and backend_of(space.target).transfers:
         start = start_of(
@@ -144,6 +149,17 @@ def searcher_of(
     return searcher_for(
         space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior
     ), job.trials
+
+
+def proposals_of(database: Database, job: Job, task: Task) -> Callable[[int], Proposals]:
+    """Reads what follows the first so many proposals of a task."""
+
+    def after(count: int) -> Proposals:
+        with database.read() as session:
+            proposed = proposals.read(session, job.id, task.position)
+        return Proposals(configs=proposed.configs[count:], closed=proposed.closed)
+
+    return after
 
 
 class Tally:
