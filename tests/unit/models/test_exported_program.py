@@ -67,6 +67,12 @@ def operators() -> dict[str, tuple[Any, ...]]:
     indices = torch.tensor([[0, 4, -1], [2, 2, 1]])
     nn = torch.nn.functional
     return {
+        "products with weights of a byte": (
+            lambda x: torch.ops.aten._weight_int8pack_mm(
+                x, (image[0].reshape(-1, 9) * 40).to(torch.int8), image[1, 0, 0, :10].repeat(4)
+            ),
+            torch.randn(3, 9),
+        ),
         "convolutions": (
             lambda x: nn.conv_transpose2d(
                 nn.conv2d(x, image[:, :2, :3, :3], stride=2, padding=1, groups=2),
@@ -207,7 +213,8 @@ def written(x: Any, places: tuple[Any, ...], values: Any) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        "convolutions", "pooling", "resampling", "norms", "movement", "indices", "reductions",
+        "products with weights of a byte", "convolutions", "pooling", "resampling", "norms",
+        "movement", "indices", "reductions",
         "arithmetic", "products", "numbers", "angles", "writes", "places", "samples",
     ],
 )  # fmt: skip

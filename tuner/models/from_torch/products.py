@@ -6,7 +6,7 @@ from tuner.models.from_torch.call import Call, Results
 from tuner.models.operators import contraction, movement, normalization
 from tuner.models.operators import reduction as reductions
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.scalars import Elem
+from tuner.models.operators.scalars import Elem, cast_to
 from tuner.models.operators.values import Value
 
 
@@ -22,6 +22,21 @@ def addmm(call: Call) -> Value:
 
 def matmul(call: Call) -> Value:
     return contraction.matmul(call.value("self"), call.value("mat2"))
+
+
+def weight_int8_matmul(call: Call) -> Value:
+    """By weights [N, K] of a byte with a scale for each output, which stay bytes."""
+    x, weight, scales = call.value("self"), call.value("mat2"), call.value("scales")
+
+    def body(row: Elem, unit: Elem, k: Elem) -> Elem:
+        left = x[row, k]
+        return left * cast_to(left.dtype, weight[unit, k])
+
+    with x.builder.kernel("matmul"):
+        product = x.builder.reduce(
+            "matmul", "sum", call.shape, [x.shape[1]], body, dtype=call.dtype
+        )
+        return elementwise("scaled", lambda e, s: e * s, product, scales)
 
 
 def convolution(call: Call) -> Value:

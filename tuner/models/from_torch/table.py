@@ -53,7 +53,13 @@ from tuner.models.from_torch.normalization import (
     rms_norm,
     softmax,
 )
-from tuner.models.from_torch.products import addmm, convolution, convolution_backward, matmul
+from tuner.models.from_torch.products import (
+    addmm,
+    convolution,
+    convolution_backward,
+    matmul,
+    weight_int8_matmul,
+)
 from tuner.models.from_torch.reductions import (
     anywhere,
     arg_extreme,
@@ -87,6 +93,7 @@ TABLE: Mapping[str, Convert] = {
     "aten._native_batch_norm_legit_no_training.default": batch_norm,
     "aten._softmax.default": softmax(log=False),
     "aten._to_copy.default": cast,
+    "aten._weight_int8pack_mm.default": weight_int8_matmul,
     "aten.abs.default": named("abs"),
     "aten.acos.default": named("acos"),
     "aten.acosh.default": named("acosh"),
