@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from tuner import units
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import Threads, Traffic, families_of
+from tuner.cli.workloads import TargetText, Threads, Traffic, families_of, read_workloads
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def export(
         ),
     ] = "library",
     traffic: Traffic = None,
+    target: TargetText = None,
     frameworks: Annotated[
         str | None,
         typer.Option(
@@ -79,6 +80,8 @@ def export(
     invocation = Invocation.of(context)
     if output is None:
         raise UsageError("export needs a directory; add -o DIR")
+    if target is not None:
+        return _estimated(Invocation.here(context), kernels or [], output, name, threads, target)
     if every == bool(kernels):
         raise UsageError(
             "name kernels by their ids, as tuner best lists them, or give --all; one of the two"
@@ -118,6 +121,29 @@ def _report(invocation: Invocation, directory: Path, libraries: Sequence[Exporte
         )
 
 
+def _estimated(
+    invocation: Invocation,
+    specs: list[str],
+    directory: Path,
+    name: str | None,
+    threads: int | None,
+    target: str,
+) -> None:
+    """Writes a library of unmeasured kernels for a CPU that is not here."""
+    from tuner.app.export.estimated import export_estimated
+    from tuner.cli.backend.roles import Exported
+
+    workloads = read_workloads(specs, None, None)
+    settings = invocation.settings(target=target, threads=threads).values
+    manifest = export_estimated(workloads, settings, directory, name)
+    _report(
+        invocation, directory, [Exported(directory=directory, manifest=dict(manifest.document()))]
+    )
+    invocation.output.note(
+        f"nothing of it was measured or verified: it is what the estimate of {target} ranks first"
+    )
+
+
 def _schedules(
     invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str
 ) -> None:
@@ -143,6 +169,10 @@ def _document(library: Exported) -> dict[str, Any]:
     return {"directory": str(library.directory), **library.manifest}
 
 
+def _measured(function: Mapping[str, Any]) -> bool:
+    return bool(function.get("measured", True))
+
+
 def _print(invocation: Invocation, library: Exported) -> None:
     manifest = library.manifest
     signed = f"signed by {manifest['public_key']}" if manifest.get("public_key") else "not signed"
@@ -152,7 +182,7 @@ def _print(invocation: Invocation, library: Exported) -> None:
     rows = [
         (
             str(function["symbol"]),
-            units.seconds(float(function["median_s"])),
+            units.seconds(float(function["median_s"])) if _measured(function) else units.DASH,
             str(function["threads"]),
             ", ".join(
                 f"{argument['name']}: {argument['dtype']}{argument['shape']}"

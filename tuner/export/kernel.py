@@ -112,6 +112,7 @@ class ExportKernel:
     # Positions of inputs whose memory the output may have: tuner.spaces.program.in_place.
     # Within a model only; users' buffers must not overlap.
     overwritable: tuple[int, ...] = ()
+    measured: bool = True  # whether the target ran it; if not, times and errors are 0
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool

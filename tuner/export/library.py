@@ -107,6 +107,11 @@ def build_files(
         **example_files(name, kernels),
     }
     tools = system_toolchain() if toolchain is None else toolchain
+    if tools.prefix:
+        triple = tools.prefix.removesuffix("-")
+        texts["cmake/toolchain.cmake"] = fill(
+            "toolchain.cmake.in", name=name, triple=triple, machine=tools.machine
+        )
     contents = {
         f"lib/lib{name}.so": link(name, functions, toolchain=tools, interfaces=interfaces),
         f"lib/lib{name}.a": link_static(name, functions, toolchain=tools, interfaces=interfaces),

@@ -113,6 +113,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         **_variants_entry(kernel),
         "isa": list(kernel.needed),
         "threads": kernel.threads,
+        **({} if kernel.measured else {"measured": False}),
         "median_s": kernel.median_s,
         "ci95_s": list(kernel.ci95_s),
         "verified": kernel.verified,
