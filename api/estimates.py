@@ -14,7 +14,7 @@ from threading import Lock
 from tuner.api import answers
 from tuner.api.estimate_schemas import AccuracyAnswer, EstimateAnswer, EstimatesAnswer
 from tuner.cost_model.cpu.fastest import fastest_estimate
-from tuner.cost_model.latency import LEAST, Description, Latency, LatencyModel, Measured
+from tuner.cost_model.latency import LEAST, Accuracy, Description, Latency, LatencyModel, Measured
 from tuner.db import kernels, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
@@ -85,6 +85,11 @@ class Estimator:
             if learned is None
             else AccuracyAnswer.model_validate(asdict(learned.model.accuracy)),
         )
+
+    def accuracies(self) -> dict[tuple[str, int], Accuracy]:
+        """How wrong the models are that were learned so far, by target and threads."""
+        with self._lock:
+            return {place: learned.model.accuracy for place, learned in self._learned.items()}
 
     def _model(self, target: Target, threads: int, *, needed: bool) -> Learned | None:
         """The model of all kernels promoted until now; None where too few are and none is

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tuner.cost_model.latency import Accuracy
 from tuner.db.totals import Totals
 
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -37,6 +40,12 @@ class Metrics:
         self.waiting_runs = Gauge(
             "tuner_waiting_runs", "runs queued or under way", registry=self.registry
         )
+        self.estimates = Gauge(
+            "tuner_estimate_coverage",
+            "share of kernels that lay in their interval of 90%, each left out",
+            ("target", "threads"),
+            registry=self.registry,
+        )
         self.workers = Gauge(
             "tuner_workers", "workers by state", ("state",), registry=self.registry
         )
@@ -56,6 +65,11 @@ class Metrics:
                 gauge.labels(label).set(count)
         self.kernels.set(totals.kernels)
         self.waiting_runs.set(totals.waiting_runs)
+
+    def accuracy(self, learned: Mapping[tuple[str, int], Accuracy]) -> None:
+        """Of the models that estimates learned in this process, by target and threads."""
+        for (target, threads), accuracy in learned.items():
+            self.estimates.labels(target, str(threads)).set(accuracy.coverage)
 
     def text(self) -> bytes:
         """The text exposition format, version 0.0.4."""

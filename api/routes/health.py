@@ -41,4 +41,5 @@ def metrics(caller: Reader, service: ServiceDep) -> Response:
     kernels and workers."""
     with service.database.read() as session:
         service.metrics.fleet(totals.read(session))
+    service.metrics.accuracy(service.estimator.accuracies())
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -39,6 +39,9 @@ def test_each_figure_has_a_source_and_an_interval(service: LiveService) -> None:
     assert far.high_s / far.low_s > near.high_s / near.low_s
     assert answer.accuracy is not None and answer.accuracy.kernels == len(EXTENTS)
     assert (answer.target.key, answer.threads) == (ZEN5.key, 1)
+    with service.http(service.key("read")) as http:
+        metrics = http.get("/metrics").text
+    assert f'tuner_estimate_coverage{{target="{ZEN5.key}",threads="1"}} ' in metrics
 
 
 def test_a_promotion_and_a_rollback_are_heard_of(service: LiveService) -> None:
