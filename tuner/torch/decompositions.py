@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from tuner.torch import foreach
+
 # Random numbers are PyTorch's own, so that they are those of the uncompiled model.
 _WHOLE = (
     "aten.native_dropout",
@@ -69,13 +71,21 @@ def decompositions(training: bool) -> Mapping[Any, Callable[..., Any]]:
     """To core ATen operators, of which the table of operators is made."""
     aten = torch.ops.aten
     more = get_decompositions([aten._native_batch_norm_legit_functional])
-    own = {aten._transformer_encoder_layer_fwd.default: _encoder_layer}
+    own = {
+        aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+        torch.ops.prims.fma.default: _multiplied_and_added,
+        **foreach.rules(),
+    }
     whole = (*_WHOLE, _ATTENTION) if training else _WHOLE
     return {
         overload: rule
         for overload, rule in {**core_aten_decompositions(), **more, **own}.items()
         if str(overload).rpartition(".")[0] not in whole and str(overload) not in whole
     }
+
+
+def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 def is_training(inputs: Any) -> bool:

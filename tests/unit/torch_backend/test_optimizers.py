@@ -1,0 +1,79 @@
+"""Steps of PyTorch's optimisers: one region, with eager's losses and parameters."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.torch_regions import Evaluated, compile_evaluated
+from tuner.torch.foreach import rules
+
+
+def _trained(model: Any, step: Any, steps: int = 4) -> list[float]:
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(steps):
+        inputs = torch.rand(8, 6, generator=generator)
+        loss = model(inputs).square().mean()
+        model.zero_grad()
+        loss.backward()
+        step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_adams_step_is_one_region_and_gives_eagers_losses(foreach: bool) -> None:
+    torch.manual_seed(0)
+    eager = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.GELU(), torch.nn.Linear(5, 2))
+    ours = copy.deepcopy(eager)
+    options: dict[str, Any] = {"lr": 1e-2, "weight_decay": 1e-2, "foreach": foreach}
+    right = _trained(eager, torch.optim.Adam(eager.parameters(), **options).step)
+    step, backend = compile_evaluated(torch.optim.Adam(ours.parameters(), **options).step)
+    got = _trained(ours, step)
+    assert all(len(cut.regions) == 1 and not cut.left for cut in backend.parts), backend.left
+    assert got == pytest.approx(right, rel=1e-5)
+    for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("overload", rules(), ids=str)
+def test_lists_give_what_pytorch_gives(overload: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def tensors() -> list[torch.Tensor]:
+        return [torch.rand(shape, generator=generator) + 0.5 for shape in ((2, 3), (4,))]
+
+    given: list[Any] = []
+    for parameter in overload._schema.arguments:
+        kinds: dict[str, Any] = {
+            "List[Tensor]": tensors(),
+            "List[number]": [0.5, 2.0],
+            "Tensor": torch.tensor(1.5),
+            "number": 1.25,
+        }
+        if not parameter.kwarg_only:
+            given.append(kinds[str(parameter.type)])
+    named = {p.name: 0.75 for p in overload._schema.arguments if p.kwarg_only}
+    for options in ({}, named):
+        for got, right in zip(
+            rules()[overload](*given, **options), overload(*given, **options), strict=True
+        ):
+            torch.testing.assert_close(got, right)
+
+
+def test_a_backend_sees_an_optimiser_that_changes_its_state_in_place() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+    torch._dynamo.reset()
+    backend = Evaluated()
+    step = torch.compile(optimizer.step, backend=backend)
+    storage = parameter.data_ptr()
+    parameter.grad = torch.ones(3)
+    for _ in range(2):
+        step()
+    assert parameter.data_ptr() == storage
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 1 - 0.1 - 0.19))
