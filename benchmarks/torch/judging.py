@@ -53,6 +53,7 @@ def error_of(got: Any, right: Any) -> float:
         return 0.0
     if not right.is_floating_point() and not right.is_complex():
         return float((got != right).double().mean())
+    got, right = _wide(got), _wide(right)
     finite = right.isfinite()
     if not torch.equal(got.isfinite(), finite):
         return float("inf")
@@ -61,7 +62,7 @@ def error_of(got: Any, right: Any) -> float:
     )
     if not others or not torch.equal(got.isnan(), right.isnan()):
         return float("inf")
-    a, b = (_wide(tensor.where(finite, 0)) for tensor in (got, right))
+    a, b = (tensor.where(finite, 0) for tensor in (got, right))
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
 
 

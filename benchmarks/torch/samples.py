@@ -1,19 +1,21 @@
 """PyTorch's own samples of its operators through the backend of `torch.compile`.
 
-    python -m benchmarks.torch.samples [--only TEXT] [--each 6]
+    python -m benchmarks.torch.samples [--only TEXT] [--each 6] [--count N] [--seed 0]
 
 The samples are those of OpInfo (`torch.testing._internal`), float32, on the CPU: what PyTorch
 tests its operators with, odd shapes, strides and arguments among them; `--each` of every
 operator, evenly spaced. Each is a graph of one call, taken apart and cut as the backend does, with
 regions evaluated by the reference evaluator in float64. What PyTorch's tracing does not take as a
-graph goes through Dynamo, as a user's code would. One JSON line for each operator with a sample
-that is wrong or raises; a summary last. Left out are samples that differ from call to call.
+graph goes through Dynamo, as a user's code would. Operators are in an order drawn by the seed;
+`--count` ends after so many. One JSON line for each operator, a summary last. Left out are samples
+that differ from call to call.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -67,8 +69,11 @@ def cases(operator: Any, each: int) -> Iterator[Case]:
 
 def verdict(case: Case) -> str:
     """How a sample fares: in a region, in parts, by PyTorch, or wrong with its error.
-    Raises NotRun for one that differs from call to call."""
-    right, again = (_seeded(case, case.copies()) for _ in range(2))
+    Raises NotRun for one that PyTorch does not compute, or not the same each time."""
+    try:
+        right, again = (_seeded(case, case.copies()) for _ in range(2))
+    except Exception as reason:
+        raise NotRun(f"PyTorch itself raises {type(reason).__name__}") from reason
     if any(error_of(a, b) > 0 for a, b in zip(right, again, strict=True) if a.layout == b.layout):
         raise NotRun("it differs from call to call")
     parts: list[Partition] = []
@@ -115,23 +120,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the operators' names")
     parser.add_argument("--each", type=int, default=6, help="samples of an operator, at most")
+    parser.add_argument("--count", type=int, help="operators")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=int, default=20, help="of each sample, at most")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415  # slow
 
     counts: Counter[str] = Counter()
+    chosen = [
+        operator
+        for operator in op_db
+        if given.only in _name(operator) and operator.supports_dtype(torch.float32, "cpu")
+    ]
+    random.Random(given.seed).shuffle(chosen)
     with torch.no_grad():
-        for operator in op_db:
-            name = ".".join(filter(None, (operator.name, operator.variant_test_name)))
-            if given.only not in name or not operator.supports_dtype(torch.float32, "cpu"):
-                continue
+        for operator in chosen[: given.count]:
             verdicts = Counter(_verdicts(operator, given.each, given.seconds))
             counts.update(_kind(key) for key in verdicts.elements())
-            bad = [key for key in verdicts if _kind(key) in ("wrong", "raised")]
-            if bad or given.only:
-                print(json.dumps({"operator": name, **verdicts}), flush=True)
+            print(json.dumps({"operator": _name(operator), **verdicts}), flush=True)
     print(json.dumps(counts))
+
+
+def _name(operator: Any) -> str:
+    return ".".join(filter(None, (operator.name, operator.variant_test_name)))
 
 
 def _verdicts(operator: Any, each: int, seconds: int) -> Iterator[str]:

@@ -58,6 +58,15 @@ def test_a_network_is_one_region() -> None:
     assert len(backend.regions) == 1 and backend.left == []
 
 
+def test_norms_of_every_order_are_in_regions() -> None:
+    norm, inf = torch.linalg.vector_norm, float("inf")
+
+    def function(x: Any) -> Any:
+        return [norm(x, order, dim=1) for order in (0, 0.5, 1, 2, 3, -1, inf, -inf)], norm(x[0, 0])
+
+    assert not check(function, torch.randn(3, 5)).left
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_a_fused_encoder_layer_is_one_region(norm_first: bool, activation: str) -> None:

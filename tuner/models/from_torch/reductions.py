@@ -11,7 +11,7 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators import movement
 from tuner.models.operators import reduction as reductions
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.scalars import Elem, unary
+from tuner.models.operators.scalars import Elem, cast_to, unary
 from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 
@@ -41,7 +41,7 @@ def _axes(call: Call, x: Value) -> tuple[int, ...]:
     given = call.get("dim")
     if isinstance(given, int):
         given = [given]
-    return reductions.normalized(given, x.rank)
+    return reductions.normalized(given, x.rank) if x.rank else ()
 
 
 def mean(call: Call) -> Value:
@@ -64,16 +64,24 @@ def anywhere(any_is_enough: bool) -> Convert:
 
 
 def norm(call: Call) -> Value:
-    x, order = call.value("self", call.dtype), call.get("ord", 2)
+    x, order = call.value("self", call.dtype), float(call.get("ord", 2))
     axes, keep = _axes(call, x), bool(call.get("keepdim"))
-    if order == 1:
-        return reductions.reduce(
-            "norm", "sum", x, axes, keep=keep, function=lambda e: unary("abs", e)
-        )
-    if order != 2:
-        raise call.refusal(f"has order {order}; 1 and 2 are taken")
-    total = reductions.reduce("norm", "sum", x, axes, keep=keep, function=lambda e: e * e)
-    return elementwise("norm", partial(unary, "sqrt"), total)
+
+    def power(e: Elem) -> Elem:
+        if order == 0:
+            return cast_to(e.dtype, e.differs(0))
+        if order == 2:
+            return e * e
+        size = unary("abs", e)
+        return size if order in (1, math.inf, -math.inf) else size**order
+
+    reducer: Reducer = "max" if order == math.inf else "min" if order == -math.inf else "sum"
+    total = reductions.reduce("norm", reducer, x, axes, keep=keep, function=power)
+    if order in (0, 1, math.inf, -math.inf):
+        return total
+    if order == 2:
+        return elementwise("norm", partial(unary, "sqrt"), total)
+    return elementwise("norm", lambda e: e ** (1 / order), total)
 
 
 def arg_extreme(greatest: bool) -> Convert:
