@@ -69,6 +69,13 @@ def test_several_threads_share_the_work(name: str) -> None:
     check(target, workload, space.space.config(point), threads=3)
 
 
+def test_a_core_that_lacks_a_feature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("neoverse-n1")
+    monkeypatch.setitem(EMULATORS, "neoverse-n1", ("qemu-aarch64", "-cpu", "cortex-a53"))
+    with pytest.raises(AssertionError, match="this CPU lacks dotprod"):
+        check(parse_target("cpu:neoverse-n1"), parse_spec("matmul:M=8,N=8,K=8"), None)
+
+
 def test_float16_is_refused_where_nothing_converts_it() -> None:
     target = parse_target("cpu:rv64gcv")
     with pytest.raises(BuildError, match="float16 needs instructions that cpu:rv64gcv lacks"):

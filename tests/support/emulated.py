@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tuner.workload.workload import Workload
 DRIVER = Path(__file__).with_name("emulated.c")
 TIMEOUT_S = 120.0
 # QEMU 7.2 has no Neoverse V2; all that it can do has vectors of 128 bits here, as that core.
-EMULATORS: Mapping[str, tuple[str, ...]] = {
+EMULATORS: dict[str, tuple[str, ...]] = {
     "neoverse-n1": ("qemu-aarch64", "-cpu", "neoverse-n1"),
     "neoverse-v2": ("qemu-aarch64", "-cpu", "max,sve-default-vector-length=16"),
     "rv64gcv": ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"),

@@ -1,20 +1,11 @@
-/* Looks up instruction-set features, which kernels list, by CPUID. */
+/* Looks up instruction-set features, which kernels list: by CPUID on x86-64, by the auxiliary vector on 64-bit Arm. */
 #include "cpu_features.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-
-static uint64_t saved_registers(void) {
-  uint32_t low, high, a, b, c, d;
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return ((uint64_t)high << 32) | low;
-}
-
+#if defined(__x86_64__) || defined(__aarch64__)
 /* Whether TUNED_CPU_WITHOUT, features with commas between them, names this one: so that what a lesser CPU gets can be tried. */
 static int hidden(const char *name) {
   const char *list = getenv("TUNED_CPU_WITHOUT");
@@ -26,6 +17,17 @@ static int hidden(const char *name) {
   }
   return 0;
 }
+#endif
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static uint64_t saved_registers(void) {
+  uint32_t low, high, a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return ((uint64_t)high << 32) | low;
+}
 
 static int has_feature(const struct tuner_feature *feature) {
   uint32_t regs[4];
@@ -33,6 +35,13 @@ static int has_feature(const struct tuner_feature *feature) {
   if (feature->xcr0 != 0 && (saved_registers() & feature->xcr0) != feature->xcr0) return 0;
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &regs[0], &regs[1], &regs[2], &regs[3])) return 0;
   return (regs[feature->reg] >> feature->bit) & 1u;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* The kernel tells of features by bits of the auxiliary vector; `leaf` is the entry's type, AT_HWCAP or AT_HWCAP2. */
+static int has_feature(const struct tuner_feature *feature) {
+  return !hidden(feature->name) && ((getauxval(feature->leaf) >> feature->bit) & 1u);
 }
 #else
 /* Elsewhere libraries are built for the machine's own baseline and carry no feature list that could be looked up. */

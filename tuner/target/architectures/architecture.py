@@ -11,7 +11,10 @@ from tuner.target.processor import Processor
 
 @dataclass(frozen=True, slots=True)
 class CpuidFeature:
-    """Where CPUID announces a feature, and what the operating system must save for it."""
+    """Where CPUID announces a feature, and what the operating system must save for it.
+
+    On Arm the place in Linux' auxiliary vector instead: `leaf` is the entry's type.
+    """
 
     leaf: int
     subleaf: int

@@ -11,13 +11,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.target.architectures import generic
-from tuner.target.architectures.architecture import Architecture
+from tuner.target.architectures.architecture import Architecture, CpuidFeature
 from tuner.target.isa import DotProduct, IsaDescription
 
 FEATURES: Mapping[str, str] = {
     "asimd": "neon", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16",
     "sve": "sve", "sve2": "sve2",
 }  # fmt: skip
+
+AT_HWCAP, AT_HWCAP2 = 16, 26  # types of entries of the auxiliary vector
+# Linux, arch/arm64/include/uapi/asm/hwcap.h.
+HWCAPS: Mapping[str, CpuidFeature] = {
+    "neon": CpuidFeature(AT_HWCAP, 0, 0, 1, 0),
+    "fullfp16": CpuidFeature(AT_HWCAP, 0, 0, 10, 0),
+    "dotprod": CpuidFeature(AT_HWCAP, 0, 0, 20, 0),
+    "sve": CpuidFeature(AT_HWCAP, 0, 0, 22, 0),
+    "sve2": CpuidFeature(AT_HWCAP2, 0, 0, 1, 0),
+    "i8mm": CpuidFeature(AT_HWCAP2, 0, 0, 13, 0),
+    "bf16": CpuidFeature(AT_HWCAP2, 0, 0, 14, 0),
+}
 
 DOT_PRODUCTS = (
     DotProduct(
@@ -58,5 +70,6 @@ AARCH64 = Architecture(
     features=FEATURES,
     llvm_cpu=generic.archspec_name,
     describe=describe,
+    cpuid=HWCAPS,
     triple="aarch64-linux-gnu",
 )
