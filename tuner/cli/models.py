@@ -255,6 +255,7 @@ def _report(
                     "shares": [_share(share) for share in tuned.shares],
                     "numerics": tuned.numerics and tuned.numerics.document,
                     "race": tuned.race and tuned.race.document,
+                    "concurrency": tuned.concurrency and tuned.concurrency.document,
                 },
             }
         )
@@ -269,6 +270,8 @@ def _report(
         if tuned.race.changed:
             output.table(RACE_COLUMNS, race_rows(tuned.race), right=RACE_COLUMNS[1:])
         output.line(tuned.race.summary)
+    if tuned.concurrency is not None:
+        output.line(tuned.concurrency.summary)
     output.line(
         f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error "
         f"{tuned.max_rel_error:.1e}"

@@ -13,6 +13,7 @@ from tuner.export.manifest import Manifest
 from tuner.export.signature import Signer
 from tuner.models.arrays import Array
 from tuner.models.checking import Checked, run_library
+from tuner.models.concurrency import Concurrency, Fork, forks_of, is_sequential, node_seconds
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.profile import step_seconds
@@ -20,6 +21,8 @@ from tuner.runtime.link import link
 from tuner.target.target import Target
 
 _PROFILED = "profiled"
+_WORTH = 0.01  # of a call, which running nodes side by side must save
+_RUNS = 2  # in turn, with forks and without
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,53 @@ class CpuExecutor:
         threads: int,
         symbol: str,
         numbers: ModelNumbers,
+        forks: Sequence[Fork] = (),
     ) -> ExportKernel:
-        return model_kernel(graph, kernels, target, threads, symbol, numbers)
+        return model_kernel(graph, kernels, target, threads, symbol, numbers, forks=forks)
+
+    def concurrency(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+    ) -> Concurrency | None:
+        """Forks that the times of nodes suggest, if the library is faster by them."""
+        if threads == 1 or is_sequential(graph):
+            return None
+        spent = self._step_seconds(graph, kernels, target, threads, inputs, (threads, 1))
+        together_s, alone_s = (node_seconds(graph, seconds) for seconds in spent)
+        forks = forks_of(graph, together_s, alone_s, threads)
+        if not forks:
+            return None
+        sequential_s, concurrent_s = self._medians(graph, kernels, target, threads, inputs, forks)
+        if concurrent_s > (1 - _WORTH) * sequential_s:
+            return None
+        return Concurrency(forks=forks, sequential_s=sequential_s, concurrent_s=concurrent_s)
+
+    def _medians(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+        forks: Sequence[Fork],
+    ) -> tuple[float, float]:
+        """Seconds of a call without forks and with them, the less of a few runs in turn."""
+        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+            libraries = []
+            for symbol, some in (("sequential", ()), ("concurrent", forks)):
+                built = self.build(graph, kernels, target, threads, symbol, ModelNumbers(), some)
+                libraries.append((Path(folder, f"{symbol}.so"), symbol))
+                libraries[-1][0].write_bytes(self.link(built))
+            runs = [
+                [self.run(path, symbol, inputs).median_s for path, symbol in libraries]
+                for _ in range(_RUNS)
+            ]
+        sequential_s, concurrent_s = map(min, zip(*runs, strict=True))
+        return sequential_s, concurrent_s
 
     def link(self, kernel: ExportKernel) -> bytes:
         return link("model", [function_of(kernel)])
@@ -62,13 +110,26 @@ class CpuExecutor:
         inputs: Sequence[Array],
     ) -> Sequence[float]:
         """Medians of calls of a library that writes them, with warm caches."""
+        (spent,) = self._step_seconds(graph, kernels, target, threads, inputs, (threads,))
+        return spent
+
+    def _step_seconds(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+        counts: Sequence[int],
+    ) -> list[Sequence[float]]:
+        """Of each expression, for each number of threads in `counts`."""
         built = model_kernel(
             graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
         )
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
             path = Path(folder, "profiled.so")
             path.write_bytes(link("profiled", [function_of(built)]))
-            return step_seconds(path, _PROFILED, inputs, self.cores)
+            return [step_seconds(path, _PROFILED, inputs, self.cores, count) for count in counts]
 
     def export(
         self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from tuner.models.layout import Layout
 from tuner.models.memory import Place
-from tuner.models.steps import Failure, Fixed, Move, Repeat, Step, Steps
+from tuner.models.steps import Concurrent, Failure, Fixed, Move, Repeat, Step, Steps
 from tuner.runtime.wrapper import Entry, kernel_tables
 
+_LANES = "struct lanes {\n  unsigned char **at, *arena;\n};\n\n"
 _CLOCK = (
     "  int64_t *spent = (int64_t *)at[{last}];\n"
     "  memset(spent, 0, {count} * sizeof *spent);\n"
@@ -53,8 +54,8 @@ def executor(
         kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
     )
     constants = constants_symbol(entry)
-    text = _Text(inputs=inputs, constants=constants, profiled=profiled)
-    compared = "".join(text.compared(entry, only, names[only.position]) for only in layout.fixed)
+    text = _Text(entry=entry, inputs=inputs, constants=constants, profiled=profiled)
+    compared = "".join(text.compared(only, names[only.position]) for only in layout.fixed)
     calls = text.steps(layout.steps, depth=0)
     sources = [text.address(copy.source) for copy in layout.copies]
     copied = "".join(
@@ -65,6 +66,7 @@ def executor(
     return (
         '#include "tuner_runtime.h"\n\n#include <string.h>\n#include <time.h>\n\n'
         f"extern const unsigned char {constants}[] TUNER_HIDDEN;\n\n{tables}\n"
+        f"{_LANES if text.functions else ''}{''.join(text.functions)}"
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);\n\n"
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
         f"  (void)self, (void)result, (void){constants};\n"
@@ -83,16 +85,18 @@ def executor(
 class _Text:
     """The C of steps. Those of a profiled executor are counted in the order of the text."""
 
-    def __init__(self, *, inputs: int, constants: str, profiled: bool) -> None:
-        self.inputs, self.constants, self.profiled = inputs, constants, profiled
-        self.count = 0
+    def __init__(self, *, entry: str, inputs: int, constants: str, profiled: bool) -> None:
+        self.entry, self.inputs, self.constants = entry, inputs, constants
+        self.profiled, self.count = profiled, 0
+        self.functions: list[str] = []  # of steps in lanes
 
-    def compared(self, entry: str, only: Fixed, name: str) -> str:
+    def compared(self, only: Fixed, name: str) -> str:
         """Ends the call where an input has another value than its only one, bit for bit."""
+        symbol = self.entry.removeprefix("__tvm_ffi_")
         return (
             f"  if (memcmp(at[{only.position}], {self.address(only.place)}, {only.nbytes}u) != 0) "
             f'{{\n    status = tuner_fail(TUNER_ERROR_VALUE, "%s: input %s is not the value that '
-            f'the library was made for; see its header", "{entry.removeprefix("__tvm_ffi_")}", '
+            f'the library was made for; see its header", "{symbol}", '
             f'"{name}");\n    goto done;\n  }}\n'
         )
 
@@ -107,6 +111,8 @@ class _Text:
             return self.moved([step])
         if isinstance(step, Repeat):
             return self.repeat(step, depth)
+        if isinstance(step, Concurrent):
+            return self.concurrent(step)
         return (
             f"  if (*(const unsigned char *)({self.address(step.condition)})) {{\n"
             f"{self.side(step.then, depth)}  }} else {{\n{self.side(step.other, depth)}  }}\n"
@@ -132,6 +138,26 @@ class _Text:
             f"  for (int64_t {time} = 0; {time} < INT64_C({step.count}){going}; ++{time}) {{\n"
             f"{self.moved(step.reads)}{self.steps(step.steps, depth + 1)}"
             f"{self.moved(step.writes)}  }}\n"
+        )
+
+    def concurrent(self, step: Concurrent) -> str:
+        """The call of a function of its own, once for each lane."""
+        name, count = f"{self.entry}_lanes_{len(self.functions)}", len(step.lanes)
+        cases = "".join(
+            f"  case {number}:\n{self.steps(lane, depth=0)}    break;\n"
+            for number, lane in enumerate(step.lanes)
+        )
+        self.functions.append(
+            f"static int {name}(int lane, TunerParallelEnv *env, void *closure) {{\n"
+            "  (void)env;\n"
+            "  __attribute__((unused)) unsigned char **at = ((struct lanes *)closure)->at;\n"
+            "  __attribute__((unused)) unsigned char *arena = ((struct lanes *)closure)->arena;\n"
+            f"  int status = TUNER_OK;\n  switch (lane) {{\n{cases}  }}\n"
+            "done: __attribute__((unused));\n  return status == TUNER_OK ? 0 : -1;\n}\n\n"
+        )
+        return (
+            f"  if ((status = tuner_run_lanes({name}, &(struct lanes){{at, arena}}, {count})) != "
+            "TUNER_OK) goto done;\n"
         )
 
     def moved(self, moves: Sequence[Move]) -> str:

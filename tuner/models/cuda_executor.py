@@ -14,6 +14,7 @@ from tuner.export.signature import Signer
 from tuner.measure.gpu.runner import GpuLane
 from tuner.models.arrays import Array
 from tuner.models.checking import Checked
+from tuner.models.concurrency import Concurrency, Fork
 from tuner.models.cuda_checking import run_cuda_library
 from tuner.models.cuda_library import cuda_model_kernel, expressions_of_steps, refuse
 from tuner.models.graph import Graph
@@ -46,8 +47,20 @@ class CudaExecutor:
         threads: int,
         symbol: str,
         numbers: ModelNumbers,
+        forks: Sequence[Fork] = (),
     ) -> ExportKernel:
         return cuda_model_kernel(graph, kernels, target, threads, symbol, numbers)
+
+    def concurrency(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+    ) -> Concurrency | None:
+        """None: a call's graph holds independent launches side by side."""
+        return None
 
     def link(self, kernel: ExportKernel) -> bytes:
         return link_cuda_model("model", unpacked_model(kernel.object_code))

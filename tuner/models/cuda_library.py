@@ -19,7 +19,7 @@ from tuner.models.library import ModelNumbers, exportable, model_arguments
 from tuner.models.memory import Place
 from tuner.models.nodes import Branch, Scan, calls, every_node
 from tuner.models.step_order import StepOrder
-from tuner.models.steps import Choice, Move, Repeat, Step, Steps
+from tuner.models.steps import Choice, Concurrent, Move, Repeat, Step, Steps
 from tuner.runtime.cuda_model import (
     ALIGNMENT,
     CudaModel,
@@ -249,6 +249,9 @@ def _written_out(
                 yield from ((move, inside) for move in step.reads)
                 yield from _written_out(step.steps, inside)
                 yield from ((move, inside) for move in step.writes)
+        elif isinstance(step, Concurrent):
+            for lane in step.lanes:
+                yield from _written_out(lane, iterations)
         elif isinstance(step, Choice):
             raise ModelRefused("a GPU's graph cannot choose what is computed")
         else:

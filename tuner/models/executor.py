@@ -11,6 +11,7 @@ from tuner.export.manifest import Manifest
 from tuner.export.signature import Signer
 from tuner.models.arrays import Array
 from tuner.models.checking import Checked
+from tuner.models.concurrency import Concurrency, Fork
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers
 from tuner.target.target import Target
@@ -40,8 +41,24 @@ class Executor(Protocol):
         threads: int,
         symbol: str,
         numbers: ModelNumbers,
+        forks: Sequence[Fork] = (),
     ) -> ExportKernel:
         """The model as one kernel. `kernels` are those of its workloads, by their keys.
+
+        The nodes of `forks` run side by side. Raises LinkError, ModelRefused.
+        """
+        ...
+
+    def concurrency(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+        inputs: Sequence[Array],
+    ) -> Concurrency | None:
+        """The nodes that should run side by side, as measured; None where none should, and
+        where the device sees to it by itself.
 
         Raises LinkError, ModelRefused.
         """

@@ -13,10 +13,22 @@ from typing import BinaryIO
 import numpy as np
 
 from tuner.export.kernel import ExportKernel
+from tuner.models.concurrency import Fork
 from tuner.models.graph import Array, Graph
 from tuner.models.memory import ALIGNMENT, MemoryPlan, Place, plan_memory, staged
 from tuner.models.nodes import Branch, Node, Scan, Side
-from tuner.models.steps import Choice, Copy, Failure, Fixed, Move, Repeat, Step, Steps, Switch
+from tuner.models.steps import (
+    Choice,
+    Concurrent,
+    Copy,
+    Failure,
+    Fixed,
+    Move,
+    Repeat,
+    Step,
+    Steps,
+    Switch,
+)
 from tuner.models.workloads import workload_of
 from tuner.runtime.prepack import Prepack
 from tuner.workload.expression import Expression, Tensor
@@ -53,14 +65,15 @@ def layout_of(
     pack: Pack,
     scratch: Mapping[str, Sequence[int]] | None = None,
     alignment: int = ALIGNMENT,
+    forks: Sequence[Fork] = (),
 ) -> Layout:
     """The layout of a model whose kernels are there, by their workloads' keys.
 
     `scratch` has, by these keys, the bytes of the buffers that kernels use besides their
     arguments; they come behind these. Raises KeyError for a workload without a kernel.
     """
-    planner = _Planner(graph, kernels, switches, pack, scratch or {}, alignment)
-    steps = planner.steps(graph.nodes, depth=0)
+    planner = _Planner(graph, kernels, switches, pack, scratch or {}, alignment, forks)
+    steps = planner.forked(forks)
     copies = tuple(
         Copy(output=number, source=planner.place(name), nbytes=graph.tensor(name).nbytes)
         for number, name in planner.plan.copies
@@ -101,11 +114,12 @@ class _Planner:
         pack: Pack,
         scratch: Mapping[str, Sequence[int]],
         alignment: int,
+        forks: Sequence[Fork],
     ) -> None:
         self.graph, self.kernels, self.switches, self.pack = graph, kernels, switches, pack
         self.scratch, self.alignment = scratch, alignment
         self.plan: MemoryPlan = plan_memory(
-            graph, self._overwritable(), self._scratch_buffers(), alignment
+            graph, self._overwritable(), self._scratch_buffers(), alignment, forks
         )
         self.used: dict[str, int] = {}  # key -> position among the kernels
         self.constants: list[Array] = []
@@ -145,6 +159,17 @@ class _Planner:
             }
             for node in self.graph.expressions
         }
+
+    def forked(self, forks: Sequence[Fork]) -> tuple[Steps, ...]:
+        """The steps of the graph, with those of each fork in lanes."""
+        steps: list[Steps] = []
+        nodes, done = self.graph.nodes, 0
+        for fork in forks:
+            steps += self.steps(nodes[done : fork.start], depth=0)
+            lanes = ([nodes[position] for position in lane] for lane in fork.lanes)
+            steps.append(Concurrent(lanes=tuple(self.steps(lane, depth=0) for lane in lanes)))
+            done = fork.end
+        return (*steps, *self.steps(nodes[done:], depth=0))
 
     def steps(self, nodes: Sequence[Node], depth: int) -> tuple[Steps, ...]:
         """`depth` is the number of scans around the nodes."""

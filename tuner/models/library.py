@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.models.concurrency import Fork
 from tuner.models.cpu_source import constants_source, executor
 from tuner.models.graph import Array, Graph, packed
 from tuner.models.layout import Layout, Switches, layout_of, write_constants
@@ -49,14 +50,16 @@ def model_kernel(
     *,
     profiled: bool = False,
     switches: Switches | None = None,
+    forks: Sequence[Fork] = (),
 ) -> ExportKernel:
     """The model as one kernel on its inputs and outputs.
 
     `kernels` has the kernel of each of its workloads, by the workload's key. With
     `profiled` there is one more output, int64: the nanoseconds that each node took in
     the call. With `switches` there is one more input, uint8: for each node of these, in
-    their order, 0 for the kernel of its workload or the number of another, from 1. Raises
-    LinkError where the compiler fails, KeyError for a workload without a kernel.
+    their order, 0 for the kernel of its workload or the number of another, from 1. The
+    nodes of `forks` run side by side; not with `profiled`. Raises LinkError where the
+    compiler fails, KeyError for a workload without a kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = model_arguments(graph)
@@ -75,7 +78,7 @@ def model_kernel(
         symbol,
         numbers,
         arguments=arguments,
-        object_code=_Object(graph, kernels, switches or {}).code(entry, profiled=profiled),
+        object_code=_Object(graph, kernels, switches or {}, forks).code(entry, profiled=profiled),
     )
 
 
@@ -150,9 +153,13 @@ class _Object:
     """Builds the relocatable object: each kernel once, the constants, the executor."""
 
     def __init__(
-        self, graph: Graph, kernels: Mapping[str, ExportKernel], switches: Switches
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        switches: Switches,
+        forks: Sequence[Fork],
     ) -> None:
-        self.graph, self.kernels, self.switches = graph, kernels, switches
+        self.graph, self.kernels, self.switches, self.forks = graph, kernels, switches, forks
         self.tools: Toolchain = system_toolchain()
         self.packers: dict[str, Library] = {}
 
@@ -163,7 +170,13 @@ class _Object:
                 f"the model has {len(self.graph.labels)} inputs and outputs; at most "
                 f"{MAX_ARGUMENTS} are taken"
             )
-        layout = layout_of(self.graph, self.kernels, switches=self.switches, pack=self._packed)
+        layout = layout_of(
+            self.graph,
+            self.kernels,
+            switches=self.switches,
+            pack=self._packed,
+            forks=self.forks,
+        )
         functions = [
             self._renamed(self.kernels[key], f"{entry}_{number}", number)
             for number, key in enumerate(layout.keys)

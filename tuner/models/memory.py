@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tuner.models.concurrency import Fork
 from tuner.models.graph import Graph
 from tuner.models.nodes import Branch, Node, Scan
 from tuner.workload.expression import Expression, Tensor
@@ -59,6 +60,7 @@ def plan_memory(
     overwritable: Mapping[str, Sequence[str]] | None = None,
     scratch: Mapping[str, Mapping[str, int]] | None = None,
     alignment: int = ALIGNMENT,
+    forks: Sequence[Fork] = (),
 ) -> MemoryPlan:
     """Plans a model's memory. Tensors that are never alive together may share it.
 
@@ -70,6 +72,7 @@ def plan_memory(
 
     `scratch` has, by the name of a node's first result, the buffers that its kernel uses
     besides, with their bytes. In the arena all begin at multiples of `alignment` bytes.
+    What the nodes of a fork use is alive for as long as the fork takes.
     """
     places = {
         tensor.name: Place(kind="input", position=number)
@@ -84,7 +87,7 @@ def plan_memory(
         else:
             places[root] = Place(kind="output", position=number)
     offsets: dict[str, int] = {}
-    alone = [life for life in _lives(graph, scratch or {}) if life.name not in places]
+    alone = [life for life in _lives(graph, scratch or {}, forks) if life.name not in places]
     lives, inside = _in_place(graph, alone, overwritable or {})
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.name)):
@@ -103,16 +106,28 @@ def plan_memory(
     )
 
 
-def _lives(graph: Graph, scratch: Mapping[str, Mapping[str, int]]) -> list[_Life]:
+def _lives(
+    graph: Graph, scratch: Mapping[str, Mapping[str, int]], forks: Sequence[Fork]
+) -> list[_Life]:
     """The lives of all tensors that nodes write, and of their kernels' buffers, in the order
     of the nodes."""
     walk = _Walk(graph, scratch)
-    walk.nodes(graph.nodes)
+    spans = walk.forked(forks)
     walk.read(graph.outputs)  # those that are copied are alive until after the last node
-    return [
+    lives = (
         _Life(name=name, nbytes=walk.nbytes[name], first=first, last=walk.last[name])
         for name, first in walk.first.items()
-    ]
+    )
+    return [_lengthened(life, spans) for life in lives]
+
+
+def _lengthened(life: _Life, spans: Sequence[tuple[int, int]]) -> _Life:
+    """The life, through all of each span of positions in which it begins or ends."""
+    first, last = life.first, life.last
+    for start, end in spans:
+        first = start if start <= first <= end else first
+        last = end if start <= last <= end else last
+    return replace(life, first=first, last=last)
 
 
 def _in_place(
@@ -144,6 +159,17 @@ class _Walk:
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
         self.inside: set[str] = set()  # names that lie inside of another tensor
+
+    def forked(self, forks: Sequence[Fork]) -> list[tuple[int, int]]:
+        """Walks the graph. The first and the last position of each fork."""
+        spans, done = [], 0
+        for fork in forks:
+            self.nodes(self.graph.nodes[done : fork.start])
+            start, done = self.position, fork.end
+            self.nodes(self.graph.nodes[fork.start : done])
+            spans.append((start, self.position - 1))
+        self.nodes(self.graph.nodes[done:])
+        return spans
 
     def nodes(self, nodes: Iterable[Node]) -> None:
         for node in nodes:

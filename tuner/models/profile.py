@@ -32,13 +32,14 @@ class Spent:
 
 
 def step_seconds(
-    path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int]
+    path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int], threads: int = 0
 ) -> tuple[float, ...]:
     """Median seconds of each step of a profiled library, with warm caches, on these cores.
 
-    Raises ModelRefused where a call fails.
+    Kernels use `threads`, or as many as they were tuned for if that is 0. Raises
+    ModelRefused where a call fails.
     """
-    (spent,) = _measured(path, symbol, [*inputs], None, cores, LONGEST_S)
+    (spent,) = _measured(path, symbol, [*inputs], None, cores, LONGEST_S, threads)
     return spent.steps
 
 
@@ -65,6 +66,7 @@ def _measured(
     settings: Array | None,
     cores: Sequence[int],
     longest_s: float,
+    threads: int = 0,
 ) -> tuple[Spent, ...]:
     request = {
         "library": str(path),
@@ -72,6 +74,7 @@ def _measured(
         "cores": list(cores),
         "switched": settings is not None,
         "longest_s": longest_s,
+        "threads": threads,
     }
     arrays = inputs if settings is None else [*inputs, settings]
     (medians,) = arrays_from(answer_of("tuner.models.profile", request, arrays_to(arrays)))
@@ -83,6 +86,7 @@ def _measured(
 def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """One array with a row for each setting: the median seconds of each step, and of all."""
     library, symbol = Library(request["library"]), request["symbol"]
+    library.set_num_threads(request["threads"])
     given = arrays_from(payload)
     settings = given.pop() if request["switched"] else None
     arrays = [aligned_copy(array) for array in given]

@@ -55,13 +55,20 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Concurrent:
+    """Steps in lanes that run side by side, each lane on a thread of its own."""
+
+    lanes: tuple[tuple[Steps, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """The call ends with the error code for an extent."""
 
     reason: str
 
 
-Steps = Step | Move | Repeat | Choice
+Steps = Step | Move | Repeat | Choice | Concurrent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from tuner.export.kernel import Argument, ExportKernel
 from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.bounded_outputs import filled
 from tuner.models.check_inputs import check_inputs
+from tuner.models.concurrency import Concurrency
 from tuner.models.executor import Executor
 from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
@@ -75,6 +76,7 @@ class CheckedModel:
     kernels: Mapping[str, ExportKernel]  # that it consists of, by the workload's key
     numerics: NumericsChoice | None = None  # None where all nodes had to be strict
     race: KernelRace | None = None  # of kernels inside of it, where there was one
+    concurrency: Concurrency | None = None  # where it is faster by running nodes side by side
 
 
 def kernels_of(
@@ -136,8 +138,9 @@ def checked_kernel(
 ) -> CheckedModel:
     """The model as the function `<name>_run`, checked and timed by the executor.
 
-    Kernels that are nearly as fast, `others`, race inside of it. Raises ModelWrong for
-    wrong outputs, ModelRefused for a failing call, LinkError.
+    Kernels that are nearly as fast, `others`, race inside of it. With several threads
+    independent nodes side by side race against one after the other. Without `others`
+    nothing races. Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
     """
     graph, choice, cores = model.graph, None, executor.switching_cores
     if policy.fast and cores:
@@ -152,14 +155,27 @@ def checked_kernel(
     if race is not None:
         kernels = race.kernels
         provenance["race"] = race.document
+    concurrency = None
+    if others is not None:
+        concurrency = executor.concurrency(graph, kernels, target, threads, inputs)
+    if concurrency is not None:
+        provenance["concurrency"] = concurrency.document
+    forks = () if concurrency is None else concurrency.forks
     numbers = ModelNumbers(provenance=provenance)
-    built = executor.build(graph, kernels, target, threads, f"{name}_run", numbers)
+    built = executor.build(graph, kernels, target, threads, f"{name}_run", numbers, forks)
     built = replace(built, arguments=_with_examples(built.arguments, model))
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
         path.write_bytes(executor.link(built))
         kernel = _verified(path, built, model, executor, policy)
-    return CheckedModel(kernel=kernel, graph=graph, kernels=kernels, numerics=choice, race=race)
+    return CheckedModel(
+        kernel=kernel,
+        graph=graph,
+        kernels=kernels,
+        numerics=choice,
+        race=race,
+        concurrency=concurrency,
+    )
 
 
 def _with_examples(arguments: Sequence[Argument], model: Model) -> tuple[Argument, ...]:

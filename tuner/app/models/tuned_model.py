@@ -18,6 +18,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.models.check_inputs import check_inputs
+from tuner.models.concurrency import Concurrency
 from tuner.models.description import described, to_json
 from tuner.models.executor import Executor
 from tuner.models.kernel_race import KernelRace
@@ -48,6 +49,7 @@ class TunedModel:
     # of the greatest batch where there are several; None where all nodes had to be strict
     numerics: NumericsChoice | None = None
     race: KernelRace | None = None  # of kernels inside of it; of the greatest batch likewise
+    concurrency: Concurrency | None = None  # of its nodes, likewise
 
 
 def submit_model(
@@ -191,4 +193,5 @@ def _exported(
         shares=shares,
         numerics=checked.numerics,
         race=checked.race,
+        concurrency=checked.concurrency,
     )

@@ -3,6 +3,7 @@
 #define TUNER_THREADS_H
 
 #include "error.h"
+#include "tvm_abi.h"
 
 enum { TUNER_MAX_THREADS = 256 };
 
@@ -10,5 +11,8 @@ enum { TUNER_MAX_THREADS = 256 };
 TUNER_HIDDEN int tuner_set_num_threads(int count);
 /* Threads a call of a kernel tuned for `tuned` threads may use now; noted for the calling thread's next launches. */
 TUNER_HIDDEN void tuner_begin_call(int tuned);
+/* Calls `lane` with each number below `lanes`, side by side on as many threads as calls may use, else one after the other. A
+ * parallel loop inside a lane runs on the lane's own thread. Returns an enum tuner_status: that of the first lane that failed. */
+TUNER_HIDDEN int tuner_run_lanes(TunerTask lane, void *closure, int lanes);
 
 #endif

@@ -273,6 +273,11 @@ static int launch(TunerTask task, void *closure, int num_task) {
   return failed ? -1 : 0;
 }
 
+int tuner_run_lanes(TunerTask lane, void *closure, int lanes) {
+  tuner_begin_call(lanes);
+  return launch(lane, closure, lanes) == 0 ? TUNER_OK : tuner_last_status();
+}
+
 static int no_barrier(int task_id, TunerParallelEnv *env) {
   (void)task_id, (void)env;
   tuner_fail(TUNER_ERROR_INTERNAL, "barriers inside parallel loops are not supported");
