@@ -6,10 +6,11 @@ import copy
 from typing import Any
 
 import pytest
-import torch
 
-from tests.support.torch_regions import Evaluated, compile_evaluated
-from tuner.torch.foreach import rules
+torch = pytest.importorskip("torch")
+
+from tests.support.torch_regions import Evaluated, compile_evaluated  # noqa: E402
+from tuner.torch.foreach import rules  # noqa: E402
 
 
 def _trained(model: Any, step: Any, steps: int = 4) -> list[float]:
@@ -44,7 +45,7 @@ def test_adams_step_is_one_region_and_gives_eagers_losses(foreach: bool) -> None
 def test_lists_give_what_pytorch_gives(overload: Any) -> None:
     generator = torch.Generator().manual_seed(0)
 
-    def tensors() -> list[torch.Tensor]:
+    def tensors() -> list[Any]:
         return [torch.rand(shape, generator=generator) + 0.5 for shape in ((2, 3), (4,))]
 
     given: list[Any] = []
