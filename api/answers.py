@@ -33,7 +33,7 @@ from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
 from tuner.db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed, conditions_to_document
 from tuner.models.description import Description, Measurement
-from tuner.spaces.core.space import Config
+from tuner.spaces.core.space import Config, Value
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 from tuner.workload.workload import Workload
@@ -129,9 +129,12 @@ def job(
 
 def config(values: Config) -> dict[str, Any]:
     """A config with its tuples as lists, as JSON has them."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
-    }
+    return {name: knob_value(value) for name, value in values.items()}
+
+
+def knob_value(value: Value) -> Any:
+    """As JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def trial(trial: StoredTrial) -> TrialAnswer:

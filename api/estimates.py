@@ -102,12 +102,8 @@ class Estimator:
                 return kept
             promoted = kernels.searched_on(session, target.key, threads, limit=LEARNED_FROM)
             stored = workloads.get_many(session, [kernel.workload for kernel in promoted])
-        if target.on_device or len(promoted) < LEAST:
-            if needed:
-                raise TooFewKernels(_too_few(target, threads, len(promoted)))
-            return None
         measured, named = [], []
-        for kernel in promoted:
+        for kernel in () if target.on_device else promoted:
             try:
                 workload = from_document(stored[kernel.workload].document)
                 described = self._describe(workload, target, threads)
@@ -117,6 +113,10 @@ class Estimator:
                 Measured(described=described, median_s=kernel.median_s, ci95_s=kernel.ci95_s)
             )
             named.append((kernel.id, stored[kernel.workload].spec))
+        if len(measured) < LEAST:
+            if needed:
+                raise TooFewKernels(_too_few(target, threads, len(measured)))
+            return None
         learned = Learned(stamp=stamp, model=LatencyModel(measured), kernels=tuple(named))
         with self._lock:
             self._learned[place] = learned

@@ -53,12 +53,7 @@ def get_space(
             SketchAnswer(
                 name=sketch.name,
                 knobs=[
-                    KnobAnswer(
-                        name=knob.name,
-                        values=list(
-                            answers.config({str(n): v for n, v in enumerate(knob.values)}).values()
-                        ),
-                    )
+                    KnobAnswer(name=knob.name, values=list(map(answers.knob_value, knob.values)))
                     for knob in sketch.knobs
                 ],
             )

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.torch.judging import NotRun, judged, limited, tensors_of
+from benchmarks.torch.judging import NotRun, doubled, judged, limited, tensors_of
 from tests.support.torch_regions import compile_evaluated
 from tuner.torch.explanation import computes
 
@@ -119,7 +119,7 @@ def measured(folder: Path) -> dict[str, Any]:
             raise NotRun(f"it has {counter.get_total_flops()} operations")
         compiled, backend = compile_evaluated(model)
         got = called(compiled, inputs)
-        error, is_right = judged(got, right, lambda: called(model, _double(inputs)))
+        error, is_right = judged(got, right, lambda: called(model, doubled(inputs)))
     ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
     return {
         "calls": ours + len(backend.left),
@@ -136,13 +136,6 @@ def called(model: Any, inputs: Sequence[Any]) -> list[Any]:
     torch.manual_seed(0)
     own = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
     return tensors_of(model(*own))
-
-
-def _double(inputs: Sequence[Any]) -> list[Any]:
-    return [
-        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for value in inputs
-    ]
 
 
 def main() -> None:

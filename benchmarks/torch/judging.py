@@ -42,6 +42,12 @@ def tensors_of(result: Any) -> list[Any]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
+def doubled(values: Sequence[Any]) -> list[Any]:
+    """The values, floating-point tensors among them in float64."""
+    is_float = [isinstance(value, torch.Tensor) and value.is_floating_point() for value in values]
+    return [value.double() if f else value for value, f in zip(values, is_float, strict=True)]
+
+
 def error_of(got: Any, right: Any) -> float:
     """The greatest error, relative to the greatest finite value; infinity where a NaN or an
     infinity is not in both."""

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.torch.judging import NotRun, judged, limited, tensors_of
+from benchmarks.torch.judging import NotRun, doubled, judged, limited, tensors_of
 from tests.support.torch_regions import compile_evaluated
 from tuner.torch.explanation import computes
 
@@ -84,7 +84,7 @@ def measured(path: Path) -> dict[str, Any]:
         model, inputs, by = problem(path)
         compiled, backend = compile_evaluated(model)
         right, got = (_called(function, inputs) for function in (model, compiled))
-        error, is_right = judged(got, right, lambda: _called(model.double(), _double(inputs)))
+        error, is_right = judged(got, right, lambda: _called(model.double(), doubled(inputs)))
     ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
     return {
         "cut": by,
@@ -100,11 +100,6 @@ def measured(path: Path) -> dict[str, Any]:
 def _called(model: Any, inputs: Sequence[Any]) -> list[Any]:
     torch.manual_seed(0)  # models may draw numbers
     return tensors_of(model(*inputs))
-
-
-def _double(inputs: Sequence[Any]) -> list[Any]:
-    is_float = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs]
-    return [x.double() if floats else x for x, floats in zip(inputs, is_float, strict=True)]
 
 
 def main() -> None:

@@ -61,38 +61,36 @@ class CpuExecutor:
         """Forks that the times of nodes suggest, if the library is faster by them."""
         if threads == 1 or is_sequential(graph):
             return None
-        spent = self._step_seconds(graph, kernels, target, threads, inputs, (threads, 1))
+        profiled = model_kernel(
+            graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
+        )
+        spent = self._step_seconds(profiled, inputs, (threads, 1))
         together_s, alone_s = (node_seconds(graph, seconds) for seconds in spent)
         forks = forks_of(graph, together_s, alone_s, threads)
         if not forks:
             return None
-        sequential_s, concurrent_s = self._medians(graph, kernels, target, threads, inputs, forks)
+        sequential_s, concurrent_s = self._medians(
+            [
+                self.build(graph, kernels, target, threads, symbol, ModelNumbers(), some)
+                for symbol, some in (("sequential", ()), ("concurrent", forks))
+            ],
+            inputs,
+        )
         if concurrent_s > (1 - _WORTH) * sequential_s:
             return None
         return Concurrency(forks=forks, sequential_s=sequential_s, concurrent_s=concurrent_s)
 
-    def _medians(
-        self,
-        graph: Graph,
-        kernels: Mapping[str, ExportKernel],
-        target: Target,
-        threads: int,
-        inputs: Sequence[Array],
-        forks: Sequence[Fork],
-    ) -> tuple[float, float]:
-        """Seconds of a call without forks and with them, the less of a few runs in turn."""
+    def _medians(self, built: Sequence[ExportKernel], inputs: Sequence[Array]) -> list[float]:
+        """Seconds of a call of each model, the least of a few runs in turn."""
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-            libraries = []
-            for symbol, some in (("sequential", ()), ("concurrent", forks)):
-                built = self.build(graph, kernels, target, threads, symbol, ModelNumbers(), some)
-                libraries.append((Path(folder, f"{symbol}.so"), symbol))
-                libraries[-1][0].write_bytes(self.link(built))
+            libraries = [(Path(folder, f"{model.symbol}.so"), str(model.symbol)) for model in built]
+            for model, (path, _) in zip(built, libraries, strict=True):
+                path.write_bytes(self.link(model))
             runs = [
                 [self.run(path, symbol, inputs).median_s for path, symbol in libraries]
                 for _ in range(_RUNS)
             ]
-        sequential_s, concurrent_s = map(min, zip(*runs, strict=True))
-        return sequential_s, concurrent_s
+        return [min(medians) for medians in zip(*runs, strict=True)]
 
     def link(self, kernel: ExportKernel) -> bytes:
         return link("model", [function_of(kernel)])
@@ -110,25 +108,19 @@ class CpuExecutor:
         inputs: Sequence[Array],
     ) -> Sequence[float]:
         """Medians of calls of a library that writes them, with warm caches."""
-        (spent,) = self._step_seconds(graph, kernels, target, threads, inputs, (threads,))
+        profiled = model_kernel(
+            graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
+        )
+        (spent,) = self._step_seconds(profiled, inputs, (threads,))
         return spent
 
     def _step_seconds(
-        self,
-        graph: Graph,
-        kernels: Mapping[str, ExportKernel],
-        target: Target,
-        threads: int,
-        inputs: Sequence[Array],
-        counts: Sequence[int],
+        self, profiled: ExportKernel, inputs: Sequence[Array], counts: Sequence[int]
     ) -> list[Sequence[float]]:
         """Of each expression, for each number of threads in `counts`."""
-        built = model_kernel(
-            graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
-        )
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
             path = Path(folder, "profiled.so")
-            path.write_bytes(link("profiled", [function_of(built)]))
+            path.write_bytes(link("profiled", [function_of(profiled)]))
             return [step_seconds(path, _PROFILED, inputs, self.cores, count) for count in counts]
 
     def export(

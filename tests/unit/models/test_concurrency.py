@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.export.library import export_library
 from tuner.models.concurrency import FORK_S, LONGEST, Fork, forks_of, is_sequential, node_seconds
+from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.memory import plan_memory
@@ -101,6 +103,22 @@ def test_nothing_of_a_fork_shares_memory(name: str) -> None:
             if (place := plan.places[tensor]).kind == "arena"
         )
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+
+
+def test_the_executor_forks_only_what_is_faster() -> None:
+    """By measured times, so that either answer is right; a chain is not measured at all."""
+    cores = sorted(os.sched_getaffinity(0))
+    executor = CpuExecutor(cores)
+    for name in ("perceptron", "tagger"):
+        graph = graph_of(name)
+        kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+        inputs = [*nets.feeds(MODELS[name]).values()]
+        chosen = executor.concurrency(graph, kernels, host_target(), 2, inputs)
+        assert executor.concurrency(graph, kernels, host_target(), 1, inputs) is None
+        if chosen is None:
+            continue
+        assert name == "tagger" and chosen.forks
+        assert chosen.concurrent_s < chosen.sequential_s and "side by side" in chosen.summary
 
 
 @pytest.mark.parametrize("name", BRANCHED)

@@ -1,12 +1,12 @@
 """Sums of products of small numbers, two or four at a time: tiles with one reduction axis
-chosen in pairs or fours.
+taken in pairs or fours.
 
 x86 multiplies 16-bit integers pairwise and adds each pair to a 32-bit lane in one
 instruction (vpmaddwd; with VNNI it accumulates too, vpdpwssd). Exact for operands of 8
 bits: a pair is at most 2 * 255 * 255. VNNI also takes four 8-bit numbers at once
 (vpdpbusd), of one factor without and of the other with a sign; Arm takes four with signs
 alike (sdot, udot) or, with I8MM, apart (usdot). AVX512-BF16 and Arm's BF16 sum pairs of
-bfloat16 in float32 (vdpbf16ps, bfdot), with subnormal numbers chosen as zero. The factor
+bfloat16 in float32 (vdpbf16ps, bfdot), with subnormal numbers taken as zero. The factor
 that moves along the lanes is packed in pairs or fours; the lanes of the accumulators
 are the vectorised axis, as in tiles of plain vectors.
 

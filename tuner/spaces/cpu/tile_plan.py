@@ -65,7 +65,7 @@ class Instruction:
     factor_parts: str | None = None
     # Added to the factor that the vector's lanes share, so that the instruction takes it.
     zero_point: int = 0
-    # Sixteen numbers, of which four bits of a packed operand choose: tuner.spaces.cpu.unpacking.
+    # Sixteen numbers, of which four bits of a packed operand choose: tuner.spaces.cpu.quantized.
     table: tuple[float, ...] = ()
     # The reduction axis whose iterations each scale the sum of the others.
     groups: str | None = None
