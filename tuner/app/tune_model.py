@@ -22,7 +22,8 @@ from tuner.export.directory import check_replaceable
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
 from tuner.models.exported_program import is_exported_program, read_exported
-from tuner.models.graph import Graph, packed
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed
 from tuner.models.importer import import_file, read_file
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues

@@ -11,7 +11,8 @@ from typing import BinaryIO
 from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import Graph, pack, unpacked
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import pack, unpacked
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.neighbours import with_neighbours

@@ -17,7 +17,8 @@ from typing import Any, Literal
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.models.concurrency import Fork
 from tuner.models.cpu_source import constants_source, executor
-from tuner.models.graph import Array, Graph, packed
+from tuner.models.graph import Array, Graph
+from tuner.models.graph_archive import packed
 from tuner.models.layout import Layout, Switches, layout_of, write_constants
 from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library

@@ -22,7 +22,7 @@ def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     of the file, of these values, and of what else the task takes but its last part."""
     # Nothing large is loaded before the process is confined.
     from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
-    from tuner.models.graph import packed, unpacked  # noqa: PLC0415
+    from tuner.models.graph_archive import packed, unpacked  # noqa: PLC0415
     from tuner.models.node_check import verdict_on  # noqa: PLC0415
     from tuner.models.onnx_evaluation import evaluate  # noqa: PLC0415
     from tuner.models.onnx_file import read_model  # noqa: PLC0415
@@ -60,7 +60,7 @@ def read_graph(
     """
     from tuner.models.equal_nodes import without_equal  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415
-    from tuner.models.graph import is_packed, unpacked  # noqa: PLC0415
+    from tuner.models.graph_archive import is_packed, unpacked  # noqa: PLC0415
     from tuner.models.onnx_file import read_model  # noqa: PLC0415  # loads onnx
 
     if is_packed(content):

@@ -17,7 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph, packed
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed
 from tuner.version import __version__
 from tuner.workload.workload import Numerics
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tuner.errors import TunerError
-from tuner.models.graph import Graph, packed
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed
 from tuner.settings import Settings
 
 GRACE_S = 600.0  # beyond the budget: limits are measured, workers start, libraries are linked

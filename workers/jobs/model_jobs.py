@@ -19,7 +19,7 @@ from tuner.measure.outcome import Timed
 from tuner.models.check_inputs import check_inputs
 from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.description import KernelTime, Measurement, described, to_json
-from tuner.models.graph import is_packed
+from tuner.models.graph_archive import is_packed
 from tuner.models.importer import import_model
 from tuner.models.kernel_race import is_affordable, race_s
 from tuner.models.numerics import NumericsPolicy

@@ -15,7 +15,8 @@ from tests.support.targets import host_target
 from tuner.app.models.region_library import region_library
 from tuner.app.models.region_service import MEDIA_TYPE, ServiceNotDone
 from tuner.client import ServiceUnreachable
-from tuner.models.graph import Graph, is_packed, packed
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import is_packed, packed
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.reading import read_graph

@@ -19,7 +19,8 @@ from tests.support.targets import host_target
 from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
-from tuner.models.graph import Graph, check_graph, packed, unpacked
+from tuner.models.graph import Graph, check_graph
+from tuner.models.graph_archive import packed, unpacked
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import Branch, Scan, every_node
 from tuner.models.onnx_evaluation import evaluate

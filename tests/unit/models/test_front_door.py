@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
-from tuner.models.graph import check_graph, packed, unpacked
+from tuner.models.graph import check_graph
+from tuner.models.graph_archive import packed, unpacked
 from tuner.models.nodes import Scan
 from tuner.models.onnx_evaluation import evaluate
 from tuner.models.reading import read_graph

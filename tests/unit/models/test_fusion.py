@@ -10,7 +10,8 @@ import pytest
 from benchmarks.models import nets
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
-from tuner.models.graph import Graph, check_graph, packed, unpacked
+from tuner.models.graph import Graph, check_graph
+from tuner.models.graph_archive import packed, unpacked
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import reads_of
 from tuner.models.reading import read_graph

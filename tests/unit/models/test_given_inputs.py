@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.unit.models.graph_values import graph_outputs
 from tuner.models.check_inputs import check_inputs
 from tuner.models.errors import ModelRefused
-from tuner.models.graph import packed, unpacked
+from tuner.models.graph_archive import packed, unpacked
 from tuner.models.importer import import_model, reference_outputs
 from tuner.models.input_values import read_values
 from tuner.models.reading import read_graph

@@ -17,7 +17,8 @@ from tests.support.targets import host_target
 from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, greatest_error, tolerance_of
 from tuner.models.evaluation import evaluate_graph
-from tuner.models.graph import Graph, packed, unpacked
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed, unpacked
 from tuner.models.layout import Switches
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NodeTimes, NumericsPolicy, choose_numerics

@@ -20,7 +20,8 @@ from tuner.export.library import function_of
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.fusion import fuse
-from tuner.models.graph import Graph, packed
+from tuner.models.graph import Graph
+from tuner.models.graph_archive import packed
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.region_cache import SYMBOL
