@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
+from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 
 Item = TypeVar("Item")
 Parameter = (
@@ -97,7 +97,7 @@ class JobRequest(Request):
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 256
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
-    strategy: StrategyName | Literal["external"] = Field(
+    strategy: JobStrategy = Field(
         default=DEFAULT_STRATEGY,
         description="`external`: the caller proposes the configs, by POST /jobs/{id}/proposals",
     )

@@ -14,7 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -41,7 +41,7 @@ from tuner.api.schemas import (
     WorkerAnswer,
 )
 from tuner.errors import TunerError
-from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
+from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 Model = TypeVar("Model", bound=BaseModel)
@@ -133,7 +133,7 @@ class Client:
         threads: int = 1,
         trials: int = 256,
         seconds: float | None = None,
-        strategy: StrategyName | Literal["external"] = DEFAULT_STRATEGY,
+        strategy: JobStrategy = DEFAULT_STRATEGY,
         seed: int = 0,
         priority: int = 0,
         improve: bool = False,

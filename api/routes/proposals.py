@@ -28,7 +28,7 @@ from tuner.db.engine import Session
 from tuner.db.jobs import Job
 from tuner.db.proposals import Proposed
 from tuner.db.values import config_from_json
-from tuner.search.external import EXTERNAL
+from tuner.search.strategies import EXTERNAL
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Space
 from tuner.workload.spec import from_document

@@ -17,7 +17,6 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.searcher import Plan
 from tuner.spaces.core.space import Config, Points
 
-EXTERNAL = "external"  # the name of the strategy, for jobs that come over REST
 # Seconds without a proposal after which the caller is given up: a lane is held meanwhile.
 PATIENCE_S = 600.0
 

@@ -40,11 +40,16 @@ STRATEGIES: Mapping[str, Strategy] = {
 DEFAULT_STRATEGY = "annealing"
 LEARNING = frozenset(name for name, strategy in STRATEGIES.items() if strategy.learns)
 
-# A key of the table. Validated at run time by whoever reads annotations, as Pydantic does.
+EXTERNAL = "external"  # of jobs over REST whose configs a caller proposes: tuner.search.external
+
+# A key of the table; of a job also the above. Validated at run time by whoever reads
+# annotations, as Pydantic does.
 if TYPE_CHECKING:
     StrategyName = str
+    JobStrategy = str
 else:
     StrategyName = Literal[tuple(STRATEGIES)]
+    JobStrategy = Literal[EXTERNAL, *STRATEGIES]
 
 
 def build_searcher(strategy: str, setup: SearchSetup) -> Searcher:

@@ -12,9 +12,9 @@ from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, Job, Task
 from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.domain import Domain
-from tuner.search.external import EXTERNAL, ExternalSearcher, Proposals
+from tuner.search.external import ExternalSearcher, Proposals
 from tuner.search.searcher import Searcher
-from tuner.search.strategies import LEARNING
+from tuner.search.strategies import EXTERNAL, LEARNING
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.tuning import (
