@@ -21,7 +21,7 @@ from tuner.torch.rebuilding import Function
 # What a call does for each tensor, without a look-up of its name. New tensors are made as the
 # code of inductor makes them, in a third of the time of `torch.empty_strided`.
 _STRIDE, _POINTER = torch.Tensor.stride, torch.Tensor.data_ptr
-_EMPTY = guards._empty_strided_cpu  # type: ignore[attr-defined]  # its stub lacks it
+_EMPTY = guards._empty_strided_cpu
 _MISALIGNED = 2  # status of a call with a tensor that begins at no multiple of 64 bytes
 
 
