@@ -26,7 +26,7 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed
 from tuner.tuning import TrialRecorded
 from tuner.workers.fleet import machine
 from tuner.workers.fleet.calibration import LEARNED
-from tuner.workers.fleet.handle import Fleet
+from tuner.workers.fleet.handle import Fleet, FleetError
 from tuner.workers.fleet.messages import FleetPlan, Limits, Problem
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
@@ -242,10 +242,10 @@ def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: P
 
 
 @pytest.fixture
-def fleet() -> Iterator[Callable[[Limits], Fleet]]:
+def fleet() -> Iterator[Callable[..., Fleet]]:
     started: list[Fleet] = []
 
-    def start(limits: Limits) -> Fleet:
+    def start(limits: Limits, **options: str) -> Fleet:
         lanes_here = machine.plan_machine(machine.usable_nodes(), threads=1)
         plan = FleetPlan(
             lanes=lanes_here.lanes,
@@ -254,7 +254,7 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
             limits=limits,
             storage="",
         )
-        started.append(Fleet(plan))
+        started.append(Fleet(plan, **options))
         started[0].start()
         started[0].wait_ready()
         return started[0]
@@ -265,7 +265,7 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
 
 
 def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(
-    fleet: Callable[[Limits], Fleet],
+    fleet: Callable[..., Fleet],
 ) -> None:
     running = fleet(Limits(run_timeout_s=1.5))
     target = host_target()
@@ -298,3 +298,8 @@ def assert_isolated(running: Fleet) -> None:
         for connection in process.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN:
                 assert connection.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1"), connection
+
+
+def test_a_fleet_without_a_compiler_says_why(fleet: Callable[..., Fleet]) -> None:
+    with pytest.raises(FleetError, match="there is no LLVM"):
+        fleet(Limits(), driver="tests.support.driver_without_compiler")

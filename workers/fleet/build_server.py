@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,12 +69,27 @@ def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> 
     )
 
 
-def load_compilers() -> Callable[[Problem, Path], CandidateCompiler]:
-    """Loads TVM, without PyTorch.
+class _NotImported(MetaPathFinder):
+    """Makes packages look as if they were not installed.
 
-    TVM would import PyTorch if it is installed, which takes 2 s and is not needed here.
+    `None` in `sys.modules` would do, too, but SciPy looks there for PyTorch itself, and
+    takes whatever it finds for a module.
     """
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # to import it then fails, as where it is not installed
+
+    def __init__(self, *packages: str) -> None:
+        self._packages = packages
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname in self._packages:
+            raise ModuleNotFoundError(f"{fullname} is not used here", name=fullname)
+
+
+def load_compilers() -> Callable[[Problem, Path], CandidateCompiler]:
+    """Loads TVM, without the packages that it and XGBoost import only if they are there.
+
+    They take seconds and are not needed here.
+    """
+    sys.meta_path.insert(0, _NotImported("torch", "sklearn", "pandas"))
     gc.disable()  # what is loaded stays
     # These are what the process is for; their backends import them late.
     from tuner.workers.backends import cpu_compiler, cuda_compiler  # noqa: F401, PLC0415

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from tuner.workers.fleet import cluster, session
 from tuner.workers.fleet.actors import ActorFactory, Worker, preparing
@@ -159,7 +159,12 @@ class Driver:
     def _wait_ready(self) -> None:
         """Waits for a first answer of every worker, after which calls need no start-up."""
         deadline = time.monotonic() + READY_TIMEOUT_S
-        descriptions = self._roster.describe(deadline)
+        try:
+            descriptions = self._roster.describe(deadline)
+        except RayTaskError as error:
+            if self._hosts is None:  # a machine of a cluster may have others beside it
+                self._send(FleetRefused(message=str(error.cause)))
+            raise
         if self._hosts is None and (
             refusals := [
                 str(description["refused"])

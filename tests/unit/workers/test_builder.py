@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -120,3 +121,19 @@ def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) 
     assert handoffs[1].request.best_s == 0.5 and {handoff.problem for handoff in handoffs} == {
         PROBLEM.key
     }
+
+
+def test_a_compiler_loads_without_packages_that_only_cost_time(tmp_path: Path) -> None:
+    for package in ("torch", "sklearn", "pandas"):
+        (tmp_path / f"{package}.py").write_text("raise SystemExit('was imported')")
+    script = (
+        "import sys\n"
+        "from tuner.workers.fleet.build_server import load_compilers\n"
+        "load_compilers()\n"
+        "print([name for name in ('torch', 'sklearn', 'pandas') if name in sys.modules])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\n"
