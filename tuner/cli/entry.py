@@ -22,6 +22,7 @@ from tuner.cli.jobs import cancel, jobs, show, trials
 from tuner.cli.kernels import best, rollback
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
+from tuner.cli.quantize import quantize
 from tuner.cli.replay import replay
 from tuner.cli.report import report
 from tuner.cli.serve import serve
@@ -34,8 +35,9 @@ from tuner.errors import TunerError
 from tuner.version import __version__
 
 COMMANDS = (
-    tune, submit, watch, ops, space, targets, estimate, jobs, show, trials, report, resume, cancel,
-    best, rollback, export, import_, verify, bench, replay, serve, worker, workers, health, doctor,
+    tune, submit, watch, quantize, ops, space, targets, estimate, jobs, show, trials, report,
+    resume, cancel, best, rollback, export, import_, verify, bench, replay, serve, worker, workers,
+    health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 

@@ -22,6 +22,8 @@ def operators_of(opset: int) -> list[type[OpRun]]:
         operators += [Softmax, LogSoftmax, Hardmax]
     if opset < 14:
         operators += [BatchNormalization]
+    if opset < 19:
+        operators += [QuantizeLinear, DequantizeLinear]
     if opset < 11:
         operators += [Resize, Upsample]
     return operators
@@ -41,6 +43,39 @@ class BatchNormalization(_Older):
         factor = (scale / np.sqrt(variance + given["epsilon"])).reshape(shape)
         centred = x - mean.reshape(shape)
         return ((centred * factor + bias.reshape(shape)).astype(x.dtype),)
+
+
+class QuantizeLinear(_Older):
+    """Until opset 18: to 8-bit integers, by one scale or one for each index of an axis."""
+
+    def _run(
+        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **given: Any
+    ) -> tuple[Array, ...]:
+        origin = np.zeros(scale.shape, np.uint8) if zero is None else zero
+        steps = np.rint(x / _spread(scale, x, axis)) + _spread(origin, x, axis)
+        limits = np.iinfo(origin.dtype)
+        return (np.clip(steps, limits.min, limits.max).astype(origin.dtype),)
+
+
+class DequantizeLinear(_Older):
+    """Until opset 18."""
+
+    def _run(
+        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **given: Any
+    ) -> tuple[Array, ...]:
+        steps = x.astype(np.int64)
+        if zero is not None:
+            steps = steps - _spread(zero, x, axis)
+        return (steps.astype(scale.dtype) * _spread(scale, x, axis),)
+
+
+def _spread(parameter: Array, x: Array, axis: int) -> Array:
+    """Scales or zero points, to be broadcast over x."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return parameter.reshape(shape)
 
 
 class Softmax(_Older):

@@ -18,7 +18,7 @@ from tuner.models.onnx_file import opset_of
 from tuner.models.operators.formats import FORMATS
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_FAULTS = (
+FAULTS = (
     ValueError,
     TypeError,
     RuntimeError,
@@ -71,7 +71,7 @@ def evaluate_all(model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
             evaluator = ReferenceEvaluator(model, new_ops=operators)
             compute_widely(evaluator, model.graph)
             results = evaluator.run(None, feeds, intermediate=True)
-    except _FAULTS as error:
+    except FAULTS as error:
         text = f"{type(error).__name__}: {error}"[:400]
         raise NotEvaluated(f"ONNX's reference evaluator does not run the model: {text}") from error
     return {

@@ -185,3 +185,34 @@ def test_models_of_2018_compute_what_is_stored_with_them() -> None:
     verdicts = {case.name: onnx_cases.verdict(case) for case in onnx_cases.stored("pytorch-")}
     assert len(verdicts) > 100
     assert {name: text for name, text in verdicts.items() if text != onnx_cases.RIGHT} == {}
+
+
+@pytest.mark.parametrize("opset", [10, 13])
+@pytest.mark.parametrize("axis", [None, 1, -1])
+def test_integers_for_real_numbers_are_those_of_later_opsets(opset: int, axis: int | None) -> None:
+    """ONNX's evaluator has the two operators from opset 19 on only."""
+    if axis is not None and opset < 13:
+        pytest.skip("scales of an axis are of opset 13")
+    extent = 1 if axis is None else X.shape[axis]
+    scales = floats([0.001, 0.02, 0.01, 0.004, 0.03])[:extent]
+    zeros = np.array([-3, 100, 0, 7, -128], np.int8)[:extent]
+    shape = () if axis is None else (extent,)
+    constants = {"s": scales.reshape(shape), "z": zeros.reshape(shape)}
+    named = {} if axis is None else {"axis": axis}
+    inputs = ["s", "z"]
+    made: list[Array] = []
+    for version in (opset, 21):
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", *inputs], ["q"], **named),
+            helper.make_node("DequantizeLinear", ["q", *inputs], ["y"], **named),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "old",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, X.shape)],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+        made.append(evaluate(read_model(model.SerializeToString(), {}), [X])[0])
+    assert (made[0] == made[1]).all() and np.ptp(made[0]) > 0.5

@@ -1,0 +1,153 @@
+"""`tuner quantize MODEL.onnx`: a model of 8-bit integers of a float one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner import units
+from tuner.cli.invocation import Invocation
+from tuner.cli.models import is_model
+from tuner.errors import UsageError
+
+if TYPE_CHECKING:
+    from tuner.models.quantize.result import Choice, LayerLoss, Options, Quantized
+
+_LAYERS = ("layer", "operator", "loss alone", "weights", "as integers", "in the file")
+_CHOICES = ("layers in float", "loss", "same greatest", "constants", "")
+_LONGEST_S = 300.0  # a confined process has 600 s of CPU
+
+
+def quantize(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL.onnx", help="a model in float32")],
+    calibrate: Annotated[
+        Path,
+        typer.Option(
+            "--calibrate",
+            metavar="DIR|FILE.npz",
+            help="inputs as the model will see them, by their names; a folder has several files",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="OUT.onnx", help="where the result goes")
+    ],
+    method: Annotated[
+        str, typer.Option(help="how ranges are chosen: max, percentile or entropy")
+    ] = "max",
+    percentile: Annotated[
+        float, typer.Option(metavar="PCT", help="of a tensor's numbers, with --method percentile")
+    ] = 99.99,
+    max_loss: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="error of the outputs, relative to them, that is taken"),
+    ] = 0.05,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="operators that stay in float, by their names"),
+    ] = None,
+    shapes: Annotated[
+        str | None, typer.Option(metavar="NAME=EXTENT,…", help="extents that the file leaves open")
+    ] = None,
+    rows: Annotated[int, typer.Option(metavar="N", help="of the inputs, at most")] = 512,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="about how long it may take, 10 to 300")
+    ] = _LONGEST_S,
+) -> None:
+    """Writes a model of 8-bit integers that ONNX Runtime and tuner take, and says what each
+    layer loses and gains. Layers that lose too much stay in float."""
+    from tuner.models.input_shapes import parse_shapes
+    from tuner.models.quantize.command import quantize_file
+
+    invocation = Invocation.here(context)
+    _check_files(model, out)
+    options = _options(method, percentile, max_loss, keep, rows, seconds)
+    result = quantize_file(Path(model), calibrate, parse_shapes(shapes or ""), options)
+    _write(out, result.content)
+    _report(invocation, out, result)
+
+
+def _check_files(model: str, out: Path) -> None:
+    if not is_model(model) or not is_model(str(out)):
+        raise UsageError(f"{model} becomes {out}; both are .onnx files")
+    if out.exists() and Path(model).exists() and out.samefile(model):
+        raise UsageError(f"-o {out} is the model itself; give another file")
+    if not out.absolute().parent.is_dir() or out.is_dir():
+        raise UsageError(f"{out} cannot be written; give a file in a folder that exists")
+
+
+def _options(
+    method: str, percentile: float, max_loss: float, keep: str | None, rows: int, seconds: float
+) -> Options:
+    from tuner.models.quantize.ranges import METHODS
+    from tuner.models.quantize.result import Options
+
+    methods = {name: name for name in METHODS}
+    if method not in methods:
+        raise UsageError(f"--method is {method!r}; known are {', '.join(METHODS)}")
+    for flag, value, low, high in (
+        ("--percentile", percentile, 50.0, 100.0),
+        ("--max-loss", max_loss, 0.0, 1.0),
+        ("--rows", rows, 1, 1 << 20),
+        ("--seconds", seconds, 10.0, _LONGEST_S),
+    ):
+        if not low <= value <= high:
+            raise UsageError(f"{flag} is {value:g}; it may be {low:g} to {high:g}")
+    names = tuple(part.strip() for part in (keep or "").split(",") if part.strip())
+    return Options(
+        method=methods[method],
+        percentile=percentile,
+        max_loss=max_loss,
+        keep=names,
+        rows=rows,
+        seconds=seconds,
+    )
+
+
+def _write(out: Path, content: bytes) -> None:
+    """Writes the whole file or none."""
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        part.write_bytes(content)
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(f"{out} cannot be written: {error.strerror}") from error
+
+
+def _report(invocation: Invocation, out: Path, result: Quantized) -> None:
+    output = invocation.output
+    if output.as_json:
+        output.document({"file": str(out), **result.document})
+        return
+    output.table(_LAYERS, [_layer(layer) for layer in result.layers], right=_LAYERS[2:5])
+    output.line()
+    output.table(_CHOICES, [_choice(choice) for choice in result.choices], right=_CHOICES[:4])
+    for left in result.left:
+        output.note(f"{left.op} {left.name} stays in float: it {left.reason}")
+    output.note(
+        f"ranges are of {result.rows} rows, losses of {result.measured_rows} of them; 100% is as "
+        f"much as the outputs themselves"
+    )
+    count = sum(layer.quantized for layer in result.layers)
+    output.line(
+        f"{out}: {count} of {len(result.layers)} layers are integers, the outputs lose "
+        f"{result.choice.loss:.2%}, constants {units.size(result.float_bytes)} → "
+        f"{units.size(result.choice.nbytes)}"
+    )
+
+
+def _layer(layer: LayerLoss) -> tuple[str, ...]:
+    sizes = (layer.float_bytes, layer.nbytes) if layer.nbytes else ()
+    before, after = map(units.size, sizes) if sizes else ("", "")
+    kind = "int8" if layer.quantized else "float32"
+    return (layer.name, layer.op, f"{layer.loss:.2%}", before, after, kind)
+
+
+def _choice(choice: Choice) -> tuple[str, ...]:
+    agreement = "" if choice.agreement is None else f"{choice.agreement:.1%}"
+    mark = "the file" if choice.chosen else ""
+    return (str(choice.floats), f"{choice.loss:.2%}", agreement, units.size(choice.nbytes), mark)
