@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuner import units
 from tuner.cli import documents
 from tuner.cli.invocation import Invocation
+from tuner.cli.latency_table import check_table, write_table
 from tuner.cli.models import is_model
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
 from tuner.errors import UsageError
@@ -27,10 +28,16 @@ def estimate(
     shapes: Shapes = None,
     target: TargetText = None,
     threads: Threads = None,
+    table: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="a table: .json, .csv or .parquet"),
+    ] = None,
 ) -> None:
     """Says what each workload would take once it is tuned, or all kernels of one
     MODEL.onnx; from measurements where there are some. Nothing is tuned."""
     invocation = Invocation.of(context)
+    if table is not None:
+        check_table(table)
     named = specs or []
     if any(map(is_model, named)):
         if len(named) > 1 or notation is not None:
@@ -41,6 +48,8 @@ def estimate(
         calls = [1] * len(workloads)
     with invocation.backend(target=target, threads=threads) as backend:
         answer = backend.kernels.estimate(workloads)
+    if table is not None:
+        write_table(table, answer, calls)
     whole = _sum(answer, calls) if any(map(is_model, named)) else None
     if invocation.output.as_json:
         invocation.output.document(_document(answer, calls, whole))

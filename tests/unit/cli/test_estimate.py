@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,3 +46,23 @@ def test_an_empty_database_says_what_would_help(
 def test_a_model_and_a_spec_are_not_mixed(tuner: Callable[..., Any], database: Database) -> None:
     called = tuner("estimate", "net.onnx", PRODUCT.format(5))
     assert called.code == 2 and "by itself" in called.err
+
+
+def test_the_table_has_a_row_for_each_workload(
+    tuner: Callable[..., Any], database: Database, tmp_path: Path
+) -> None:
+    promote_products(database, parse_target("cpu"))
+    specs = [PRODUCT.format(rows) for rows in (EXTENTS[0], EXTENTS[0] + 1)]
+    for suffix in ("json", "csv"):
+        tuner("estimate", *specs, "-o", str(tmp_path / f"table.{suffix}"))
+    items = json.loads((tmp_path / "table.json").read_text())["items"]
+    assert [item["source"] for item in items] == ["measured", "neighbour"]
+    with (tmp_path / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["median_s"]) for row in rows] == [item["median_s"] for item in items]
+    assert [row["spec"] for row in rows] == [item["spec"] for item in items]
+
+
+def test_a_table_of_another_kind_is_refused(tuner: Callable[..., Any], database: Database) -> None:
+    called = tuner("estimate", PRODUCT.format(5), "-o", "table.xlsx")
+    assert called.code == 2 and ".json, .csv, .parquet" in called.err

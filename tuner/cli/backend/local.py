@@ -225,16 +225,9 @@ class LocalKernels:
         return [Exported(directory=request.directory, manifest=dict(manifest))]
 
     def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
-        from tuner.api.estimates import Estimator
-        from tuner.db import targets
-        from tuner.target.detect import parse_target
+        from tuner.app.estimates import estimate
 
-        settings = self.settings
-        named = parse_target(settings.target, settings.microarchitectures)
-        database = self.database()
-        with database.read() as session:
-            stored = targets.find(session, named.key)  # with its limits
-        return Estimator(database).estimate(workloads, stored or named, settings.threads)
+        return estimate(self.database(), workloads, self.settings)
 
 
 def resolve(session: Session, name: str) -> str:
