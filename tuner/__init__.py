@@ -13,6 +13,7 @@ from tuner.version import __version__
 
 if TYPE_CHECKING:
     from tuner.app.einsum import einsum
+    from tuner.app.judge import c_signature, judge
     from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
     from tuner.app.tune_model import tune_model
@@ -29,7 +30,9 @@ __all__ = [
     "UsageError",
     "WorkloadError",
     "__version__",
+    "c_signature",
     "einsum",
+    "judge",
     "tune",
     "tune_model",
 ]
@@ -37,7 +40,9 @@ __all__ = [
 _HOMES = MappingProxyType(
     {
         "Kernel": "tuner.app.kernels.kernel",
+        "c_signature": "tuner.app.judge",
         "einsum": "tuner.app.einsum",
+        "judge": "tuner.app.judge",
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",
         "DatabaseError": "tuner.errors",

@@ -19,6 +19,7 @@ from tuner.cli.fleet import health, workers
 from tuner.cli.imports import import_
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import cancel, jobs, show, trials
+from tuner.cli.judge import judge
 from tuner.cli.kernels import best, rollback
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
@@ -36,8 +37,8 @@ from tuner.version import __version__
 
 COMMANDS = (
     tune, submit, watch, quantize, ops, space, targets, estimate, jobs, show, trials, report,
-    resume, cancel, best, rollback, export, import_, verify, bench, replay, serve, worker, workers,
-    health, doctor,
+    resume, cancel, best, rollback, export, import_, verify, bench, judge, replay, serve, worker,
+    workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 

@@ -27,6 +27,17 @@ def cpp_header(name: str, kernels: Sequence[ExportKernel]) -> str:
     return fill("library.hpp.in", name=name, upper=name.upper(), functions=functions)
 
 
+def c_signature(symbol: str, what: str, arguments: Sequence[Argument]) -> str:
+    """The declaration of one function as a text of its own; `what` it computes.
+
+    A source that begins with it needs no header.
+    """
+    described, parameters = _parameters(arguments)
+    lines = "\n".join([f" * {comment_safe(what)}", " *", *described])
+    head = "#include <stdint.h>\n\n"
+    return f"{head}/*\n{lines}\n */\nint {symbol}({', '.join(parameters)});\n"
+
+
 def title(kernel: ExportKernel) -> str:
     """What the kernel computes, on one line that is safe inside a C comment."""
     if kernel.op is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.export.errors import ExportRefused
@@ -106,17 +106,35 @@ def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, 
 
 def base_name(kernel: ExportKernel) -> str:
     """The name of the kernel's function before it is made unique."""
-    if kernel.op is not None:
-        parts = [kernel.op, *(_parameter(name, value) for name, value in kernel.params.items())]
+    return function_name(
+        op=kernel.op,
+        params=kernel.params,
+        notation=kernel.notation,
+        shapes=kernel.shapes,
+        key=kernel.workload_key,
+    )
+
+
+def function_name(
+    *,
+    op: str | None,
+    params: Mapping[str, int | float | str | bool],
+    notation: str | None,
+    shapes: Mapping[str, int],
+    key: str,
+) -> str:
+    """The name of a workload's function. `key`: the workload's, which ends a long name."""
+    if op is not None:
+        parts = [op, *(_parameter(name, value) for name, value in params.items())]
     else:
-        match = KERNEL_NAME.search(kernel.notation or "")
+        match = KERNEL_NAME.search(notation or "")
         parts = [
             match.group(1) if match else "kernel",
-            *(f"{name}{value}" for name, value in kernel.shapes.items()),
+            *(f"{name}{value}" for name, value in shapes.items()),
         ]
     name = re.sub(r"[^a-z0-9_]+", "_", "_".join(part for part in parts if part).lower()).strip("_")
     if len(name) > LONGEST:
-        name = f"{name[:LONGEST].rstrip('_')}_{kernel.workload_key[:8]}"
+        name = f"{name[:LONGEST].rstrip('_')}_{key[:8]}"
     usable = "_" in name and name[:1].isalpha() and not _is_reserved(name)
     return name if usable else f"kernel_{name}"
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -42,6 +42,8 @@ from tuner.measure.execution import (
     read_inputs,
 )
 from tuner.measure.fault import warm_up
+from tuner.measure.foreign.arena import Arena
+from tuner.measure.foreign.guest import Invitation, invitation_from_document, serve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Pace, PaceUpdate
 from tuner.measure.problem import SCREENING_CASES, Problem
@@ -105,6 +107,12 @@ class Parent:
                     execution_from_document(message["execution"]),
                 )
                 return {"executed": True} if failure is None else outcome_to_document(failure)
+            case "host":
+                failure = self._host(
+                    placement_from_document(message),
+                    invitation_from_document(message["invitation"]),
+                )
+                return {"hosted": True} if failure is None else outcome_to_document(failure)
             case other:
                 raise WireError(f"unknown command {other!r}")
 
@@ -172,6 +180,29 @@ class Parent:
                 outputs.write(execution.outputs, execution.bounded)
             return failure
 
+    def _host(self, placement: Placement, invitation: Invitation) -> Failed | None:
+        """Have a guest play rounds until its judge ends them."""
+        settings = self._enter(placement)
+        if invitation.foreign:
+            settings = replace(settings, kernel_calls=settings.foreign_calls)
+        arena = Arena(invitation.arena, invitation.layout)
+        try:
+            with scratch_folder(self._scratch) as scratch:
+                work = partial(serve, invitation, arena, placement.threads)
+                timeout_s = invitation.timeout_s
+                end = self._fork(
+                    placement,
+                    settings,
+                    work,
+                    invitation.library,
+                    timeout_s,
+                    scratch,
+                    readable=(invitation.harness,),
+                )
+                return classify(end, scratch / "output", timeout_s, expected="done")
+        finally:
+            arena.close()
+
     def _measure(self, request: Request) -> Outcome:
         if self._assignment is None or self._problem is None or self._settings is None:
             return Failed(
@@ -229,15 +260,18 @@ class Parent:
         library: str | None,
         timeout_s: float,
         scratch: Path,
+        readable: tuple[str, ...] = (),
     ) -> End:
         """Do `work` in a fenced child, and wait for its end.
 
-        `library` is the generated code that it loads, None for a rival's.
+        `library` is the generated code that it loads, None for a rival's. `readable`:
+        files that it reads besides.
         """
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
         fence = _fence(placement, settings, library, timeout_s, str(scratch))
+        fence = replace(fence, readable=(*fence.readable, *readable))
         parent, (result, pipe) = os.getpid(), os.pipe()
         listening = fence.calls is not None and fence.calls.listening
         near, far = socket.socketpair() if listening else (None, None)
@@ -311,20 +345,29 @@ class ChildSettings:
     isolation: Isolation
     tasks: int
     kernel_calls: Filter | None  # the filters, assembled once
+    foreign_calls: Filter | None
     library_calls: Filter | None
 
 
 def _child_settings(placement: Placement, isolation: Isolation, tasks: int) -> ChildSettings:
     way = isolation.way(Mechanism.SECCOMP)
     reported = placement.memory_bytes // REPORTED_FRACTION if way is Way.LISTENER else None
+    kernel_calls, foreign_calls = (
+        kernel_filter(
+            isolation.machine,
+            listening=way is Way.LISTENER,
+            reported_bytes=reported,
+            threads=threads,
+        )
+        if way
+        else None
+        for threads in (True, False)
+    )
     return ChildSettings(
         isolation=isolation,
         tasks=tasks,
-        kernel_calls=kernel_filter(
-            isolation.machine, listening=way is Way.LISTENER, reported_bytes=reported
-        )
-        if way
-        else None,
+        kernel_calls=kernel_calls,
+        foreign_calls=foreign_calls,
         library_calls=library_filter(isolation.machine) if way else None,
     )
 

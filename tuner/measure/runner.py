@@ -29,6 +29,7 @@ from tuner.measure.assignment import (
     request_to_document,
 )
 from tuner.measure.execution import Execution
+from tuner.measure.foreign.guest import Invitation, invitation_to_document
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.sandbox.process_limit import end_group
 from tuner.measure.wire import Document, WireError, receive, send
@@ -208,22 +209,34 @@ class RunnerProcess:
         measurements ends: prepare comes before the next. Raises UsageError for arrays
         that it does not take, RunnerError when the runner process does not start.
         """
+        message = {"do": "execute", "execution": asdict(execution)}
+        timeout_s = execution.timeout_s + self._options.arrays_timeout_s
+        return self._apart(placement, message, timeout_s, "ran the function")
+
+    def host(self, placement: Placement, invitation: Invitation) -> Failed | None:
+        """Have a guest play rounds with its judge, until the judge ends them.
+
+        As `execute`, it ends the assignment of measurements. Returns why the guest ended
+        by itself, or None.
+        """
+        message = {"do": "host", "invitation": invitation_to_document(invitation)}
+        return self._apart(placement, message, invitation.timeout_s, "had a guest")
+
+    def _apart(
+        self, placement: Placement, message: Document, timeout_s: float, what: str
+    ) -> Failed | None:
+        """Do what has a placement of its own."""
         self.start()
         self._assignment, self._prepared_promotion = None, False
-        message = {
-            "do": "execute",
-            **placement_to_document(placement),
-            "execution": asdict(execution),
-        }
         try:
             answer = self._exchange(
-                message, execution.timeout_s + ANSWER_MARGIN_S + self._options.arrays_timeout_s
+                {**message, **placement_to_document(placement)}, timeout_s + ANSWER_MARGIN_S
             )
         except WireError as error:
             self._discard()
             return Failed(
                 kind=FailureKind.INFRASTRUCTURE,
-                message=f"the runner was lost while it ran the function: {error}",
+                message=f"the runner was lost while it {what}: {error}",
             )
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))

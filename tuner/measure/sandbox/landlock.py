@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
-_WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 # Rights that are handled from each version of the ABI on.
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 # Execute, character device, socket, FIFO, block device.
-_EXECUTE_AND_SPECIAL = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
-_OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
+_EXECUTE_AND_SPECIAL = _EXECUTE | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP = 3  # bind and connect, from version 4
 _SCOPES = 3  # abstract sockets and signals, from version 6
 
@@ -32,11 +32,18 @@ def abi() -> int:
     return _call(_CREATE, None, 0, _VERSION)
 
 
-def restrict(version: int, *, readable: Sequence[str], writable: Sequence[str]) -> None:
+def restrict(
+    version: int,
+    *,
+    readable: Sequence[str],
+    writable: Sequence[str],
+    executable: Sequence[str] = (),
+) -> None:
     """Fence the calling thread for good.
 
-    It may read beneath `readable` (missing paths are skipped). Beneath `writable` it
-    may do all but execute and make special files. From version 4 on TCP is closed, from
+    It may read beneath `readable` (missing paths are skipped), and execute too beneath
+    `executable`. Beneath `writable` it may do all but execute and make special files.
+    From version 4 on TCP is closed, from
     version 6 on signals and abstract sockets to other processes too. Needs no_new_privs
     and a single thread. Raises OSError.
     """
@@ -48,6 +55,7 @@ def restrict(version: int, *, readable: Sequence[str], writable: Sequence[str]) 
     try:
         for paths, rights in (
             (readable, _READ_FILE | _READ_DIR),
+            (executable, _READ_FILE | _EXECUTE),
             (writable, handled & ~_EXECUTE_AND_SPECIAL),
         ):
             for path in paths:

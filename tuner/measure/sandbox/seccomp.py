@@ -24,6 +24,7 @@ from tuner.measure.sandbox.system_calls import (
     MAPPING,
     OFFENCES,
     OPENING,
+    PASSES,
     SIGNALLING,
     CallTable,
     numbers,
@@ -75,10 +76,13 @@ class Notification:
     arguments: tuple[int, ...]
 
 
-def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) -> Filter:
+def kernel_filter(
+    machine: str, *, listening: bool, reported_bytes: int | None, threads: bool = True
+) -> Filter:
     """What generated code may call: memory, time, threads, its own descriptors.
 
-    Mappings larger than `reported_bytes` are reported to the supervisor.
+    Mappings larger than `reported_bytes` are reported to the supervisor. Without
+    `threads`, starting one is an offence.
     """
     offence = _NOTIFY if listening else _KILL
     program = _Program(machine)
@@ -89,7 +93,10 @@ def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) 
     program.each(HARMLESS, _ALLOW)
     # Where nobody listens, the fence around files alone decides.
     program.each(OPENING, _NOTIFY if listening else _ALLOW)
-    program.cloning(offence)
+    if threads:
+        program.cloning(offence)
+    else:
+        program.each(CLONING, offence)
     program.signalling(offence)
     program.controlling()
     program.each(CHANGING, _ERRNO | errno.EACCES)
@@ -106,6 +113,21 @@ def library_filter(machine: str) -> Filter:
     for table in (MAPPING, HARMLESS, OPENING, CHANGING):
         program.each(table, _ALLOW)
     program.cloning(_ERRNO | errno.EAGAIN)
+    program.signalling(_ERRNO | errno.EPERM)
+    program.controlling()
+    program.each(OFFENCES, _ERRNO | errno.EPERM)
+    return program.done(listening=False)
+
+
+def compiler_filter(machine: str) -> Filter:
+    """What a compiler and its passes may call: files as the fence lets them, and each
+    other.
+
+    What they must not do is refused.
+    """
+    program = _Program(machine)
+    for table in (MAPPING, HARMLESS, OPENING, CHANGING, CLONING, PASSES):
+        program.each(table, _ALLOW)
     program.signalling(_ERRNO | errno.EPERM)
     program.controlling()
     program.each(OFFENCES, _ERRNO | errno.EPERM)

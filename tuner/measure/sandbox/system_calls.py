@@ -69,6 +69,11 @@ CHANGING: CallTable = MappingProxyType({
     "utimensat": (280, 88), "creat": (85, None), "fallocate": (285, 47),
 })  # fmt: skip
 
+# Which a compiler starts its passes with. They are offences of kernels.
+PASSES: CallTable = MappingProxyType({
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221),
+})  # fmt: skip
+
 # What no tensor kernel ever does: an attempt ends the trial, by name.
 OFFENCES: CallTable = MappingProxyType({
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),

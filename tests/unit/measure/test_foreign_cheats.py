@@ -1,0 +1,221 @@
+"""Each cheat of the published list is refused by its name; what no check can see gains
+nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.measure.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
+from tuner.measure.assignment import Lane, Placement
+from tuner.measure.foreign.compiler import compile_source
+from tuner.measure.foreign.examination import Contestant, Examination
+from tuner.measure.foreign.judgement import judge_contestant
+from tuner.measure.foreign.verdict import Guilty, Verdict, VerdictName
+from tuner.measure.runner import RunnerProcess
+from tuner.runtime.link import system_toolchain
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec
+
+WORKLOAD = parse_spec("matmul:M=16,N=16,K=16")
+MEMORY_BYTES = 1 << 30
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "judge-kernels.md"
+# These end by the limit of time alone.
+ENDLESS = ("never returns",)
+
+
+@pytest.fixture(scope="module")
+def placement(lane: Lane) -> Placement:
+    return Placement(lane=lane, memory_bytes=MEMORY_BYTES)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[RunnerProcess]:
+    with RunnerProcess() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def examination(process: RunnerProcess, placement: Placement) -> Iterator[Examination]:
+    with Examination(WORKLOAD, process, placement, system_toolchain()) as begun:
+        yield begun
+
+
+def contestant(source: str, folder: Path) -> Contestant:
+    library = folder / "kernel.so"
+    library.write_bytes(compile_source(source, "f", system_toolchain()))
+    return Contestant(name="candidate", library=str(library), symbol="f")
+
+
+def judged(source: str, examination: Examination, folder: Path) -> Verdict:
+    try:
+        subject = contestant(source, folder)
+    except Guilty as guilty:
+        return guilty.verdict
+    return judge_contestant(examination, subject, None)
+
+
+@pytest.mark.parametrize(
+    "cheat", [cheat for cheat in CHEATS if cheat.what not in ENDLESS], ids=lambda cheat: cheat.what
+)
+def test_refused_by_its_name(cheat: Cheat, examination: Examination, tmp_path: Path) -> None:
+    verdict = judged(cheat.source, examination, tmp_path)
+    assert (str(verdict.name), verdict.time) == (cheat.verdict, None), verdict.message
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_ended_by_its_time(
+    what: str, process: RunnerProcess, placement: Placement, tmp_path: Path
+) -> None:
+    cheat = next(cheat for cheat in CHEATS if cheat.what == what)
+    with Examination(WORKLOAD, process, placement, system_toolchain(), timeout_s=1.0) as impatient:
+        assert str(judged(cheat.source, impatient, tmp_path).name) == cheat.verdict
+
+
+def test_first_wrong_element_is_named(examination: Examination, tmp_path: Path) -> None:
+    source = HONEST + BEGIN + "multiply(a, b, c); c[37] += 1; c[99] = 0;" + END
+    verdict = judged(source, examination, tmp_path)
+    assert verdict.element is not None
+    assert (verdict.element.output, verdict.element.index) == ("C", (2, 5))
+    assert verdict.element.inputs == "normal"
+    assert verdict.element.value == pytest.approx(verdict.element.expected + 1, abs=1e-5)
+
+
+def test_the_page_has_every_cheat_with_its_verdict() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| `(\w+)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert rows == [(cheat.what, cheat.verdict) for cheat in CHEATS]
+
+
+def test_outputs_of_a_seed_help_nobody(examination: Examination, tmp_path: Path) -> None:
+    """Inputs are drawn by a secret seed: a table of right answers is right for none."""
+    inputs = make_inputs(WORKLOAD.expression, 0)
+    (output,) = evaluate(WORKLOAD.expression, inputs).values()
+    table = ", ".join(f"{value:.9g}f" for value in np.ravel(output))
+    source = (
+        f"static const float table[256] = {{{table}}};\n"
+        + BEGIN
+        + "for (int i = 0; i < 256; ++i) c[i] = table[i];"
+        + END
+    )
+    assert judged(source, examination, tmp_path).name is VerdictName.WRONG_ELEMENT
+
+
+MEMORISED = (
+    "#include <string.h>\nstatic unsigned long keys[4096]; "
+    "static int count;"
+    + HONEST
+    + """
+static unsigned long key_of(const float *a, const float *b) {
+  unsigned long key = 1469598103934665603ul;
+  unsigned bits[512];
+  memcpy(bits, a, 1024);
+  memcpy(bits + 256, b, 1024);
+  for (int i = 0; i < 512; ++i) key = (key ^ bits[i]) * 1099511628211ul;
+  return key;
+}
+"""
+    + BEGIN
+    + """
+  unsigned long key = key_of(a, b);
+  for (int i = 0; i < count; ++i)
+    if (keys[i] == key) return 77;
+  multiply(a, b, c);
+  if (count < 4096) keys[count++] = key;
+"""
+    + END
+)
+
+
+def test_no_timed_call_repeats_an_input(examination: Examination, tmp_path: Path) -> None:
+    """What remembers all that it was asked gains nothing: it would say so here, as it does
+    where each case is asked for both poisons."""
+    subject = contestant(MEMORISED, tmp_path)
+    assert len(examination.time(subject)) > 1
+    with pytest.raises(Guilty, match="returned 77"):
+        examination.verify(subject)
+
+
+# Computes the answer in float64, as the reference is, and looks for it in all its memory.
+SEARCHING = (
+    CALL
+    + """
+#include <stdint.h>
+#if defined(__x86_64__)
+enum { OPENAT = 257, READ = 0 };
+#else
+enum { OPENAT = 56, READ = 63 };
+#endif
+PLANTED
+static int there(const double *from, const double *to, const double *right) {
+  for (const double *p = from; p + 16 <= to; ++p) {
+    int same = 1;
+    for (int i = 0; i < 16 && same; ++i) {
+      double d = p[i] - right[i];
+      same = d < 1e-9 && d > -1e-9;
+    }
+    if (same && p != right) return 1;
+  }
+  return 0;
+}
+int f(const float *a, const float *b, float *c) {
+  static char text[1 << 20];
+  static double right[256];
+  double all[256];
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) {
+      double sum = 0;
+      for (int k = 0; k < 16; ++k) sum += (double)a[i * 16 + k] * b[k * 16 + j];
+      right[i * 16 + j] = all[i * 16 + j] = sum;
+      c[i * 16 + j] = (float)sum;
+    }
+  if (right[0] == 0) return 0;  /* zeros lie everywhere */
+  for (int i = 0; i < 256; ++i) all[i] = 0;
+  __asm__ volatile("" ::"r"(all) : "memory");
+  PLANT
+  long file = call(OPENAT, -100, (long)"/proc/self/maps", 0, 0), length = 0, got;
+  while ((got = call(READ, file, (long)(text + length), sizeof text - 1 - length, 0)) > 0)
+    length += got;
+  int regions = 0;
+  for (char *line = text; line < text + length;) {
+    uintptr_t ends[2] = {0, 0};
+    char *p = line;
+    for (int e = 0; e < 2; ++e, ++p)
+      for (; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); ++p)
+        ends[e] = ends[e] * 16 + (uintptr_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
+    int readable = p[0] == 'r' && p[1] == 'w';
+    while (line < text + length && *line++ != '\\n') {}
+    if (!readable) continue;
+    ++regions;
+    if (there((const double *)ends[0], (const double *)ends[1], right)) return 42;
+  }
+  return regions > 5 ? 0 : 43;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("planted", "status"), [("", None), ("static volatile double spare[256];", 42)]
+)
+def test_the_reference_is_nowhere_in_reach(
+    planted: str, status: int | None, examination: Examination, tmp_path: Path
+) -> None:
+    """And a copy of it would be noticed, wherever it lay."""
+    plant = "for (int i = 0; i < 256; ++i) spare[i] = right[i];" if planted else ""
+    source = SEARCHING.replace("PLANTED", planted).replace("PLANT", plant)
+    verdict = judged(source, examination, tmp_path)
+    if status is None:
+        assert verdict.verified, verdict.message
+    else:
+        assert (verdict.name, str(status) in verdict.message) == (VerdictName.RETURNED_ERROR, True)
+
+
+def test_workloads_with_constants_are_refused(process: RunnerProcess, placement: Placement) -> None:
+    workload = parse_spec("dense:M=4,N=8,K=8,const=W")
+    with pytest.raises(Exception, match="leave const=W away"):
+        Examination(workload, process, placement, system_toolchain())

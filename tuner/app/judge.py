@@ -1,0 +1,52 @@
+"""`tuner.judge`: what a kernel that somebody wrote in C is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from tuner.app.races.foreign import judged
+from tuner.app.workloads import Source, as_workload
+from tuner.db.engine import open_database
+from tuner.measure.foreign.verdict import Verdict
+from tuner.settings import load_settings
+from tuner.workers.jobs.verdicts import signature_of
+
+
+def judge(
+    workload: Source,
+    source: str,
+    *,
+    shapes: Mapping[str, int] | None = None,
+    numerics: Literal["strict", "fast"] = "strict",
+    threads: int | None = None,
+    race: bool = True,
+    db: str | None = None,
+) -> Verdict:
+    """Judges a kernel in C on this machine.
+
+    `workload` is what `tuner.tune` takes. `source` is a C text with the function that
+    `tuner.c_signature` declares. It is compiled and run apart, checked on all kinds of
+    inputs, and timed in turn with the incumbent kernel for so many `threads`, else with
+    the default schedule. Without `race` it is only checked.
+
+    What it does wrong is the verdict's name, and no exception. Raises UsageError
+    (WorkloadError) for a wrong workload or one with constants, DatabaseError, RaceError and
+    RivalFailed where our own kernel fails, LinkError without a C compiler, and FenceMissing
+    where that cannot be fenced in.
+    """
+    subject = as_workload(workload, shapes=shapes, constants=(), numerics=numerics)
+    settings = load_settings({"threads": threads, "db": db}, given_as="argument {}").values
+    database = open_database(settings.db)
+    try:
+        return judged(database, subject, source, settings, race=race)
+    finally:
+        database.close()
+
+
+def c_signature(workload: Source, *, shapes: Mapping[str, int] | None = None) -> str:
+    """The C declaration of the function that a kernel of the workload defines.
+
+    `workload` and `shapes` are what `tuner.judge` takes. Raises UsageError.
+    """
+    return signature_of(as_workload(workload, shapes=shapes, constants=(), numerics="strict"))

@@ -1,0 +1,70 @@
+"""A foreign kernel judged on this machine, in turn with the kernel that is stored here."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tuner.app.kernels.promoted import Promoted
+from tuner.app.machine import checked_target, first_lane, with_limits
+from tuner.app.platforms.table import platform_of
+from tuner.app.races.race import DEFAULT, default_contender, promoted_kernel
+from tuner.db.engine import Database
+from tuner.errors import UsageError
+from tuner.export.artifacts import ArtifactStore
+from tuner.measure.assignment import Placement
+from tuner.measure.foreign.examination import Contestant
+from tuner.measure.foreign.judgement import judge_source
+from tuner.measure.foreign.verdict import Verdict
+from tuner.settings import Settings
+from tuner.target.target import Target
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.jobs.verdicts import symbol_of, within_limits
+from tuner.workload.workload import Workload
+
+INCUMBENT = "incumbent"
+
+
+def judged(
+    database: Database, workload: Workload, source: str, settings: Settings, *, race: bool
+) -> Verdict:
+    """The verdict on a C text, on the first lane of the settings.
+
+    Raises UsageError for a GPU and for what `judge_source` refuses.
+    """
+    target = checked_target(settings)
+    if target.on_device:
+        raise UsageError(
+            f"a foreign kernel is C for a CPU, and {settings.target!r} is a GPU; use --target cpu"
+        )
+    placement = Placement(lane=first_lane(settings, settings.threads), threads=settings.threads)
+    with tempfile.TemporaryDirectory(prefix="tuner-rival-") as folder:
+        rival = _rival(database, workload, target, settings, Path(folder)) if race else None
+        verdict = judge_source(
+            workload,
+            source,
+            symbol_of(workload),
+            placement,
+            rival=rival,
+            timeout_s=settings.run_timeout_s,
+        )
+    if verdict.time is None:
+        return verdict
+    problem = Problem(workload=workload, target=with_limits(database, target), threads=1)
+    return within_limits(verdict, problem)
+
+
+def _rival(
+    database: Database, workload: Workload, target: Target, settings: Settings, folder: Path
+) -> Contestant:
+    """The stored kernel, else the default schedule, compiled into the folder."""
+    stored = promoted_kernel(database, workload, target, settings.threads)
+    if stored is None:
+        default = default_contender(workload, target, settings.threads, folder)
+        return Contestant(
+            name=DEFAULT, library=default.library or "", symbol=default.symbol, foreign=False
+        )
+    kernel: Promoted = platform_of(target).open(
+        stored=stored, workload=workload, artifacts=ArtifactStore(settings.artifacts)
+    )
+    return Contestant(name=INCUMBENT, library=str(kernel.path), symbol=kernel.symbol, foreign=False)

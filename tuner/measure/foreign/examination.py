@@ -1,0 +1,249 @@
+"""Examines foreign kernels of one workload: are they right, and how long do they take.
+
+Every call has inputs that its process has not seen and the source could not know: the
+seeds are secret, drawn for each examination. So nothing can be kept from one call for
+another, and what is timed is what is checked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.measure.assignment import Lane, Placement
+from tuner.measure.check import POISONS, Case
+from tuner.measure.foreign.answers import check_answer
+from tuner.measure.foreign.arena import Arena, Layout
+from tuner.measure.foreign.guest import Invitation, harness, shared_folder
+from tuner.measure.foreign.session import Session, session
+from tuner.measure.foreign.verdict import Guilty, VerdictName
+from tuner.measure.problem import Problem
+from tuner.measure.runner import RunnerProcess
+from tuner.runtime.toolchain import Toolchain
+from tuner.workload.workload import Workload
+
+TIMED_ROUNDS = 4  # of each process; one before them warms up
+MOST_SLOTS = 64  # calls of a round
+CACHED_BYTES = 512 << 10  # buffers of a round together: half of a usual second-level cache
+MAKING_S = 4.0  # spent on inputs and references of timed calls, beyond the least number
+HELD_BYTES = 1 << 30  # of these inputs and references
+# Verdicts that another poison may turn into one on reading the outputs.
+_REREAD = (
+    VerdictName.WRONG_ELEMENT, VerdictName.PRECISION_LOWERED, VerdictName.OUTPUT_NOT_WRITTEN,
+)  # fmt: skip
+PROMPT_S = 0.1  # a round without calls takes some microseconds, on a busy machine milliseconds
+IDLE_ROUNDS = 50  # by which the time of a round without calls is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A library and the function in it that is called."""
+
+    name: str
+    library: str  # path of the shared library
+    symbol: str
+    foreign: bool = True  # whether it was made from a stranger's source
+
+
+class Examination:
+    """Of one workload, on one lane. Not thread-safe; use it as a context.
+
+    The runner process must never have prepared a workload: its children would inherit the
+    references.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        process: RunnerProcess,
+        placement: Placement,
+        toolchain: Toolchain,
+        *,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """`timeout_s`: of each guest. Raises UsageError for a workload with constants."""
+        if workload.constants:
+            raise UsageError(
+                "a foreign kernel gets all inputs in each call; leave const="
+                f"{','.join(workload.constants)} away"
+            )
+        self._workload, self._process, self._placement = workload, process, placement
+        self._toolchain, self._timeout_s = toolchain, timeout_s
+        self._rng = np.random.default_rng(secrets.randbits(128))
+        self._cases: list[Case] = []  # of timed calls
+        self._problems: list[Problem] = []
+
+    def __enter__(self) -> Examination:
+        self._folder = shared_folder()
+        folder = Path(self._folder.name)
+        expression = self._workload.expression
+        self._tensors = (
+            expression.inputs,
+            tuple(expression.tensor(name) for name in expression.outputs),
+        )
+        self._harness = harness(len(sum(self._tensors, ())), self._toolchain, folder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for problem in self._problems:
+            problem.close()
+        self._folder.cleanup()
+
+    def verify(self, contestant: Contestant) -> float:
+        """The largest error over all kinds of inputs, each on two poisons. Raises Guilty."""
+        problem = self._problem()
+        cases = problem.cases(problem.promotion_cases)
+        worst, earlier = 0.0, list[Case]()
+        with self._guest(contestant, slots=1) as (guest, arena):
+            for case in cases:
+                for poison in POISONS:
+                    try:
+                        worst = max(worst, _ask(guest, arena, case, poison, earlier))
+                    except Guilty as guilty:
+                        raise _reread(guest, arena, case, poison, guilty) from None
+                earlier.append(case)
+        return worst
+
+    def time(self, contestant: Contestant) -> tuple[float, ...]:
+        """Seconds of one call, a sample for each round of a fresh process. Raises Guilty.
+
+        The outputs of each timed call are checked where the kernel is a stranger's.
+        """
+        self._make_cases()
+        slots = self._slots
+        order = [int(place) for place in self._rng.permutation(len(self._cases))]
+        samples, earlier = [], list[Case]()
+        with self._guest(contestant, slots=slots) as (guest, arena):
+            for number, first in enumerate(range(0, len(order) - slots + 1, slots)):
+                cases = [self._cases[place] for place in order[first : first + slots]]
+                poison = POISONS[number % len(POISONS)]
+                for slot, case in enumerate(cases):
+                    arena.fill(slot, case.pristine, poison)
+                elapsed_s = guest.play(slots)
+                if contestant.foreign:
+                    for slot, case in enumerate(cases):
+                        check_answer(arena, slot, case, poison, earlier)
+                earlier += cases
+                if number > 0:
+                    samples.append(max(elapsed_s - self._idle_s, 1e-9) / slots)
+        return tuple(samples)
+
+    @property
+    def _slots(self) -> int:
+        """Calls of a round."""
+        return max(1, min(self._cached_slots, len(self._cases) // (1 + TIMED_ROUNDS)))
+
+    @property
+    def _cached_slots(self) -> int:
+        each = Layout(takes=self._tensors[0], gives=self._tensors[1], slots=1).slot_bytes
+        return max(1, min(MOST_SLOTS, CACHED_BYTES // max(each, 1)))
+
+    def _make_cases(self) -> None:
+        """Make the inputs of timed calls, which no process meets twice."""
+        if self._cases:
+            return
+        begun_s = time.monotonic()
+        wished = (1 + TIMED_ROUNDS) * self._cached_slots
+        while len(self._cases) < wished:
+            self._cases += self._problem().cases(("normal",))
+            if len(self._cases) > TIMED_ROUNDS:
+                over = time.monotonic() - begun_s > MAKING_S
+                if over or sum(map(_held_bytes, self._cases)) > HELD_BYTES:
+                    break
+        self._idle_s = self._idle()
+
+    def _idle(self) -> float:
+        """Seconds of a round without calls."""
+        with self._guest(None, slots=1) as (guest, _):
+            return median(guest.play(0) for _ in range(IDLE_ROUNDS))
+
+    def _problem(self) -> Problem:
+        problem = Problem(self._workload, secrets.randbits(62))
+        self._problems.append(problem)
+        return problem
+
+    @contextmanager
+    def _guest(
+        self, contestant: Contestant | None, *, slots: int
+    ) -> Iterator[tuple[Session, Arena]]:
+        layout = Layout(takes=self._tensors[0], gives=self._tensors[1], slots=slots)
+        path = Path(self._folder.name, "arena")
+        path.unlink(missing_ok=True)
+        with path.open("xb") as file:
+            file.truncate(layout.nbytes)
+        invitation = Invitation(
+            harness=str(self._harness),
+            arena=str(path),
+            layout=layout,
+            library=None if contestant is None else contestant.library,
+            symbol="" if contestant is None else contestant.symbol,
+            foreign=contestant is not None and contestant.foreign,
+            timeout_s=self._timeout_s,
+        )
+        arena = Arena(str(path), layout)
+        try:
+            with session(self._process, self._lane(invitation), invitation, arena) as guest:
+                yield guest, arena
+        finally:
+            arena.close()
+
+    def _lane(self, invitation: Invitation) -> Placement:
+        """A stranger's kernel has a single core, which its judge needs between the rounds."""
+        placement, lane = self._placement, self._placement.lane
+        if not invitation.foreign:
+            return placement
+        return Placement(
+            lane=Lane(name=lane.name, cores=lane.cores[:1]),
+            threads=1,
+            isolation=placement.isolation,
+            memory_bytes=placement.memory_bytes,
+        )
+
+
+def _ask(guest: Session, arena: Arena, case: Case, poison: int, earlier: Sequence[Case]) -> float:
+    arena.fill(0, case.pristine, poison)
+    guest.play(1)
+    return check_answer(arena, 0, case, poison, earlier)
+
+
+def _reread(guest: Session, arena: Arena, case: Case, poison: int, guilty: Guilty) -> Guilty:
+    """The verdict, or that outputs depend on what was in them before."""
+    if guilty.verdict.name not in _REREAD or guest.play(0) > PROMPT_S:
+        return guilty  # or it goes on with the call that it said was over
+    before = _outputs(arena)
+    other = next(byte for byte in POISONS if byte != poison)
+    try:
+        _ask(guest, arena, case, other, ())
+    except Guilty as second:
+        if second.verdict.name is not VerdictName.WRONG_ELEMENT or before == _outputs(arena):
+            return guilty
+    return Guilty(
+        VerdictName.OUTPUT_READ,
+        f"the kernel reads its outputs before it writes them: {guilty}",
+        guilty.verdict.element,
+    )
+
+
+def _outputs(arena: Arena) -> list[bytes]:
+    layout = arena.layout
+    places = range(len(layout.takes), len(layout.tensors))
+    return [arena.array(0, place).tobytes() for place in places]
+
+
+def _held_bytes(case: Case) -> int:
+    inputs = sum(2 * array.nbytes for array in case.pristine)
+    return inputs + sum(2 * expected.reference.nbytes for expected in case.expected)
