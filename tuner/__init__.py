@@ -13,6 +13,7 @@ from tuner.version import __version__
 
 if TYPE_CHECKING:
     from tuner.app.einsum import einsum
+    from tuner.app.grad import grad
     from tuner.app.judge import c_signature, judge
     from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "c_signature",
     "einsum",
+    "grad",
     "judge",
     "tune",
     "tune_model",
@@ -42,6 +44,7 @@ _HOMES = MappingProxyType(
         "Kernel": "tuner.app.kernels.kernel",
         "c_signature": "tuner.app.judge",
         "einsum": "tuner.app.einsum",
+        "grad": "tuner.app.grad",
         "judge": "tuner.app.judge",
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",

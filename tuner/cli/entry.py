@@ -16,6 +16,7 @@ from tuner.cli.estimate import estimate
 from tuner.cli.exits import exit_code
 from tuner.cli.export import export
 from tuner.cli.fleet import health, workers
+from tuner.cli.grad import grad
 from tuner.cli.imports import import_
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import cancel, jobs, show, trials
@@ -36,7 +37,7 @@ from tuner.errors import TunerError
 from tuner.version import __version__
 
 COMMANDS = (
-    tune, submit, watch, quantize, ops, space, targets, estimate, jobs, show, trials, report,
+    tune, submit, watch, quantize, ops, space, grad, targets, estimate, jobs, show, trials, report,
     resume, cancel, best, rollback, export, import_, verify, bench, judge, replay, serve, worker,
     workers, health, doctor,
 )  # fmt: skip

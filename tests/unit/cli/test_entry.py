@@ -85,6 +85,7 @@ def test_a_refused_setting_is_one_line_on_standard_error(
         ["ops"],
         ["space", "matmul:M=64,N=64,K=64"],
         ["space", "matmul:M=64,N=64,K=64", "--target", "cuda:sm_90"],
+        ["grad", "softmax:M=64,N=64"],
         ["config", "show"],
     ],
 )

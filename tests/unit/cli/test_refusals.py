@@ -126,6 +126,8 @@ def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(
         (["export", "k_nope", "-o", "out"], "no kernel 'k_nope'"),
         (["ops", "nothing"], "unknown operator 'nothing'"),
         (["space", "matmul:M=8"], "needs N"),
+        (["grad", SMALL, "--wrt", "A,W"], "has no input 'W'"),
+        (["grad", "embedding:N=4,V=5,D=3", "--wrt", "X"], "holds int32"),
     ],
 )
 def test_other_commands_refuse_too(

@@ -4,60 +4,19 @@ says; dtypes, inputs, structure."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.operator_samples import SIZES, combinations
 from tests.unit.workload.operators import MEANING
 from tuner.workload.catalogue import CATALOGUE, OPERATORS
 from tuner.workload.expression import Binary, Cast, Read, arithmetic
 from tuner.workload.inputs import make_inputs
-from tuner.workload.operator import INTEGER_ACTIVATIONS, Operator
+from tuner.workload.operator import Operator
 from tuner.workload.reference import evaluate_with_magnitude
 from tuner.workload.spec import workload_from_params
-
-SIZES = {
-    "B": 2,
-    "M": 5,
-    "N": 3,
-    "K": 4,
-    "H": 6,
-    "W": 7,
-    "D": 5,
-    "CI": 4,
-    "CO": 6,
-    "KH": 3,
-    "KW": 2,
-    "KD": 2,
-    "C": 3,
-    "S": 4,
-    "V": 7,
-}
-TRIED = {"group": (0, 4, 16), "stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
-
-
-def combinations(operator: Operator) -> Iterator[dict[str, Any]]:
-    """All choices of a small operator; of a large one every few, so that each value is
-    met in many combinations."""
-    options: list[tuple[Any, ...]] = []
-    for param in operator.params:
-        tried: tuple[Any, ...] = TRIED.get(param.name, ())
-        if param.kind == "extent":
-            tried = (SIZES[param.name],)
-        elif param.kind in ("choice", "bool"):
-            tried = param.choices or (False, True)
-        options.append(tried or (param.default,))
-    rows = list(product(*options))
-    for row in rows[:: max(1, len(rows) // 60) | 1]:
-        values = dict(zip((param.name for param in operator.params), row, strict=True))
-        if not (
-            values["dtype"].startswith("int")
-            and values.get("act", "none") not in INTEGER_ACTIVATIONS
-        ):
-            yield values
 
 
 def test_every_operator_has_a_meaning() -> None:

@@ -4,6 +4,8 @@ refused, the table is the catalogue."""
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,19 @@ def test_examples(kind: str, info: str, text: str) -> None:
         with pytest.raises(WorkloadError, match=re.escape(info.strip())) as caught:
             parse(text, {})
         assert caught.value.line and caught.value.column
+
+
+DERIVATIVES = (DOCS.parent / "how-to/derivatives.md").read_text()
+SHOWN = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", DERIVATIVES, re.M | re.S)
+
+
+def test_derivatives_are_printed_as_the_page_says() -> None:
+    names: dict[str, object] = {}
+    for code, printed in SHOWN:
+        with redirect_stdout(StringIO()) as output:
+            exec(code, names)
+        assert output.getvalue().strip() == printed.strip()
+    assert len(SHOWN) >= 2
 
 
 def test_there_are_examples_of_both() -> None:

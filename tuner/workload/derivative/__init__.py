@@ -1,0 +1,1 @@
+"""Derivatives of expressions, as programs in the notation like any other."""
