@@ -133,6 +133,9 @@ def operators() -> dict[str, tuple[Any, ...]]:
             rows,
             indices,
         ),
+        "experts": (
+            mixed, torch.randint(-4, 5, (9, 8)).float(), torch.tensor([3, 0, 0, 2, 3, 3, 5, 0, 2]),
+        ),
         "numbers": (
             lambda x, i: (
                 torch.log1p(x.abs() * 1e-5), torch.expm1(x * 1e-5), torch.expm1(x),
@@ -201,6 +204,19 @@ def operators() -> dict[str, tuple[Any, ...]]:
             rows,
         ),
     }  # fmt: skip
+
+
+def mixed(x: Any, experts: Any) -> Any:
+    """Rows times the matrix of each one's expert, as Hugging Face's models compute it."""
+    import torch  # noqa: PLC0415
+
+    ends = torch.histc(experts.float(), 6, 0, 5).cumsum(0).to(torch.int32)
+    order = experts.argsort()
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(len(order))
+    matrices = torch.arange(6 * 8 * 16).reshape(6, 8, 16).remainder(7).bfloat16()
+    product = torch.nn.functional.grouped_mm(x[order].bfloat16(), matrices, offs=ends)
+    return product[inverse].float()
 
 
 def written(x: Any, places: tuple[Any, ...], values: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch import places, recurrent
+from tuner.models.from_torch import experts, places, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.table import TABLE
 from tuner.models.graph import Graph
@@ -19,7 +19,12 @@ from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.values import Value
 
-OPERATORS: Mapping[str, Convert] = {**TABLE, **places.TABLE, **recurrent.TABLE}
+OPERATORS: Mapping[str, Convert] = {
+    **TABLE,
+    **experts.TABLE,
+    **places.TABLE,
+    **recurrent.TABLE,
+}
 CONVOLUTION = "aten.convolution.default"
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _DROPOUT = "aten.native_dropout.default"
@@ -29,6 +34,8 @@ _CHECKS = (
     "aten._assert_async.msg",
     "aten.sym_constrain_range_for_size.default",
 )
+# What they hold is for others to write.
+UNSET = ("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default")
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
 
 
@@ -174,6 +181,8 @@ class Reader:
         result = node.target(*arguments, **named)
         if not isinstance(result, torch.Tensor):
             return None
+        if str(node.target) in UNSET:
+            result = torch.zeros_like(result)  # what it holds has no meaning
         self.folded[node] = result
         return self.constant(result, node.name)
 

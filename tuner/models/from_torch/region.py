@@ -10,15 +10,13 @@ from typing import Any
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.call import dtype_of
-from tuner.models.from_torch.reader import Reader, is_random
+from tuner.models.from_torch.reader import UNSET, Reader, is_random
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import MOST_ELEMENTS
 from tuner.models.operators.elementwise import cast
 from tuner.models.operators.movement import reshape, transpose
 from tuner.models.operators.values import Value
 
-# What they hold is for others to write, so they are no constants.
-_UNSET = ("aten.empty.memory_format", "aten.empty_strided.default")
 _MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
 
 
@@ -121,7 +119,7 @@ def _check(node: Any) -> None:
         raise ModelRefused(f"{node.target} ({node.name!r}) is no operator of ATen")
     if node.target._schema.is_mutable:
         raise ModelRefused(f"operator {node.target} ({node.name!r}) writes its arguments")
-    if str(node.target) in _UNSET or is_random(node):
+    if str(node.target) in UNSET or is_random(node):
         raise ModelRefused(f"operator {node.target} ({node.name!r}) is random")
     for other in (*node.all_input_nodes, *_results(node)):
         _check_tensor(other.meta.get("val"), other.name)
