@@ -31,15 +31,17 @@ COMMON = {
     "sketch": "Which combination of sketches: one sketch for each group. The first knob of every "
     "space.",
     "unroll": "How far loops are unrolled. CPU: for each spatial axis of the tile, then the "
-    "reduction. GPU: iterations of the reduction.",
+    "reduction; of rows that stream, the loops of both products. GPU: iterations of the reduction.",
 }
 CPU = {
     "register": "The register tile: elements of each spatial axis that stay in registers, the "
-    "vectorised axis in whole vectors. Of rows: rows at a time and elements of the column.",
+    "vectorised axis in whole vectors. Of rows: rows at a time and elements of the column. Of "
+    "rows that stream: rows, points of the streamed axis, and columns of the sums.",
     "block_": "Elements of one axis in a cache block; 0 for none.",
     "outer_order": "The order of the cache blocks' loops, as a permutation of the spatial axes.",
     "inner_order": "The order of the register tiles' loops within a block, likewise.",
-    "depth": "Iterations of the reduction in a block.",
+    "depth": "Iterations of the reduction in a block. Of rows that stream: points that are "
+    "computed before they are summed.",
     "copy": "How a read is made: in place, from a padded copy, or from a packed copy, a part at a "
     "time (`pack`) or all of it before any loop (`pack_root`).",
     "keep_": "Whether a stage between two others is kept in memory or computed twice.",

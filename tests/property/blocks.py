@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.spaces.program.loop_tree import Loop, LoopTree, Statement, Store, When
 from tuner.spaces.program.program import Block, Program
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var
 
@@ -70,9 +71,34 @@ def run(program: Program, inputs: Arrays) -> list[NDArray[Any]]:
     shapes |= {tensor.name: program.addressed(tensor) for tensor in program.outputs}
     for name, shape in shapes.items():
         arrays[name] = np.full(shape, np.nan)
-    for block in program.blocks:
-        _execute(block, arrays)
+    for part in program.parts:
+        if isinstance(part, LoopTree):
+            _walk(part.body, {}, arrays)
+        else:
+            _execute(part, arrays)
     return [arrays[tensor.name].reshape(tensor.shape) for tensor in program.outputs]
+
+
+def _walk(body: tuple[Statement, ...], where: Mapping[str, int], arrays: Arrays) -> None:
+    """Runs the statements of a tree of loops in order, marks ignored."""
+    for statement in body:
+        match statement:
+            case Store(buffer=buffer, indices=indices, value=stored):
+                place = tuple(value(index, where, arrays) for index in indices)
+                assert all(
+                    0 <= index < extent
+                    for index, extent in zip(place, arrays[buffer].shape, strict=True)
+                ), f"{buffer} is written at {place}"
+                arrays[buffer][place] = value(stored, where, arrays)
+            case When(condition=condition, body=inner):
+                if value(condition, where, arrays):
+                    _walk(inner, where, arrays)
+            case Loop(iterator=name, extent=extent, body=inner):
+                first = 0 if statement.first is None else value(statement.first, where, arrays)
+                end = extent if statement.end is None else value(statement.end, where, arrays)
+                assert first >= 0 and end <= extent, f"{name} goes from {first} to {end}"
+                for step in range(first, end):
+                    _walk(inner, {**where, name: step}, arrays)
 
 
 def _execute(block: Block, arrays: Arrays) -> None:

@@ -28,7 +28,7 @@ from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
-from tuner.spaces.rewrite.groups import Group, RowGroup, groups
+from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup, groups
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression, Stage, reads
@@ -47,6 +47,7 @@ MOST_ILLEGAL = 0.02  # share of the sampled configs that TVM may refuse
 def members(group: Group) -> tuple[Stage, ...]:
     if isinstance(group, RowGroup):
         return group.stages
+    assert isinstance(group, TileGroup)
     return tuple(stage for stage in (group.anchor, group.epilogue) if stage is not None)
 
 

@@ -5,8 +5,7 @@ One PrimFunc, one S-block for each block, loops named after their axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import tvm
@@ -15,15 +14,19 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.arguments import ARGUMENTS
+from tuner.lowering.loop_trees import loop_tree
 from tuner.lowering.passes.non_temporal import NON_TEMPORAL
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
+from tuner.spaces.program.loop_tree import LoopTree
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Vectorize
 from tuner.spaces.program.prepacking import split
 from tuner.spaces.program.program import Block, Buffer, Fuse, Prefetch, Program
-from tuner.workload.expression import Binary, Cast, Read, Scalar, reads
+from tuner.workload.expression import Binary, Cast, Read, Scalar
 from tuner.workload.scalar_operators import REDUCTIONS
+
+Section = Sequence[Block | LoopTree]
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
@@ -60,12 +63,10 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
         bits=frozenset(buffer.name for buffer in program.buffers if _is_bits(buffer)),
         vectors=_vectors(program),
     )
-    sections = [
-        list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)
-    ]
+    sections = program.sections
     shared = dict(inner)
     if len(sections) == 1:
-        body = _sequence([_nest(block, scope) for block in program.blocks])
+        body = _sequence([_statement(block, scope) for block in program.parts])
     else:
         owned = [_owned(section, sections, inner) for section in sections]
         body = _sequence(
@@ -127,15 +128,15 @@ def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
 
-def _touched(section: list[Block]) -> tuple[set[str], set[str]]:
+def _touched(section: Section) -> tuple[set[str], set[str]]:
     """Names of the buffers that a section's blocks read, and of those they write."""
-    return {read.tensor for block in section for read in reads(block.body)}, {
-        block.buffer for block in section
+    return {read.tensor for block in section for read in block.sources}, {
+        name for block in section for name in block.written
     }
 
 
 def _owned(
-    section: list[Block], sections: list[list[Block]], inner: Mapping[str, tirx.Buffer]
+    section: Section, sections: Sequence[Section], inner: Mapping[str, tirx.Buffer]
 ) -> dict[str, tirx.Buffer]:
     """The intermediates that no other section touches."""
     outside = {
@@ -149,7 +150,7 @@ def _owned(
     return {name: inner[name] for name in inner if name in read | written and name not in outside}
 
 
-def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope) -> tirx.Stmt:
+def _section(section: Section, own: Mapping[str, tirx.Buffer], scope: Scope) -> tirx.Stmt:
     """A section as one block that declares the whole buffers it reads and writes.
 
     TVM cannot prove that overlapping tiles cover a buffer. So other sections only see
@@ -167,7 +168,7 @@ def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope)
         for region in read
         if all(not region.source.same_as(other.source) for other in written)
     ]
-    body = _sequence([_nest(block, scope) for block in section])
+    body = _sequence([_statement(block, scope) for block in section])
     return SBlockRealize(
         [],
         tirx.const(True, "bool"),
@@ -184,6 +185,10 @@ def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope)
 
 def _whole(buffer: tirx.Buffer) -> list[tvm.ir.Range]:
     return [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape]
+
+
+def _statement(block: Block | LoopTree, scope: Scope) -> tirx.Stmt:
+    return loop_tree(block, scope) if isinstance(block, LoopTree) else _nest(block, scope)
 
 
 def _nest(block: Block, scope: Scope) -> tirx.Stmt:

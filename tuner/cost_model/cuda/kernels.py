@@ -12,7 +12,7 @@ from math import prod
 
 from tuner.cost_model.cuda.rates import GpuRates
 from tuner.spaces.rewrite.algorithm import Algorithm
-from tuner.spaces.rewrite.groups import Group, RowGroup
+from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.workload.expression import DTYPE_BYTES, Stage, reads
 
 
@@ -25,6 +25,7 @@ def _seconds(group: Group, algorithm: Algorithm, rates: GpuRates) -> float:
     if isinstance(group, RowGroup):
         stages = group.stages
     else:
+        assert isinstance(group, TileGroup)  # no sketch of a GPU computes rows part by part
         stages = (group.anchor, *((group.epilogue,) if group.epilogue else ()))
     own = {stage.name for stage in stages}
     moved = {read.tensor for stage in stages for read in reads(stage.body)} - own | {group.name}

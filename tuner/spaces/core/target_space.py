@@ -51,6 +51,7 @@ class SketchCatalogue(Generic[F_co]):
     widens: bool  # whether the compiler keeps narrow floats as float32 unless told otherwise
     # Each group is offered to every one, in this order.
     generators: tuple[SketchGenerator[F_co], ...]
+    streams: bool = False  # whether its sketches compute rows part by part
     whole_programs: tuple[WholeProgramGenerator[F_co], ...] = ()
 
 
@@ -73,6 +74,7 @@ class TargetSpace(Generic[F_co]):
             workload.numerics,
             catalogue.simplify,
             joins_tiles=catalogue.joins_tiles,
+            streams=catalogue.streams,
             tiles=catalogue.winograd_tiles,
             isa=target.isa,
             units=catalogue.parallel_units(target, threads),

@@ -14,6 +14,7 @@ from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketch
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
+from tuner.spaces.cpu.stream_sketch import stream_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.algorithm import simplified
@@ -24,6 +25,7 @@ from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.quantized_products import with_weights_inlined
 from tuner.spaces.rewrite.stages import materialized
+from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
@@ -39,7 +41,7 @@ def _parallel_units(_target: Target, threads: int) -> ParallelUnits:
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if isinstance(group, RowGroup):
+    if not isinstance(group, TileGroup):
         return []
     if not context.rewritten:
         return tile_sketches(group, context)
@@ -52,14 +54,14 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts
 
 
 def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if isinstance(group, RowGroup) or context.rewritten:
+    if not isinstance(group, TileGroup) or context.rewritten:
         return []
     offered = (dot_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
 
 
 def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if isinstance(group, RowGroup):
+    if not isinstance(group, TileGroup):
         return []
     vectors = _vector_axes(group, context)
     parts = None
@@ -72,14 +74,25 @@ def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[Lo
 def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if isinstance(group, RowGroup):
         return [row_sketch(group, context)]
-    return [] if context.rewritten else lane_sketches(group, context)
+    return (
+        []
+        if context.rewritten or not isinstance(group, TileGroup)
+        else lane_sketches(group, context)
+    )
 
 
 def _quantized(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if isinstance(group, RowGroup) or context.rewritten:
+    if not isinstance(group, TileGroup) or context.rewritten:
         return []
     offered = (quantized_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
+
+
+def _streams(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not isinstance(group, StreamGroup):
+        return []
+    sketch = stream_sketch(group, context)
+    return [] if sketch is None else [sketch]
 
 
 def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
@@ -94,6 +107,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     winograd_tiles=TILES,
     prepacks=True,
     widens=True,
+    streams=True,
     # One a line, so that another one changes no line that is there.
     generators=(
         _tiles,
@@ -101,6 +115,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _matrix_registers,
         _rows,
         _quantized,
+        _streams,
     ),
     whole_programs=(fully_unrolled,),
 )

@@ -48,7 +48,7 @@ def _simplified(expression: Expression) -> Expression:
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
-    if isinstance(group, RowGroup):
+    if not isinstance(group, TileGroup):
         return []
     if not context.rewritten:
         return [CudaTileSketch(group, context)]
@@ -60,7 +60,7 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]
 
 
 def _tensor_cores(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
-    if isinstance(group, RowGroup) or not _may_use_tensor_cores(group, context):
+    if not isinstance(group, TileGroup) or not _may_use_tensor_cores(group, context):
         return []
     shape = product_shape(group, context)
     if shape is None:
@@ -70,7 +70,7 @@ def _tensor_cores(group: Group, context: SpaceContext) -> Sequence[Sketch[Kernel
 
 
 def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
-    if isinstance(group, RowGroup) or not _may_use_tensor_cores(group, context):
+    if not isinstance(group, TileGroup) or not _may_use_tensor_cores(group, context):
         return []
     if context.target.tvm["arch"] != WARPGROUPS:
         return []
@@ -82,7 +82,7 @@ def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFa
 
 
 def _persistent(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
-    if isinstance(group, RowGroup) or context.rewritten:
+    if not isinstance(group, TileGroup) or context.rewritten:
         return []
     if context.target.tvm["arch"] != WARPGROUPS:
         return []
@@ -94,7 +94,11 @@ def _persistent(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFa
 
 
 def _patches(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
-    if isinstance(group, RowGroup) or not context.rewritten or factors(group.anchor) is not None:
+    if (
+        not isinstance(group, TileGroup)
+        or not context.rewritten
+        or factors(group.anchor) is not None
+    ):
         return []
     lengths = patch_lengths(group.anchor)
     sketch = CudaPatchSketch(group, context, lengths)

@@ -16,8 +16,9 @@ def overwritable(program: Program) -> tuple[int, ...]:
     computed, and nowhere else, and each element of the output is computed once. So it is
     read before it is overwritten, in whatever order and by whatever thread. Overlapping
     tiles compute some elements twice, the second time from what the first has written.
+    Trees of loops are not looked into.
     """
-    if len(program.outputs) != 1:
+    if len(program.outputs) != 1 or program.trees:
         return ()
     (output,) = program.outputs
     writing = [block for block in program.blocks if block.buffer == output.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.spaces.program.loop_tree import LoopTree
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Block, Buffer, Fuse, Step
@@ -17,6 +18,7 @@ class Nest:
     blocks: tuple[Block, ...]
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
+    tree: LoopTree | None = None  # in place of blocks and steps
 
 
 def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]) -> list[Step]:

@@ -28,7 +28,7 @@ from tuner.spaces.program.program import (
     StorageAlign,
     Tensorize,
 )
-from tuner.workload.expression import Tensor, reads
+from tuner.workload.expression import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ def split(program: Program) -> Split:
     if not prepacked:
         return Split(main=program, prologue=None)
     blocks = [block for block in program.blocks if block.name in prepacked]
-    rest = [block for block in program.blocks if block.name not in prepacked]
-    written = {block.buffer for block in blocks}
-    read_later = {read.tensor for block in rest for read in reads(block.body)}
+    rest = [part for part in program.parts if part.name not in prepacked]
+    written = {name for block in blocks for name in block.written}
+    read_later = {read.tensor for block in rest for read in block.sources}
     packed = {
         buffer.name: Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
         for buffer in program.buffers
@@ -65,7 +65,7 @@ def split(program: Program) -> Split:
             program,
             inputs=tuple(inputs),
             buffers=tuple(buffer for buffer in program.buffers if buffer.name not in written),
-            blocks=tuple(rest),
+            blocks=tuple(block for block in program.blocks if block.name not in prepacked),
             steps=tuple(step for step in program.steps if not about(step) & prepacked),
             constants=(),
         ),
@@ -94,11 +94,11 @@ def _prepacked(program: Program) -> frozenset[str]:
         for name in about(step)
     }
     near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
-    written = [block.buffer for block in program.blocks]
+    written = [name for part in program.parts for name in part.written]
     constant = set(program.constants)
     names: set[str] = set()
     for block in program.blocks:
-        sources = {read.tensor for read in reads(block.body)}
+        sources = {read.tensor for read in block.sources}
         own = (
             written.count(block.buffer) == 1
             and block.buffer not in near
@@ -115,7 +115,7 @@ def _origins(blocks: list[Block]) -> dict[str, frozenset[str]]:
     origins: dict[str, frozenset[str]] = {}
     for block in blocks:
         origins[block.buffer] = frozenset().union(
-            *(origins.get(read.tensor, {read.tensor}) for read in reads(block.body))
+            *(origins.get(read.tensor, {read.tensor}) for read in block.sources)
         )
     return origins
 

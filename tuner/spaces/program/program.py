@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.spaces.program.instructions import TensorInstruction
+from tuner.spaces.program.loop_tree import LoopTree
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.marks import Mark
 from tuner.spaces.program.persistent import PersistentProduct
-from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
+from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor, reads
 
 MathFunctions = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
@@ -94,6 +95,16 @@ class Block:
     def extents(self) -> dict[str, int]:
         """Extents of all axes by name, those of the reduction last."""
         return {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
+
+    @property
+    def sources(self) -> tuple[Read, ...]:
+        """What its value reads."""
+        return tuple(reads(self.body))
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The name of the buffer that it writes."""
+        return frozenset({self.buffer})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,11 +257,28 @@ class Program:
     buffers: tuple[Buffer, ...]
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...] = ()
+    trees: tuple[LoopTree, ...] = ()  # sections of their own
+    # names of the sections in the order in which they run; left out where there is no tree
+    section_order: tuple[str, ...] = ()
     # inputs known before the first call; what is computed from them alone is done once:
     # tuner.spaces.program.prepacking
     constants: tuple[str, ...] = ()
     # shapes in which blocks address those inputs and outputs that callers pass in others
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def sections(self) -> list[list[Block | LoopTree]]:
+        """The blocks and trees of each section, in the order in which they run."""
+        parts: dict[str, list[Block | LoopTree]] = {name: [] for name in self.section_order}
+        every: tuple[Block | LoopTree, ...] = (*self.blocks, *self.trees)
+        for part in every:
+            parts.setdefault(part.section, []).append(part)
+        return [section for section in parts.values() if section]
+
+    @property
+    def parts(self) -> tuple[Block | LoopTree, ...]:
+        """All blocks and trees, in the order in which they run."""
+        return tuple(part for section in self.sections for part in section)
 
     def addressed(self, tensor: Tensor) -> tuple[int, ...]:
         """The shape in which the blocks address an input or output: the same elements

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer, Program
-from tuner.spaces.rewrite import polyphase
+from tuner.spaces.rewrite import polyphase, streaming
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, bf16x3
 from tuner.spaces.rewrite.dead_code import without_dead_code
 from tuner.spaces.rewrite.groups import Group, groups
@@ -79,6 +79,11 @@ class Algorithm:
             for group in self.groups
             if group.name not in outputs
         )
+        trees = tuple(
+            replace(nest.tree, section=group.name)
+            for group, nest in zip(self.groups, nests, strict=True)
+            if nest.tree is not None
+        )
         return Program(
             inputs=self.stated.inputs,
             outputs=tuple(written),
@@ -94,6 +99,8 @@ class Algorithm:
                 for block in nest.blocks
             ),
             steps=tuple(step for nest in nests for step in nest.steps),
+            trees=trees,
+            section_order=tuple(group.name for group in self.groups) if trees else (),
             constants=constants,
         )
 
@@ -104,6 +111,7 @@ def algorithms(
     prepared: Callable[[Expression], Expression],
     *,
     joins_tiles: bool,
+    streams: bool = False,
     tiles: Sequence[WinogradTile] = TILES,
     isa: Collection[str] = (),
     units: ParallelUnits = ONE_THREAD,
@@ -111,7 +119,8 @@ def algorithms(
     """The algorithms of a plainly named expression, its own first.
 
     `prepared` simplifies an expression for the target. `joins_tiles` numbers the tiles
-    of Winograd's algorithm along one axis, `tiles` are those that it may have. `isa`
+    of Winograd's algorithm along one axis, `tiles` are those that it may have. `streams`
+    adds the algorithm that reads rows part by part, where the stages allow it. `isa`
     holds the features of the target, `units` the threads or multiprocessors that share
     the loops.
     """
@@ -135,7 +144,22 @@ def algorithms(
     )
     return (
         *(_algorithm(plain, variant, count, rewritten=False) for variant, count in stated),
+        *(_streamed(plain, whole, units.count) if streams else ()),
         *rewritten,
+    )
+
+
+def _streamed(stated: Expression, whole: Expression, units: int) -> tuple[Algorithm, ...]:
+    """The algorithm whose last reductions along a row read it part by part, if there are such."""
+    expression = renamed(whole, streaming.SUFFIX)
+    group = streaming.stream_group(expression)
+    if group is None:
+        return ()
+    return (
+        replace(
+            _algorithm(stated, expression, units, rewritten=False),
+            groups=groups(expression, (group,), streaming.streamed_away(expression, group)),
+        ),
     )
 
 

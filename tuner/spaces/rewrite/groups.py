@@ -6,12 +6,13 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.liveness import live_conditions
+from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.workload.expression import (
     Axis,
     Expression,
@@ -72,15 +73,20 @@ class RowGroup:
         return self.output.name
 
 
-Group = TileGroup | RowGroup
+Group = TileGroup | RowGroup | StreamGroup
 
 
-def groups(expression: Expression) -> tuple[Group, ...]:
-    """The partition of an inlined expression's stages, each group after those it reads."""
+def groups(
+    expression: Expression, given: Sequence[Group] = (), left_out: Collection[str] = ()
+) -> tuple[Group, ...]:
+    """The partition of an inlined expression's stages, each group after those it reads.
+
+    Some groups may be given; `left_out` are stages that no group computes.
+    """
     shapes = expression.shapes
     live = live_conditions(expression)
-    grouped: set[str] = set()
-    unordered: list[Group] = []
+    grouped = {*left_out, *(group.name for group in given)}
+    unordered = list(given)
     for stage in expression.stages:
         if stage.name in grouped:
             continue
@@ -90,7 +96,7 @@ def groups(expression: Expression) -> tuple[Group, ...]:
         if row is not None:
             group, members = row
         else:
-            epilogue = _epilogue(stage, expression, grouped)
+            epilogue = epilogue_of(stage, expression, grouped)
             group = TileGroup(
                 anchor=stage, epilogue=epilogue, live_conditions=live.get(stage.name, ())
             )
@@ -100,36 +106,36 @@ def groups(expression: Expression) -> tuple[Group, ...]:
     return _ordered(unordered)
 
 
-def _members(group: Group) -> tuple[Stage, ...]:
-    if isinstance(group, RowGroup):
-        return group.stages
-    return (group.anchor,) if group.epilogue is None else (group.anchor, group.epilogue)
+def _names_and_reads(group: Group) -> tuple[set[str], set[str]]:
+    """Names of the stages that a group computes, and of the tensors that these read."""
+    if isinstance(group, StreamGroup):
+        return {group.name}, set(group.sources)
+    members = group.stages if isinstance(group, RowGroup) else (group.anchor, group.output)
+    return {stage.name for stage in members}, {
+        read.tensor for stage in members for read in reads(stage.body)
+    }
 
 
 def _ordered(pending: list[Group]) -> tuple[Group, ...]:
-    defined = {stage.name for group in pending for stage in _members(group)}
+    defined = set[str]().union(*(_names_and_reads(group)[0] for group in pending))
     done: set[str] = set()
     ordered: list[Group] = []
     while pending:
         for group in pending:
-            own = {stage.name for stage in _members(group)}
-            needs = {
-                read.tensor for stage in _members(group) for read in reads(stage.body)
-            } & defined
-            if needs - own <= done:
+            own, sources = _names_and_reads(group)
+            if (sources & defined) - own <= done:
                 ordered.append(group)
                 done |= own
                 pending = [other for other in pending if other is not group]
                 break
         else:
             raise AssertionError(
-                f"groups read each other in a circle: "
-                f"{[_members(group)[-1].name for group in pending]}"
+                f"groups read each other in a circle: {[group.name for group in pending]}"
             )
     return tuple(ordered)
 
 
-def _epilogue(anchor: Stage, expression: Expression, grouped: set[str]) -> Stage | None:
+def epilogue_of(anchor: Stage, expression: Expression, grouped: set[str]) -> Stage | None:
     """The only reader of a reduction, if it is a map over the same points.
 
     It reads each point once and in place, and is in no group yet. Else None.

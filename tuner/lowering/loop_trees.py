@@ -1,0 +1,89 @@
+"""Trees of loops as TVM statements, their marks included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from tuner.lowering.passes.transposition import TRANSPOSE
+from tuner.lowering.scalars import Scope, lower
+from tuner.spaces.program.loop_tree import Loop, LoopKind, LoopTree, Statement, Store, When
+from tuner.spaces.program.program import MathFunctions
+
+KINDS: Mapping[LoopKind, int] = {
+    LoopKind.SERIAL: tirx.ForKind.SERIAL,
+    LoopKind.PARALLEL: tirx.ForKind.PARALLEL,
+    LoopKind.VECTOR: tirx.ForKind.VECTORIZED,
+    LoopKind.UNROLLED: tirx.ForKind.UNROLLED,
+}
+
+
+def loop_tree(tree: LoopTree, scope: Scope) -> tirx.Stmt:
+    """The tree as one statement.
+
+    Buffers are written in the order of the statements and not once, which TVM would not
+    expect of a block: it takes what lies below for foreign, and shares no memory there.
+    """
+    how: MathFunctions = "polynomial" if tree.polynomials else "libm"
+    body = _sequence(tree.body, replace(scope, iterators={}, extents={}), how)
+    return tirx.AttrStmt(0, "extern_scope", 0, body)
+
+
+def _sequence(body: Sequence[Statement], scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    statements = [_statement(statement, scope, how) for statement in body]
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def _statement(statement: Statement, scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    match statement:
+        case Store(buffer=buffer, indices=indices, value=value):
+            target = scope.buffers[buffer]
+            stored = lower(value, scope, how).astype(str(target.dtype))
+            return tirx.BufferStore(target, stored, scope.place(indices))
+        case When(condition=condition, body=body):
+            return tirx.IfThenElse(lower(condition, scope, how), _sequence(body, scope, how), None)
+        case Loop():
+            return _loop(statement, scope, how)
+
+
+def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    variable = tirx.Var(loop.iterator, scope.index_dtype)
+    inside = replace(
+        scope,
+        iterators={**scope.iterators, loop.iterator: variable},
+        extents={**scope.extents, loop.iterator: loop.extent},
+        lanes=scope.lanes | ({loop.iterator} if loop.kind is LoopKind.VECTOR else set()),
+    )
+    body = _sequence(loop.body, inside, how)
+    if loop.transposed:
+        (inner,) = loop.body
+        assert isinstance(inner, Loop)
+        return tirx.For(
+            variable,
+            tirx.const(0, scope.index_dtype),
+            tirx.const(loop.extent, scope.index_dtype),
+            tirx.ForKind.SERIAL,
+            _copied(inner, inside, how),
+            annotations={TRANSPOSE: loop.transposed},
+        )
+    first = tirx.const(0, scope.index_dtype) if loop.first is None else scope.index(loop.first)
+    end = tirx.const(loop.extent, scope.index_dtype) if loop.end is None else scope.index(loop.end)
+    count = end if loop.first is None else end - first
+    return tirx.For(variable, first, count, KINDS[loop.kind], body)
+
+
+def _copied(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    """The inner loop of a transposed copy, its store in a block, where the pass looks for it."""
+    variable = tirx.Var(loop.iterator, scope.index_dtype)
+    inside = replace(
+        scope,
+        iterators={**scope.iterators, loop.iterator: variable},
+        extents={**scope.extents, loop.iterator: loop.extent},
+    )
+    block = SBlock([], [], [], "copy", _sequence(loop.body, inside, how))
+    realize = SBlockRealize([], tirx.const(True, "bool"), block)
+    zero, count = (tirx.const(value, scope.index_dtype) for value in (0, loop.extent))
+    return tirx.For(variable, zero, count, tirx.ForKind.SERIAL, realize)
