@@ -30,6 +30,7 @@ from tuner.api.openapi import DESCRIPTION, TAGS, document
 from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
 from tuner.api.routes import (
+    candidates,
     documents,
     estimates,
     events,
@@ -91,7 +92,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     problems.install(app)
     # Routes are tried in this order, and lookups outnumber all other requests.
     for noun in (
-        *(lookup, jobs, proposals, events, kernels, estimates, runs),
+        *(lookup, jobs, proposals, candidates, events, kernels, estimates, runs),
         *(models, model_runs, fleet, health, documents),
     ):
         app.include_router(noun.router)

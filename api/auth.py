@@ -1,8 +1,9 @@
 """Authentication by API key, before anything of the request is read.
 
 The header is `Authorization: Bearer tk_<id>_<secret>`; keys and their digests are in
-`db/keys.py`. A key has scopes: `read`; `submit`, which includes `read`; `admin`, which
-includes all; `worker`, for machines that join the fleet and nothing else.
+`db/keys.py`. A key has scopes: `read`; `submit`, which includes `read`; `submit:source`, which
+includes `read`, for kernels in C; `admin`, which includes all; `worker`, for machines that
+join the fleet and nothing else.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ LAST_USED_WITHIN = timedelta(hours=1)
 SECURED = "/v1/"
 OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys
 INCLUDED = {
-    "read": frozenset({"read", "submit", "admin"}),
+    "read": frozenset({"read", "submit", "submit:source", "admin"}),
     "submit": frozenset({"submit", "admin"}),
+    "submit:source": frozenset({"submit:source", "admin"}),
     "admin": frozenset({"admin"}),
 }
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tuner"'}
@@ -224,4 +226,5 @@ def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service],
 Reader = Annotated[Caller, Depends(require("read"))]
 Submitter = Annotated[Caller, Depends(require("submit"))]
 Requester = Annotated[Caller, Depends(require("submit", costly=True))]
+SourceSubmitter = Annotated[Caller, Depends(require("submit:source", costly=True))]
 Administrator = Annotated[Caller, Depends(require("admin"))]

@@ -50,6 +50,7 @@ class ServiceOptions:
     # unfinished jobs that lookups have queued; they have no owner and count in no key's quota
     max_prepare_jobs: int = 1000
     shutdown_grace_s: float = 10.0
+    candidates: Literal["on", "off"] = "off"  # whether POST /v1/candidates takes C sources
     target: Target | None = None  # this machine's, meant where a request names none
     models: bool = False  # whether the workers can take ONNX files apart
     log_format: Literal["json", "text"] = "json"
@@ -57,6 +58,8 @@ class ServiceOptions:
     def __post_init__(self) -> None:
         if self.auth not in ("on", "off"):
             raise UsageError(f"auth is {self.auth!r}; it takes 'on' or 'off'")
+        if self.candidates not in ("on", "off"):
+            raise UsageError(f"candidates is {self.candidates!r}; it takes 'on' or 'off'")
         if self.auth == "off" and not is_loopback(self.host):
             raise UsageError(
                 f"auth 'off' is only possible on a loopback address, not on {self.host!r}; "

@@ -30,6 +30,7 @@ PREPARE = "prepare"
 # kind of a job that times kernels again after compiler, driver or machine changed
 REVALIDATE = "revalidate"
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
+JUDGE = "judge"  # kind of a job that judges a foreign kernel
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
 FINISHED = (CANCELLED, SUCCEEDED, FAILED)

@@ -21,7 +21,7 @@ from tuner.db.errors import NotFound
 from tuner.db.tables import ApiKeyRow
 from tuner.errors import UsageError
 
-SCOPES = ("read", "submit", "admin", "worker")
+SCOPES = ("read", "submit", "submit:source", "admin", "worker")
 UNKNOWN = "0" * 64  # compared with where the id is unknown, so that this takes as long
 
 

@@ -1,4 +1,4 @@
-"""Adds tasks to a job of a model, whose workloads are known only once it is imported."""
+"""What a job learns as it runs: the workloads of a model, the verdict on a foreign kernel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tuner.db.tables import TaskRow
 # that are allowed, and how the library was measured.
 MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
 NUMERICS, MAX_ERROR, MEASUREMENT = "numerics", "max_error", "measurement"
+# Settings of a job of kind JUDGE: the digest of its source, and what was said of it.
+SOURCE, VERDICT = "source", "verdict"
 
 
 def add(
@@ -76,6 +78,13 @@ def note_library(
         {LIBRARY: digest, DESCRIPTION: description, MEASUREMENT: dict(measurement)},
     )
     events.append(session, lease.job_id, "note", {"text": "the model's library is ready"})
+
+
+def note_verdict(session: Session, lease: Lease, verdict: Mapping[str, Any]) -> None:
+    """Records the verdict on the job's source, with an event of that kind. Raises StaleLease."""
+    held(session, lease)
+    _note(session, lease, {VERDICT: dict(verdict)})
+    events.append(session, lease.job_id, "verdict", dict(verdict))
 
 
 def _note(session: Session, lease: Lease, settings: Mapping[str, Any]) -> None:

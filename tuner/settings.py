@@ -36,6 +36,7 @@ BUILT_IN = "built in"
 MODEL_SECONDS = 270.0
 
 Auth = Literal["on", "off"]
+Switch = Literal["on", "off"]
 Policy = Literal["fair", "srtf", "pack", "fifo"]
 
 
@@ -160,6 +161,10 @@ class Settings(BaseSettings):
     auth: Auth = Field(
         default="on",
         description="whether the service asks for keys; off on a loopback address only",
+    )
+    candidates: Switch = Field(
+        default="off",
+        description="whether the service takes C sources of callers, compiles and judges them",
     )
     keep_days: int = Field(
         default=0,

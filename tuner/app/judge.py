@@ -8,9 +8,9 @@ from typing import Literal
 from tuner.app.races.foreign import judged
 from tuner.app.workloads import Source, as_workload
 from tuner.db.engine import open_database
+from tuner.export.header import signature_of
 from tuner.measure.foreign.verdict import Verdict
 from tuner.settings import load_settings
-from tuner.workers.jobs.verdicts import signature_of
 
 
 def judge(

@@ -45,7 +45,7 @@ def judge(
         file, spec = Path(spec), None  # the notation stands for the SPEC
     workload = read_workload(spec, notation, shapes)
     if signature:
-        from tuner.workers.jobs.verdicts import signature_of
+        from tuner.export.header import signature_of
 
         text = signature_of(workload)
         if invocation.output.as_json:

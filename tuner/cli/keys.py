@@ -22,7 +22,10 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="whose key it is, for people")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="read, submit, admin or worker; may be given several times"),
+        typer.Option(
+            "--scope",
+            help="read, submit, submit:source, admin or worker; may be given several times",
+        ),
     ] = None,
     quota: Annotated[
         int | None, typer.Option("--quota", metavar="N", min=1, help="unfinished jobs at a time")

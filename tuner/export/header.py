@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.export.kernel import Argument, ExportKernel
+from tuner.export.kernel import Argument, ExportKernel, arguments_of
+from tuner.export.naming import symbol_of
 from tuner.export.template import fill
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.rows import Rows
+from tuner.workload.workload import Workload
 
 SHOWN = 16  # elements of a fixed input
 NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bool": " (0 or 1)"}
@@ -36,6 +38,11 @@ def c_signature(symbol: str, what: str, arguments: Sequence[Argument]) -> str:
     lines = "\n".join([f" * {comment_safe(what)}", " *", *described])
     head = "#include <stdint.h>\n\n"
     return f"{head}/*\n{lines}\n */\nint {symbol}({', '.join(parameters)});\n"
+
+
+def signature_of(workload: Workload) -> str:
+    """The C declaration of the function of a workload's kernel, with what it takes."""
+    return c_signature(symbol_of(workload), workload.spec, arguments_of(workload.expression))
 
 
 def title(kernel: ExportKernel) -> str:

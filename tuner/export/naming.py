@@ -16,6 +16,7 @@ from dataclasses import replace
 from tuner.export.errors import ExportRefused
 from tuner.export.kernel import ExportKernel
 from tuner.runtime.prepack import pack_symbol
+from tuner.workload.workload import Workload
 
 LONGEST = 80  # characters of a derived function name; a longer one is cut and gets its key
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
@@ -137,6 +138,17 @@ def function_name(
         name = f"{name[:LONGEST].rstrip('_')}_{key[:8]}"
     usable = "_" in name and name[:1].isalpha() and not _is_reserved(name)
     return name if usable else f"kernel_{name}"
+
+
+def symbol_of(workload: Workload) -> str:
+    """The name of the function of a workload's kernel."""
+    return function_name(
+        op=workload.op,
+        params=workload.params,
+        notation=workload.notation,
+        shapes=workload.shapes,
+        key=workload.key,
+    )
 
 
 def _is_reserved(name: str) -> bool:

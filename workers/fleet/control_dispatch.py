@@ -1,4 +1,5 @@
-"""Carries out control requests on the workers of a fleet: builds of finalists, and races."""
+"""Carries out control requests on the workers of a fleet: builds of finalists, races and
+examinations."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from tuner.workers.fleet.control_requests import ControlRequests
 from tuner.workers.fleet.lane_calibration import LaneCalibration
 from tuner.workers.fleet.messages import (
     BuildFinalists,
-    Built,
     ControlReply,
     ControlRequest,
-    RaceOutcome,
+    ControlValue,
+    RunExamination,
     RunRace,
     Span,
 )
@@ -48,11 +49,11 @@ class ControlDispatch:
     def exclusive(self) -> bool:
         """Whether the first request needs an idle fleet.
 
-        A race does, and builds on the cores that measure.
+        All but builds do, and builds on the cores that measure.
         """
         control = self._requests.first
         return control is not None and (
-            self._pipeline.alternates or isinstance(control.what, RunRace)
+            self._pipeline.alternates or not isinstance(control.what, BuildFinalists)
         )
 
     @property
@@ -79,10 +80,10 @@ class ControlDispatch:
         match control.what:
             case BuildFinalists():
                 self._build_contestants(control)
-            case RunRace() if not any(worker.control for worker in self._roster):
+            case RunRace() | RunExamination() if not any(worker.control for worker in self._roster):
                 self._calls.work(
                     self._racing_lane,
-                    "race",
+                    "race" if isinstance(control.what, RunRace) else "examine",
                     control.problem.key,
                     [control.what],
                     control=control,
@@ -117,7 +118,7 @@ class ControlDispatch:
                 )
 
     def returned(
-        self, control: ControlRequest, worker: Worker, results: Sequence[Built | RaceOutcome]
+        self, control: ControlRequest, worker: Worker, results: Sequence[ControlValue]
     ) -> None:
         """Takes the results of a worker, which has no control request any more."""
         last = not any(other.control is control for other in self._roster)

@@ -1,4 +1,5 @@
-"""Control requests of an orchestrator to its fleet: builds of finalists, and races."""
+"""Control requests of an orchestrator to its fleet: builds of finalists, races and
+examinations."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tuner.workers.fleet.messages import (
     Built,
     ControlReply,
     ControlRequest,
-    RaceOutcome,
+    ControlValue,
     Span,
 )
 
@@ -22,7 +23,7 @@ class ControlRequests:
     def __init__(self, send: Callable[[ControlReply], None]) -> None:
         self._send = send
         self._waiting: list[ControlRequest] = []
-        self._parts: list[Built | RaceOutcome] = []  # of the reply to the first request
+        self._parts: list[ControlValue] = []  # of the reply to the first request
         self._builds: deque[BuildRequest] = deque()  # builds of the first that no builder has
 
     @property
@@ -41,7 +42,7 @@ class ControlRequests:
     def part(
         self,
         control: ControlRequest,
-        results: Sequence[Built | RaceOutcome],
+        results: Sequence[ControlValue],
         *,
         last: bool,
         spans: Sequence[Span] = (),

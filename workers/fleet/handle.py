@@ -24,14 +24,14 @@ from tuner.workers.fleet.messages import (
     Abandon,
     BuildFinalists,
     Built,
+    Control,
     ControlReply,
     ControlRequest,
+    ControlValue,
     Finished,
     FleetPlan,
     Library,
     Problem,
-    RaceOutcome,
-    RunRace,
     Submit,
 )
 from tuner.workers.fleet.notices import (
@@ -270,7 +270,7 @@ class Fleet:
     def request_control(
         self,
         problem: Problem,
-        what: BuildFinalists | RunRace,
+        what: Control,
         *,
         timeout_s: float,
         check: Callable[[], None] | None = None,
@@ -279,10 +279,10 @@ class Fleet:
         number = self.send_control(problem, what)
         return await_reply(self, number, timeout_s=timeout_s, check=check)
 
-    def send_control(self, problem: Problem, what: BuildFinalists | RunRace) -> int:
+    def send_control(self, problem: Problem, what: Control) -> int:
         """Sends a control request without waiting; returns the number of its reply."""
         self._controls += 1
-        if self.plan.address is not None and isinstance(what, RunRace):
+        if self.plan.address is not None and not isinstance(what, BuildFinalists):
             what = replace(
                 what,
                 contestants=tuple(packed_contestant(contestant) for contestant in what.contestants),
@@ -294,7 +294,7 @@ class Fleet:
         """The reply with the files of its builds on this machine."""
         return replace(answer, value=tuple(self._unpacked(part) for part in answer.value))
 
-    def _unpacked(self, value: Built | RaceOutcome) -> Built | RaceOutcome:
+    def _unpacked(self, value: ControlValue) -> ControlValue:
         """A build with its files on this machine."""
         if isinstance(value, Built) and isinstance(value.result, Library):
             return replace(value, result=unpacked(value.result, Path(self.plan.storage)))

@@ -25,13 +25,12 @@ from tuner.workers.fleet.handle import (
     await_reply,
 )
 from tuner.workers.fleet.messages import (
-    BuildFinalists,
+    Control,
     ControlReply,
     Finished,
     FleetPlan,
     Problem,
     Report,
-    RunRace,
     Span,
     Submit,
 )
@@ -139,9 +138,7 @@ class SharedFleet:
             if not channel.lost and not self._closed.is_set():
                 self._fleet.abandon(channel.job_share.job, leaves=leaves)
 
-    def send_control(
-        self, channel: JobChannel, problem: Problem, what: BuildFinalists | RunRace
-    ) -> int:
+    def send_control(self, channel: JobChannel, problem: Problem, what: Control) -> int:
         """Sends a control request; returns the number of its reply."""
         with self._lock:
             number = self._fleet.send_control(problem, what) if not channel.lost else 0
@@ -300,7 +297,7 @@ class JobChannel:
     def request_control(
         self,
         problem: Problem,
-        what: BuildFinalists | RunRace,
+        what: Control,
         *,
         timeout_s: float,
         check: Callable[[], None] | None = None,

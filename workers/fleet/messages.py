@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tuner.measure.assignment import Lane
+from tuner.measure.foreign.verdict import Verdict
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
@@ -300,15 +301,39 @@ class RunRace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlRequest:
-    """To the driver: builds or a race, outside the pipeline.
+class RunExamination:
+    """A stranger's kernel: compiled, verified, and timed in turn with a contestant of ours.
 
-    A builder does the builds while all else continues; a race waits for an idle fleet.
+    On one lane, while nothing builds.
+    """
+
+    source: str  # C text
+    symbol: str  # of the function in it
+    contestants: tuple[Contestant, ...]  # the kernel it is timed with
+    limit_s: float  # for all of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExaminationOutcome:
+    """What was said of a stranger's kernel."""
+
+    verdict: Verdict
+
+
+Control = BuildFinalists | RunRace | RunExamination
+ControlValue = Built | RaceOutcome | ExaminationOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRequest:
+    """To the driver: builds, a race or an examination, outside the pipeline.
+
+    A builder does the builds while all else continues; the others wait for an idle fleet.
     """
 
     number: int
     problem: Problem
-    what: BuildFinalists | RunRace
+    what: Control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +342,6 @@ class ControlReply:
 
     number: int  # of the control request
     # builds in the order of their requests, or one outcome
-    value: tuple[Built | RaceOutcome, ...]
+    value: tuple[ControlValue, ...]
     error: str | None  # why there is no value
     spans: tuple[Span, ...] = ()  # of the lane that was held for it

@@ -10,13 +10,12 @@ from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from tuner.workers.fleet.handle import DriverLost, Fleet
 from tuner.workers.fleet.job_share import JobChannel
 from tuner.workers.fleet.messages import (
-    BuildFinalists,
     Calibrated,
+    Control,
     ControlReply,
     Finished,
     Problem,
     Report,
-    RunRace,
     Span,
     Submit,
 )
@@ -121,12 +120,12 @@ class RayMeasurer:
 
     def request_control(
         self,
-        what: BuildFinalists | RunRace,
+        what: Control,
         *,
         timeout_s: float,
         check: Callable[[], None] | None = None,
     ) -> ControlReply:
-        """Sends builds or a race to the fleet and waits; no candidate may be in flight."""
+        """Sends a control request to the fleet and waits; no candidate may be in flight."""
         answer = self._fleet.request_control(self._problem, what, timeout_s=timeout_s, check=check)
         if self._on_spans is not None and answer.spans:
             self._on_spans(answer.spans)

@@ -16,7 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import TunerError, UsageError
-from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.assignment import Assignment, Lane, Placement, Request
+from tuner.measure.foreign.examination import Contestant as ForeignContestant
+from tuner.measure.foreign.judgement import judge_source
+from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
@@ -26,6 +29,7 @@ from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
 from tuner.workers.fleet.machine import near
 from tuner.workers.fleet.messages import (
     Disqualified,
+    ExaminationOutcome,
     Finalist,
     Library,
     Limits,
@@ -34,6 +38,7 @@ from tuner.workers.fleet.messages import (
     Problem,
     RaceOutcome,
     Ranked,
+    RunExamination,
     RunRace,
 )
 from tuner.workers.fleet.resident import Residents
@@ -111,6 +116,36 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
     gone = f"{control.default} dropped out; " if control.default else ""
     reason = f"{gone}the fastest that is verified"
     return RaceOutcome(finalists=finalists, winner=winner, reason=reason)
+
+
+def examined(
+    control: RunExamination, assignment: Assignment, storage: Path, timeout_s: float
+) -> ExaminationOutcome:
+    """The verdict on a stranger's kernel, or that the machine failed.
+
+    `timeout_s`: of each process that calls it. `storage` takes a library that came from
+    another machine.
+    """
+    (rival,) = [unpacked_contestant(packed, storage) for packed in control.contestants]
+    try:
+        verdict = judge_source(
+            assignment.workload,
+            control.source,
+            control.symbol,
+            Placement(
+                lane=assignment.lane,
+                threads=assignment.threads,
+                isolation=assignment.isolation,
+                memory_bytes=assignment.memory_bytes,
+            ),
+            rival=ForeignContestant(
+                name=rival.name, library=rival.path, symbol=rival.symbol, foreign=False
+            ),
+            timeout_s=timeout_s,
+        )
+    except TunerError as error:
+        verdict = Verdict(name=VerdictName.INFRASTRUCTURE, message=str(error))
+    return ExaminationOutcome(verdict=verdict)
 
 
 class Runner:
@@ -219,6 +254,13 @@ class Runner:
                 # The driver replaces this runner, and the promotion tries again.
                 raise RuntimeError(process.message)
             return [raced(control, process, self._limits, self._storage) for control in asks]
+
+    def examine(self, problem_key: str, asks: Sequence[RunExamination]) -> list[ExaminationOutcome]:
+        """Judges strangers' kernels, in processes that never had a reference."""
+        assignment = self._assignment(self._problems[problem_key])
+        timeout_s = self._limits.run_timeout_s
+        with self._busy:
+            return [examined(ask, assignment, self._storage, timeout_s) for ask in asks]
 
     def close(self) -> None:
         self._handoffs.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.db import jobs, leases, targets
@@ -23,6 +23,7 @@ from tuner.workers.fleet.policy import JobShare
 from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
+from tuner.workers.jobs.judging import NotJudged, judge_candidate
 from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.model_jobs import (
     needless_tasks,
@@ -129,8 +130,10 @@ class JobRun:
                 )
                 self._search_model(tasks, calls, preparation, plan)
                 errors = self._promote_model(tasks, preparation, plan)
+            elif self._job.kind == jobs.JUDGE:
+                errors = self._each(tasks, preparation, self._judge)
             else:
-                errors = self._tune_all(tasks, preparation)
+                errors = self._each(tasks, preparation, self._tune)
         if self._stopping():
             return self._stopped()
         if errors:
@@ -213,14 +216,19 @@ class JobRun:
                 errors.append(error)
         return errors
 
-    def _tune_all(self, tasks: Sequence[Task], preparation: TaskPreparation) -> list[str]:
-        """Tunes the tasks one after the other; returns the reasons of those that failed."""
+    def _each(
+        self,
+        tasks: Sequence[Task],
+        preparation: TaskPreparation,
+        work: Callable[[Task, TaskPreparation, Job], str | None],
+    ) -> list[str]:
+        """Does the tasks one after the other; returns the reasons of those that failed."""
         errors = []
         for task in tasks:
             if self._stopping():
                 break
             try:
-                error = self._tune(task, preparation, self._job)
+                error = work(task, preparation, self._job)
             except _Interrupted:
                 error = None
             if self._stopping():
@@ -247,6 +255,20 @@ class JobRun:
             if result.reason is StopReason.CANCELLED:
                 return None
             return self._promote(run, result.best, finalists)
+
+    def _judge(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
+        """Judges the foreign kernel of a job; the reason if the machine failed."""
+        error = None
+        with preparation.prepared(task, budget) as run:
+            try:
+                judge_candidate(run, ArtifactStore(self._options.artifacts), self._check)
+            except NotJudged as failure:
+                error = str(failure)
+            with self._database.write("task") as session:
+                state = jobs.FAILED if error else jobs.SUCCEEDED
+                leases.note_task(session, self._lease, task.position, state=state, error=error)
+        self._observer(TaskFinished(position=task.position, kernel=None, error=error))
+        return error
 
     def _promote(self, run: TaskRun, best: Sequence[Trial], finalists: int | None) -> str | None:
         """Promotes the task's kernel; the reason if it failed and is needed."""

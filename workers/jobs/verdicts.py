@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from tuner.export.header import c_signature
-from tuner.export.kernel import arguments_of
-from tuner.export.naming import function_name
 from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.target.roofline import implausible, roofline_fraction
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs.plausibility import work_of
-from tuner.workload.workload import Workload
 
 
 def within_limits(verdict: Verdict, problem: Problem) -> Verdict:
@@ -63,19 +59,3 @@ def verdict_document(verdict: Verdict) -> Mapping[str, Any]:
 def _number(value: float) -> float | str:
     """JSON has no word for what is not finite."""
     return value if value - value == 0 else str(value)
-
-
-def symbol_of(workload: Workload) -> str:
-    """The name of the function that a foreign kernel of the workload has."""
-    return function_name(
-        op=workload.op,
-        params=workload.params,
-        notation=workload.notation,
-        shapes=workload.shapes,
-        key=workload.key,
-    )
-
-
-def signature_of(workload: Workload) -> str:
-    """The C declaration of that function, with what each argument is."""
-    return c_signature(symbol_of(workload), workload.spec, arguments_of(workload.expression))

@@ -22,6 +22,7 @@ from tuner.workers.fleet.job_share import SharedFleet
 from tuner.workers.fleet.messages import (
     BuildFinalists,
     Built,
+    Control,
     ControlReply,
     Finished,
     FleetPlan,
@@ -29,7 +30,6 @@ from tuner.workers.fleet.messages import (
     Limits,
     Measured,
     Problem,
-    RunRace,
     Submit,
 )
 from tuner.workers.fleet.notices import HostsPresent, WorkerLost
@@ -85,7 +85,7 @@ class Driver(Fleet):
         self.left += [job] if leaves else []
         self.commands.put(partial(self.pipeline.abandon, job, leaves=leaves))
 
-    def send_control(self, problem: Problem, what: BuildFinalists | RunRace) -> int:
+    def send_control(self, problem: Problem, what: Control) -> int:
         self._controls += 1
         number = self._controls
         self.commands.put(

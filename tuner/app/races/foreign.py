@@ -12,6 +12,7 @@ from tuner.app.races.race import DEFAULT, default_contender, promoted_kernel
 from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.naming import symbol_of
 from tuner.measure.assignment import Placement
 from tuner.measure.foreign.examination import Contestant
 from tuner.measure.foreign.judgement import judge_source
@@ -19,7 +20,7 @@ from tuner.measure.foreign.verdict import Verdict
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.fleet.messages import Problem
-from tuner.workers.jobs.verdicts import symbol_of, within_limits
+from tuner.workers.jobs.verdicts import within_limits
 from tuner.workload.workload import Workload
 
 INCUMBENT = "incumbent"

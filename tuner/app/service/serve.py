@@ -29,6 +29,7 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
         database_url=settings.db,
         artifacts=settings.artifacts,
         auth=settings.auth,
+        candidates=settings.candidates,
         host=settings.host,
         port=settings.port,
         target=target,

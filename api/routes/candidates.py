@@ -1,0 +1,119 @@
+"""Routes of foreign kernels: a C source becomes a job, which ends with a verdict.
+
+The operator must have switched them on, and the key needs a scope of its own. The text is
+stored as bytes here; workers compile it behind a fence.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Response
+
+from tuner.api import workloads
+from tuner.api.auth import Reader, SourceSubmitter
+from tuner.api.candidate_schemas import CandidateAnswer, CandidateRequest, VerdictAnswer
+from tuner.api.content_type import JSON_BODY
+from tuner.api.problems import Problem, documented
+from tuner.api.routes.jobs import IdempotencyKey, JobId, answer, create, digest, seen
+from tuner.api.service import ServiceDep
+from tuner.api.targets import choose
+from tuner.db import artifacts, targets
+from tuner.db import workloads as stored_workloads
+from tuner.db.engine import Session
+from tuner.db.jobs import JUDGE, Job, NewJob
+from tuner.db.tasks import SOURCE, VERDICT
+from tuner.errors import UsageError
+from tuner.export.header import signature_of
+from tuner.export.naming import symbol_of
+from tuner.workload.spec import from_document
+
+router = APIRouter(prefix="/v1/candidates", tags=["jobs"])
+
+EXAMPLE = {
+    "product": {
+        "value": {
+            "workload": {"op": "matmul", "params": {"M": 2, "N": 2, "K": 2}},
+            "source": "int matmul_m2_n2_k2(const float *a, const float *b, float *c) {\n"
+            "  for (int i = 0; i < 2; ++i)\n    for (int j = 0; j < 2; ++j)\n"
+            "      c[2 * i + j] = a[2 * i] * b[j] + a[2 * i + 1] * b[2 + j];\n  return 0;\n}\n",
+        }
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[JSON_BODY],
+    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+)
+def submit_candidate(
+    request: Annotated[CandidateRequest, Body(openapi_examples=EXAMPLE)],
+    caller: SourceSubmitter,
+    service: ServiceDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> CandidateAnswer:
+    """Queues the judgement of a kernel in C. The answer's `Location` has the verdict, once
+    the job has succeeded."""
+    if service.options.candidates == "off":
+        detail = (
+            "this service compiles nobody's sources; its operator can switch that on by the "
+            "setting candidates"
+        )
+        raise Problem(403, "forbidden", detail)
+    workload = service.parsed.parse(request.workload)
+    if workload.constants:
+        raise UsageError("a foreign kernel gets all inputs in each call; leave constants away")
+    content = request.source.encode("utf-8", errors="replace")
+    source = service.artifacts.put(content)
+    with service.database.write("submit") as session:
+        target = choose(request.target, targets.list_all(session), service.default_target)
+        if target.on_device:
+            raise UsageError(f"a foreign kernel is C for a CPU, and {target.name} is a GPU")
+        artifacts.remember(session, sha256=source, size_bytes=len(content), kind="source")
+        new = NewJob(
+            workloads=(workloads.remember(session, workload),),
+            target=target.key,
+            threads=request.threads,
+            trials=1,
+            priority=request.priority,
+            owner=caller.key_id,
+            kind=JUDGE,
+            settings={SOURCE: source},
+        )
+        job, created = create(
+            session,
+            service,
+            caller,
+            new,
+            idempotency_key=idempotency_key,
+            request_digest=digest(request),
+        )
+        answered = _answer(session, job)
+    response.headers["Location"] = f"/v1/candidates/{job.id}"
+    if not created:
+        response.headers["Idempotency-Replayed"] = "true"
+    return answered
+
+
+@router.get("/{job_id}", responses=documented(401, 403, 404, 422, 429, 503))
+def get_candidate(job_id: JobId, caller: Reader, service: ServiceDep) -> CandidateAnswer:
+    """A foreign kernel's job, with the verdict once there is one."""
+    with service.database.read() as session:
+        job = seen(session, job_id, caller)
+        if job.kind != JUDGE:
+            raise Problem(404, "not_found", f"job {job_id} judges no foreign kernel")
+        return _answer(session, job)
+
+
+def _answer(session: Session, job: Job) -> CandidateAnswer:
+    workload = from_document(stored_workloads.get(session, job.tasks[0].workload).document)
+    verdict = job.settings.get(VERDICT)
+    return CandidateAnswer(
+        job=answer(session, [job])[0],
+        symbol=symbol_of(workload),
+        signature=signature_of(workload),
+        verdict=None if verdict is None else VerdictAnswer.model_validate(verdict),
+    )

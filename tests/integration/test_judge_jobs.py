@@ -1,0 +1,96 @@
+"""Foreign kernels judged by jobs on a real fleet, in turn with what the database has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.fleet_job import QUICK, open_in
+from tests.support.targets import host_target
+from tuner.db import artifacts, events, jobs, targets, tasks, workloads
+from tuner.db.engine import Database
+from tuner.export.artifacts import ArtifactStore
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workload.spec import parse_spec, to_document
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(170)]
+
+SPEC = "elementwise:M=32,N=48,act=relu"
+KERNEL = """
+int elementwise_m32_n48_relu(const float *x, float *y) {
+  for (int i = 0; i < 1536; ++i) y[i] = x[i] != x[i] || x[i] > 0 ? x[i] : 0;
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_in(tmp_path)
+    yield opened
+    opened.close()
+
+
+def queue(database: Database, folder: Path, source: str, kind: str = jobs.JUDGE) -> str:
+    digest = ArtifactStore(folder / "artifacts").put(source.encode())
+    target, workload = host_target(), parse_spec(SPEC)
+    with database.write() as session:
+        targets.remember(session, target)
+        key = workloads.remember(session, workload, to_document(workload))
+        artifacts.remember(session, sha256=digest, size_bytes=len(source), kind="source")
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=target.key,
+            threads=1,
+            trials=1,
+            kind=kind,
+            settings={tasks.SOURCE: digest},
+        )
+        return jobs.create(session, new)[0].id
+
+
+def served(database: Database, folder: Path, job_ids: Sequence[str]) -> list[jobs.Job]:
+    """The jobs after an orchestrator has run them, on one fleet."""
+    options = OrchestratorOptions(artifacts=folder / "artifacts", limits=QUICK, running_jobs=1)
+    stop = threading.Event()
+    orchestrator = Orchestrator(database, host_target(), options)
+    thread = threading.Thread(target=orchestrator.serve, args=(stop,))
+    thread.start()
+    try:
+        while True:
+            with database.read() as session:
+                ended = [jobs.get(session, job_id) for job_id in job_ids]
+            if all(job.state in jobs.FINISHED for job in ended) or not thread.is_alive():
+                return ended
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_verdicts_of_jobs(database: Database, tmp_path: Path) -> None:
+    """One of a right kernel beside the default schedule, one of a wrong kernel, one beside
+    the kernel that a search in between found."""
+    sources = (KERNEL, KERNEL.replace("return 0;", "y[50] = -1; return 0;"))
+    right, wrong = (queue(database, tmp_path, source) for source in sources)
+    tuned = queue(database, tmp_path, "", kind=jobs.TUNE)
+    again = queue(database, tmp_path, KERNEL)
+    ended = served(database, tmp_path, (right, wrong, tuned, again))
+    assert [(job.state, job.error) for job in ended] == 4 * [(jobs.SUCCEEDED, None)]
+    first, second, third = (ended[place].settings[tasks.VERDICT] for place in (0, 1, 3))
+    assert (first["verdict"], first["element"], first["max_rel_error"]) == ("verified", None, 0)
+    assert first["time"]["rival"] == "default"
+    assert first["time"]["median_s"] > 0 < first["time"]["ratio"]
+    assert (second["verdict"], second["element"]["index"], second["time"]) == (
+        "wrong_element",
+        [1, 2],
+        None,
+    )
+    assert third["time"]["rival"] == "incumbent"
+    with database.read() as session:
+        kinds = [event.kind for event in events.after(session, right, 0)]
+    assert kinds.count("verdict") == 1

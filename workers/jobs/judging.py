@@ -1,0 +1,90 @@
+"""Judges the foreign kernel of a job of kind JUDGE, on a lane of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.db import kernels, tasks
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.export.naming import symbol_of
+from tuner.measure.foreign.verdict import Verdict, VerdictName
+from tuner.workers.fleet.handle import FleetError
+from tuner.workers.fleet.messages import (
+    BuildFinalists,
+    BuildRequest,
+    Built,
+    Contestant,
+    ExaminationOutcome,
+    Library,
+    RunExamination,
+)
+from tuner.workers.jobs.promotion import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT, RACE_S
+from tuner.workers.jobs.task import TaskRun
+from tuner.workers.jobs.verdicts import verdict_document, within_limits
+
+
+class NotJudged(TunerError):
+    """The machine failed, not the kernel: a job that is resumed judges it again."""
+
+    code = "not_judged"
+
+
+def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> None:
+    """Records the verdict on the job's source.
+
+    `check` raises when the work is to stop. Raises NotJudged, FleetError, StaleLease.
+    """
+    source = store.get(str(run.job.settings[tasks.SOURCE])).decode("utf-8", errors="replace")
+    verdict = within_limits(_examine(run, source, _rival(run, store, check), check), run.problem)
+    if verdict.name is VerdictName.INFRASTRUCTURE:
+        raise NotJudged(f"{verdict.message}; resume the job to judge it again")
+    with run.database.write("verdict") as session:
+        tasks.note_verdict(session, run.lease, verdict_document(verdict))
+
+
+def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], None]) -> Verdict:
+    control = RunExamination(
+        source=source,
+        symbol=symbol_of(run.problem.workload),
+        contestants=(rival,),
+        limit_s=RACE_S,
+    )
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = run.measurer.request_control(control, timeout_s=RACE_S * 2, check=check)
+        error = answer.error
+        for outcome in answer.value:
+            if isinstance(outcome, ExaminationOutcome):
+                return outcome.verdict
+    raise FleetError(f"the foreign kernel could not be judged: {error}")
+
+
+def _rival(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> Contestant:
+    """The incumbent kernel, else the default schedule, built now."""
+    problem = run.problem
+    with run.database.read() as session:
+        kernel = kernels.find_promoted(
+            session, problem.workload.key, problem.target.key, problem.threads
+        )
+        symbol = None if kernel is None else kernels.schedule(session, kernel.id).get("symbol")
+    if kernel is not None and isinstance(symbol, str):
+        try:
+            path = store.verify(kernel.artifact)
+            return Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
+        except (ArtifactMissing, ArtifactCorrupt):
+            pass  # its library is lost
+    request = BuildRequest(number=0, config=None)
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = run.measurer.request_control(
+            BuildFinalists(requests=(request,)), timeout_s=BUILD_S * request.patience, check=check
+        )
+        error = answer.error
+        for built in answer.value:
+            if isinstance(built, Built):
+                if isinstance(built.result, Library):
+                    library = built.result
+                    return Contestant(name=DEFAULT, path=library.path, symbol=library.symbol)
+                error = built.result.message
+    raise NotJudged(f"the default schedule could not be built: {error}")
