@@ -35,6 +35,7 @@ SPECS = (
     "transpose:M=1024,N=1024",
     "qdense:M=4,N=64,K=512,group=128",
     "qdense:M=4,N=64,K=512,group=128,weight=int8",
+    "spmm:M=64,N=64,K=64,density=0.1",
 )
 CONFIGS = 6  # of each sketch
 
@@ -65,7 +66,7 @@ def test_every_family_is_among_the_sketches() -> None:
     }
     of_cpu = {name for kind, name in names if kind == "cpu"}
     assert of_cpu >= {"tile", "turn", "amx", "pairs", "fours", "lanes", "rows", "straight"}
-    assert of_cpu >= {"lookup", "grouped"}
+    assert of_cpu >= {"lookup", "grouped", "ragged"}
     assert len({name for kind, name in names if kind == "cuda"}) >= 4
 
 

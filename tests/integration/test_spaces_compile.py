@@ -65,6 +65,12 @@ SPECS = (
     "transpose:M=61,N=67", "elementwise:M=13,N=61,act=gelu", "elementwise:M=13,N=61,act=tanh",
     "bias_act:M=13,N=61,act=relu",
     "attention:B=1,H=2,S=19,D=16,causal=true", "embedding:N=7,V=31,D=19",
+    "embedding_bag:V=31,D=19,B=9,L=3,mode=mean,dtype=bfloat16,index=int64",
+    "embedding_bag:V=31,D=37,B=9,L=5,mode=weighted,lengths=power_law",
+    "segment_reduce:M=9,N=43,D=19", "segment_reduce:M=9,N=43,D=19,mode=max,lengths=equal",
+    "spmv:M=41,N=37,density=0.2,lengths=power_law", "spmm:M=13,N=11,K=53,density=0.3",
+    "spmm:M=13,N=11,K=5,density=0.3,dtype=float64,spread=runs",
+    "sddmm:M=13,N=11,K=37,density=0.3",
 )  # fmt: skip
 LEGALITY_SAMPLES = 1000
 CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads

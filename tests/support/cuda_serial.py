@@ -57,6 +57,11 @@ SPECS = (
     "bias_act:M=32,N=64,act=gelu,dtype=float16", "attention:B=1,H=2,S=20,D=16",
     "attention:B=1,H=1,S=19,D=16,causal=true",
     "embedding:N=7,V=31,D=19", "embedding:N=16,V=32,D=32",
+    "embedding_bag:V=31,D=19,B=5,L=3", "embedding_bag:V=32,D=32,B=4,L=4,mode=mean",
+    "segment_reduce:M=5,N=13,D=19", "segment_reduce:M=4,N=16,D=32,mode=max",
+    "spmv:M=13,N=11,density=0.2", "spmv:M=16,N=16,density=0.2,lengths=power_law",
+    "spmm:M=7,N=11,K=19,density=0.2", "spmm:M=8,N=16,K=32,density=0.2",
+    "sddmm:M=7,N=11,K=19,density=0.2", "sddmm:M=8,N=16,K=32,density=0.2",
 )  # fmt: skip
 
 

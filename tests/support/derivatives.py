@@ -73,7 +73,9 @@ def _distance(
 
     def loss(distance: float) -> float:
         moved = evaluate(expression, inputs | {name: inputs[name] + distance * direction})
-        return sum(float((weights[output] * moved[output]).sum()) for output in weights)
+        # The greatest of no values is infinite, wherever the inputs move.
+        terms = (weights[output] * moved[output] for output in weights)
+        return sum(float(term[np.isfinite(term)].sum()) for term in terms)
 
     slope = (loss(STEP) - loss(-STEP)) / (2 * STEP)
     size = float(np.abs(gradient * direction).sum())

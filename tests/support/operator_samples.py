@@ -24,8 +24,16 @@ SIZES = {
     "C": 3,
     "S": 4,
     "V": 7,
+    "L": 2,
 }
-TRIED = {"group": (0, 4, 16), "stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
+TRIED = {
+    "density": (0.01, 0.5),
+    "group": (0, 4, 16),
+    "stride": (1, 2),
+    "pad": (0, 1),
+    "dilation": (1, 2),
+    "groups": (1, 2),
+}
 
 
 def combinations(operator: Operator) -> Iterator[dict[str, Any]]:

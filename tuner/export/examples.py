@@ -19,7 +19,7 @@ from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.template import fill
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES, DLPACK
-from tuner.workload.expression import Expression
+from tuner.workload.expression import Expression, Fact, Splits, Within
 from tuner.workload.reference import evaluate
 
 # An example detects a broken installation; it does not judge a kernel. Four roundings of
@@ -46,8 +46,9 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
     number s is made of h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32 (Knuth's
     multiplicative hashing). Floats take its top 8 bits as k / 128 in [-1, 1), exact in
     every float dtype; int8 takes the top 3 bits minus 4, uint8 the top 3 bits. Wider
-    integers and bool, which may be indices or conditions, take the top bit. An input with
-    a stated value has that.
+    integers and bool, which may be indices or conditions, take the top bit. Of an input
+    with a fact, pointers make rows of equal lengths, and other integers are the hash
+    modulo their range. An input with a stated value has that.
     """
     return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
 
@@ -92,6 +93,8 @@ def _filled(argument: Argument, number: int) -> Array:
     """The example's array for input `number`."""
     if argument.stated is not None:
         return argument.stated
+    if argument.fact is not None:
+        return _declared(argument, argument.fact, number)
     kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
     values: Array = np.empty(prod(argument.shape), kind)
     for first in range(0, values.size, BLOCK):
@@ -107,6 +110,26 @@ def _filled(argument: Argument, number: int) -> Array:
         else:
             part[...] = hashed >> (31 if kind in ("int32", "int64", "bool") else 29)
     return values.reshape(argument.shape)
+
+
+def _declared(argument: Argument, fact: Fact, number: int) -> Array:
+    places = np.arange(prod(argument.shape), dtype=np.int64)
+    match fact:
+        case Splits(stop=stop):
+            values = places * stop // (places.size - 1)
+        case Within(start=start, stop=stop):
+            hashed = places * 2654435761 + (40503 * number + 12345)
+            values = start + (hashed & 0xFFFFFFFF) % (stop - start)
+    return values.astype(argument.dtype).reshape(argument.shape)
+
+
+def _fact_arguments(fact: Fact) -> list[int]:
+    """Whether it is one of pointers, and the range, as the examples' functions take them."""
+    match fact:
+        case Splits(stop=stop):
+            return [1, 0, stop]
+        case Within(start=start, stop=stop):
+            return [0, start, stop]
 
 
 def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
@@ -143,10 +166,16 @@ def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
         for number, argument in enumerate(kernel.inputs)
         if argument.stated is not None
     }
+    declared = {
+        str(number): _fact_arguments(argument.fact)
+        for number, argument in enumerate(kernel.inputs)
+        if argument.fact is not None and argument.stated is None
+    }
     return {
         "tolerances": [tolerance_of(kernel, output) for output in kernel.outputs],
         "samples": samples,
         **({"stated": stated} if stated else {}),
+        **({"declared": declared} if declared else {}),
     }
 
 
@@ -179,6 +208,12 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
             lines.append(
                 f"{pad}failures += memcmp({pointer}, {_stated(kernel, number)}, "
                 f"{argument.tensor.nbytes}) != 0;"
+            )
+            continue
+        if argument.fact is not None:
+            lines.append(
+                f'{pad}failures += check_declared("{kernel.symbol}", {pointer}, '
+                f"{_declaration(argument, argument.fact, number)});"
             )
             continue
         lines.append(
@@ -236,9 +271,18 @@ def _stated(kernel: ExportKernel, number: int) -> str:
 
 def _filling(kernel: ExportKernel, number: int, argument: Argument, pointer: str) -> str:
     """The C statement that gives an input its value."""
+    if argument.stated is None and argument.fact is not None:
+        return f"fill_declared({pointer}, {_declaration(argument, argument.fact, number)});"
     if argument.stated is None:
         return f"fill({pointer}, {_kind(argument)}, {prod(argument.shape)}, {number});"
     return f"memcpy({pointer}, {_stated(kernel, number)}, {argument.tensor.nbytes});"
+
+
+def _declaration(argument: Argument, fact: Fact, number: int) -> str:
+    """Bits, count, number and fact of an input, as the examples' functions take them."""
+    _, bits = DLPACK[argument.dtype]
+    numbers = (bits, prod(argument.shape), number, *_fact_arguments(fact))
+    return ", ".join(map(str, numbers))
 
 
 def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:

@@ -10,6 +10,7 @@ from tuner.export.naming import symbol_of
 from tuner.export.template import fill
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
+from tuner.workload.expression import Splits, Within
 from tuner.workload.rows import Rows
 from tuner.workload.workload import Workload
 
@@ -138,7 +139,7 @@ def _parameters(
             )
         only = "" if argument.fixed is None else f", must be {_value(argument.fixed)}"
         lines.append(f" * {name}: {_dtype_note(argument)}, {shape}, {size}{only}")
-        lines += _bounded_lines(argument)
+        lines += _fact_lines(argument) + _bounded_lines(argument)
         parameters.append(
             f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
         )
@@ -147,6 +148,19 @@ def _parameters(
         lines.append(f" * {_extent(rows)}: {extents}")
         parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
+
+
+def _fact_lines(argument: Argument) -> list[str]:
+    """What the comment says of the elements that a call checks."""
+    match argument.fact:
+        case Within(start=start, stop=stop):
+            return [f" *   each from {start} to {stop - 1}, which a call checks"]
+        case Splits(stop=stop):
+            return [
+                f" *   begins with 0, never decreases and ends at {stop} at most, which a call "
+                "checks"
+            ]
+    return []
 
 
 def _bounded_lines(argument: Argument) -> list[str]:

@@ -13,7 +13,7 @@ from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounded import BoundedExtents
-from tuner.workload.expression import DType, Expression, Tensor
+from tuner.workload.expression import DType, Expression, Fact, Tensor
 from tuner.workload.workload import Numerics
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -37,6 +37,8 @@ class Argument:
     # The elements that the examples give an input; None: their formula's.
     example: tuple[int | float | bool, ...] | None = None
 
+    fact: Fact | None = None  # declared of an input; each call checks it
+
     @property
     def stated(self) -> Array | None:
         """The value that the examples give an input; None where a formula makes it."""
@@ -48,13 +50,15 @@ class Argument:
     @property
     def tensor(self) -> Tensor:
         """The argument without its role."""
-        return Tensor(name=self.name, shape=self.shape, dtype=self.dtype)
+        return Tensor(name=self.name, shape=self.shape, dtype=self.dtype, fact=self.fact)
 
 
 def arguments_of(expression: Expression) -> tuple[Argument, ...]:
     """The arguments of an expression's kernel in call order: inputs, then outputs."""
     inputs = (
-        Argument(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="in")
+        Argument(
+            name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="in", fact=tensor.fact
+        )
         for tensor in expression.inputs
     )
     outputs = (expression.tensor(name) for name in expression.outputs)

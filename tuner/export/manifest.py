@@ -26,7 +26,7 @@ from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.bounded import bounded_from
-from tuner.workload.tree import expression_document
+from tuner.workload.tree import expression_document, fact_document
 from tuner.workload.workload import Workload
 
 SCHEMA = 1
@@ -99,6 +99,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
                 **({} if argument.fixed is None else {"fixed": list(argument.fixed)}),
                 **({} if argument.example is None else {"example": list(argument.example)}),
                 **({"format": argument.format} if argument.format else {}),
+                **({} if argument.fact is None else {"fact": fact_document(argument.fact)}),
                 **({} if argument.bounded is None else {"bounded": argument.bounded.document}),
             }
             for argument in kernel.arguments

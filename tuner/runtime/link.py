@@ -26,11 +26,12 @@ from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import Tensor
 
 SOURCES = (
-    "runtime.c", "portfolio.c", "call.c", "cpu_features.c", "threads.c", "workspace.c", "error.c",
+    "runtime.c", "portfolio.c", "call.c", "facts.c", "cpu_features.c", "threads.c", "workspace.c",
+    "error.c",
 )  # fmt: skip
 HEADERS = (
-    "tvm_abi.h", "tuner_runtime.h", "portfolio.h", "call.h", "cpu_features.h", "function.h",
-    "thread_pool.h", "workspace.h", "error.h",
+    "tvm_abi.h", "tuner_runtime.h", "portfolio.h", "call.h", "facts.h", "cpu_features.h",
+    "function.h", "thread_pool.h", "workspace.h", "error.h",
 )  # fmt: skip
 MAX_THREADS = 256  # TUNER_MAX_THREADS
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")

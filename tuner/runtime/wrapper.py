@@ -18,7 +18,7 @@ from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
 from tuner.target.architectures.table import architecture_named
 from tuner.workload.bounded import BoundedExtents
-from tuner.workload.expression import Tensor
+from tuner.workload.expression import Fact, Splits, Tensor, Within
 from tuner.workload.rows import Rows
 
 MAX_ARGUMENTS = 512  # TUNER_MAX_ARGUMENTS
@@ -267,10 +267,21 @@ def _argument(index: str, entry: Entry, place: int) -> str:
     ranged = rows is not None and not rows.listed and place in rows.ranged
     row_bytes = tensor.nbytes // tensor.shape[0] if ranged else 0
     overwritable = ", 1" if place in entry.overwritable else ""
+    if tensor.fact is not None:
+        overwritable = f", {int(place in entry.overwritable)}, {_fact(tensor.fact)}"
     return (
         f"  {{{_quoted(tensor.name)}, shape_{index}_{place}, {tensor.nbytes}u, "
         f"{len(tensor.shape)}, {code}, {bits}, {is_output}, {row_bytes}u{overwritable}}},\n"
     )
+
+
+def _fact(fact: Fact) -> str:
+    """The kind of a fact, and the range of elements, as `struct tuner_argument` has them."""
+    match fact:
+        case Within(start=start, stop=stop):
+            return f"TUNER_WITHIN, {start}, {stop}"
+        case Splits(stop=stop):
+            return f"TUNER_SPLITS, 0, {stop + 1}"
 
 
 def kernel_tables(index: str, entry: Entry, machine: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.errors import WorkloadError
-from tuner.workload import contractions, quantized, rowwise
+from tuner.workload import contractions, quantized, rowwise, sparse
 from tuner.workload.operator import Operator
 from tuner.workload.terms import suggestion
 
@@ -38,6 +38,11 @@ CATALOGUE: tuple[Operator, ...] = (
     quantized.QDENSE,
     contractions.ATTENTION,
     rowwise.EMBEDDING,
+    sparse.EMBEDDING_BAG,
+    sparse.SEGMENT_REDUCE,
+    sparse.SPMV,
+    sparse.SPMM,
+    sparse.SDDMM,
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CATALOGUE}
 

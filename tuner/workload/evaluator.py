@@ -22,6 +22,7 @@ from tuner.workload.expression import (
     Bitcast,
     Cast,
     Const,
+    RaggedRange,
     Read,
     Reducer,
     Scalar,
@@ -29,10 +30,17 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
+    ragged_range,
     rewrite,
     walk,
 )
-from tuner.workload.scalar_operators import BINARY_OPERATORS, REDUCTIONS, UNARY_OPERATORS
+from tuner.workload.ragged_rows import Rows, row_blocks
+from tuner.workload.scalar_operators import (
+    BINARY_OPERATORS,
+    REDUCTIONS,
+    UNARY_OPERATORS,
+    identity,
+)
 from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, window
 
 
@@ -62,9 +70,11 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
     """
     shape = tuple(axis.extent for axis in stage.axes)
     with np.errstate(all="ignore"):
-        divided = with_split_iterators(stage)
+        ragged = ragged_range(stage)
         result = (
-            _contraction(divided, tensors, track=track) or _Blocks(divided, tensors, track).result()
+            _evaluate_plain(stage, tensors, track=track)
+            if ragged is None
+            else _evaluate_ragged(stage, ragged, tensors, track=track)
         )
     value = result.value.reshape(shape)
     if "int" in stage.dtype:
@@ -72,6 +82,40 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
     elif stage.dtype != "bool":
         value = value.astype(np.float64, copy=False)
     return Dual(value, None if result.magnitude is None else result.magnitude.reshape(shape))
+
+
+def _evaluate_plain(stage: Stage, tensors: Tensors, *, track: bool) -> Dual:
+    divided = with_split_iterators(stage)
+    product = _contraction(divided, tensors, track=track)
+    return product or _Blocks(divided, tensors, track).result()
+
+
+def _evaluate_ragged(stage: Stage, ragged: RaggedRange, tensors: Tensors, *, track: bool) -> Dual:
+    """A reduction over the places of rows: the terms of all of them, reduced row by row."""
+    extents, reduction = stage.extents, REDUCTIONS[stage.reducer or "sum"]
+    pointers = np.clip(tensors[ragged.splits].value.astype(np.int64), 0, extents[ragged.axis])
+    starts, lengths = pointers[:-1], np.maximum(np.diff(pointers), 0)
+    room = max(1, BLOCK // 4 * extents[ragged.axis] // stage.points)
+    position = [axis.name for axis in stage.axes].index(ragged.row)
+    others = [axis.extent for axis in stage.axes if axis.name != ragged.row]
+    empty = np.asarray(identity(stage.reducer or "sum", stage.accumulator).value)
+    values: list[Array] = []
+    sizes: list[Array] = []
+    for low, high in row_blocks(lengths, room):
+        rows = Rows.of(low, starts[low:high], lengths[low:high])
+        if len(rows.place):
+            terms = _Blocks(rows.terms(stage, ragged), {**tensors, **_duals(rows)}, track).result()
+        else:
+            terms = Dual(np.zeros((0, *others), carrier(stage.accumulator)))
+        values.append(rows.reduced(terms.value, reduction.ufunc, empty))
+        if track:
+            sizes.append(rows.reduced(terms.size, reduction.magnitudes, _finite_size(empty)))
+    value = np.moveaxis(np.concatenate(values), 0, position)
+    return Dual(value, np.moveaxis(np.concatenate(sizes), 0, position) if track else None)
+
+
+def _duals(rows: Rows) -> dict[str, Dual]:
+    return {name: Dual(array) for name, array in rows.tensors.items()}
 
 
 def widest_operand(stage: Stage, tensors: Tensors) -> float:

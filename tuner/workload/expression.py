@@ -31,6 +31,11 @@ BinaryOp = Literal[
     # of the bits of integers; shifts by less than their number, to the right with the sign
     "bitand", "bitor", "xor", "shl", "shr",
 ]  # fmt: skip
+# How trials draw the elements of a tensor of indices: anywhere, near the diagonal, a few
+# values often, in runs of neighbours, anywhere but in order.
+Spread = Literal["uniform", "banded", "power_law", "runs", "sorted"]
+# How trials draw the lengths of rows: each place in any row, all alike, a few long rows.
+Lengths = Literal["uniform", "equal", "power_law"]
 
 # Least and greatest value of each integer dtype.
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
@@ -145,12 +150,41 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """A fact about an integer tensor: each element is in `start <= x < stop`."""
+
+    start: int
+    stop: int
+    spread: Spread = "uniform"  # of elements in trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """A fact about an integer tensor of one dimension, the pointers of compressed rows.
+
+    Its first element is 0, none is less than the one before, the last is at most `stop`.
+    Row i has the places from element i to element i + 1.
+    """
+
+    stop: int
+    lengths: Lengths = "uniform"  # of rows in trials
+
+
+Fact = Within | Splits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A dense row-major array."""
+    """A dense row-major array.
+
+    A call is refused whose input contradicts its fact. Reads do not rely on it: indices
+    are clamped, and ragged ranges cut to their axis.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
+    fact: Fact | None = None  # of an input of int32 or int64
 
     @property
     def nbytes(self) -> int:
@@ -186,8 +220,60 @@ class Stage:
 
     @property
     def points(self) -> int:
-        """Number of points of the iteration space, reduction axes included."""
-        return prod(self.extents.values())
+        """Number of points of the iteration space, reduction axes included.
+
+        The rows of a ragged range have together as many as its axis, at most.
+        """
+        ragged = ragged_range(self)
+        rows = set() if ragged is None else {ragged.row}
+        return prod(extent for name, extent in self.extents.items() if name not in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedRange:
+    """A reduction over the places of a compressed row: `for axis in splits[row]:splits[row + 1]`.
+
+    In the tree it is a condition around the terms, which is the identity of the
+    reduction where the condition fails.
+    """
+
+    axis: str  # of the reduction, over the places of all rows
+    row: str  # the axis of the stage that counts rows
+    splits: str  # the tensor of pointers
+    conditions: tuple[Scalar, Scalar]  # `splits[row] <= axis` and `axis < splits[row + 1]`
+    body: Scalar  # the terms
+
+
+def within_row(axis: str, first: Read, last: Read, dtype: DType) -> Scalar:
+    """The condition `first <= axis < last` of a ragged range; the reads are of `dtype`."""
+    low, high = (read if dtype == "int64" else Cast("int64", read) for read in (first, last))
+    return Binary("and", Binary("le", low, Var(axis)), Binary("lt", Var(axis), high))
+
+
+def ragged_range(stage: Stage) -> RaggedRange | None:
+    """The ragged range that a stage reduces over, if it does."""
+    match stage.body:
+        case Select(
+            cond=Binary(
+                op="and",
+                lhs=Binary(op="le", lhs=low, rhs=Var(name=axis)) as above,
+                rhs=Binary(op="lt", lhs=Var(name=bounded), rhs=high) as below,
+            ),
+            then=body,
+            other=Const(),
+        ) if axis == bounded and any(axis == reduced.name for reduced in stage.reduce_axes):
+            first, last = (part.arg if isinstance(part, Cast) else part for part in (low, high))
+        case _:
+            return None
+    match first, last:
+        case (
+            Read(tensor=splits, indices=(Var(name=row),), pad=None),
+            Read(tensor=same, indices=(Binary(op="add", lhs=Var(name=other), rhs=Const(value=1)),)),
+        ) if splits == same and row == other and any(row == own.name for own in stage.axes):
+            return RaggedRange(
+                axis=axis, row=row, splits=splits, conditions=(above, below), body=body
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +319,9 @@ class Expression:
         """Arithmetic operations: a multiply-add counts as 2, a function as 1."""
         total = 0
         for stage in self.stages:
-            total += stage.points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
+            ragged = ragged_range(stage)
+            term = stage.body if ragged is None else ragged.body
+            total += stage.points * (arithmetic(term) + (1 if stage.reducer else 0))
         return total
 
     @property

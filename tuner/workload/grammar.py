@@ -24,7 +24,9 @@ MAX_HEIGHT = 200
 
 GRAMMAR = r"""
 kernel: "kernel" NAME "(" param ("," param)* ")" ARROW "(" param ("," param)* ")" "{" stage+ "}"
-param: NAME ":" NAME "[" sum ("," sum)* "]"
+param: NAME ":" NAME "[" sum ("," sum)* "]" fact?
+?fact: "in" sum ":" sum NAME? -> within
+     | "splits" sum NAME? -> splits
 stage: NAME "[" NAME ("," NAME)* "]" (ASSIGN | REDUCE) expr ranges? ";"?
 ranges: "for" range ("," range)*
 range: NAME "in" sum ":" sum

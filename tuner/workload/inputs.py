@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
+from tuner.workload import facts
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import (
     Binary,
@@ -51,7 +52,8 @@ def make_inputs(
     - `zeros`.
     - `special`: as `normal`, with special values among floats (`special_values`).
 
-    Inputs of which a logarithm or root is computed are positive.
+    Inputs of which a logarithm or root is computed are positive. Those with a fact have it
+    in every kind; among zeros all rows are empty.
     Raises `UsageError` for an unknown kind.
     """
     if kind not in get_args(Kind):
@@ -82,7 +84,8 @@ def make_inputs(
     if kind == "large" and orders:
         return made(math.inf)
     if kind == "normal" and not any(
-        "int" in tensor.dtype and tensor.name not in indices for tensor in expression.inputs
+        "int" in tensor.dtype and tensor.name not in indices and tensor.fact is None
+        for tensor in expression.inputs
     ):
         return made(1.0)
     for size in _LARGE:
@@ -101,6 +104,8 @@ def _values(
     positive: bool,
 ) -> NDArray[Any]:
     dtype = numpy_dtype(tensor.dtype)
+    if tensor.fact is not None:
+        return facts.constant(tensor) if kind == "zeros" else facts.drawn(rng, tensor)
     if kind == "zeros":
         return np.zeros(tensor.shape, dtype)
     if tensor.dtype == "bool":

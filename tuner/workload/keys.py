@@ -1,7 +1,8 @@
 """The key of a workload: SHA-256 of the canonical JSON of its alpha-renamed tree.
 
 Names of the kernel, of tensors, stages and iterators do not matter. Shapes, dtypes,
-structure, order of inputs and outputs, declared constants and numerics do.
+structure, facts about inputs, order of inputs and outputs, declared constants and
+numerics do.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import json
 from collections.abc import Iterable
 from hashlib import sha256
 
-from tuner.workload.expression import Axis, Expression, Scalar, Stage, Var, rewrite
-from tuner.workload.tree import Json, scalar_document
+from tuner.workload.expression import Axis, Expression, Scalar, Stage, Tensor, Var, rewrite
+from tuner.workload.tree import Json, fact_document, scalar_document
 
 KEY_SCHEMA = 1
 
@@ -27,7 +28,9 @@ def workload_key(
         names[stage.name] = f"t{number}"
     document: Json = {
         "schema": KEY_SCHEMA,
-        "inputs": [[tensor.dtype, list(tensor.shape)] for tensor in expression.inputs],
+        "inputs": [
+            [tensor.dtype, list(tensor.shape), *_facts(tensor)] for tensor in expression.inputs
+        ],
         "stages": stages,
         "outputs": [names[name] for name in expression.outputs],
         "constants": list[Json](sorted(names[name] for name in constants)),
@@ -36,6 +39,11 @@ def workload_key(
     return sha256(
         json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     ).hexdigest()
+
+
+def _facts(tensor: Tensor) -> list[Json]:
+    """What is declared of an input, and how trials draw it; mostly nothing."""
+    return [] if tensor.fact is None else [fact_document(tensor.fact)]
 
 
 def _stage(stage: Stage, names: dict[str, str]) -> Json:

@@ -6,8 +6,8 @@ evaluated as Python.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import cast
 
 from lark import Token, Tree
@@ -30,6 +30,7 @@ from tuner.workload.expression import (
     Read,
     Reducer,
     Scalar,
+    Select,
     Stage,
     Tensor,
     Var,
@@ -37,7 +38,14 @@ from tuner.workload.expression import (
     substitute,
 )
 from tuner.workload.grammar import Node, fail, parse_tree
-from tuner.workload.scalar_operators import REDUCTIONS
+from tuner.workload.ragged_notation import (
+    StatedRows,
+    declared_fact,
+    is_fact,
+    is_ragged,
+    stated_rows,
+)
+from tuner.workload.scalar_operators import REDUCTIONS, identity
 from tuner.workload.terms import (
     COMPUTED_IN,
     DTYPE_NAMES,
@@ -119,12 +127,19 @@ class _Kernel:
                 param.children[1],
             )
         builder = TermBuilder({}, frozenset(), self.shapes, self.used_symbols)
-        shape = tuple(_extent(builder.constant(node), name, node) for node in param.children[2:])
+        nodes = param.children[2:]
+        stated = nodes.pop() if is_fact(nodes[-1]) else None
+        shape = tuple(_extent(builder.constant(node), name, node) for node in nodes)
         if len(shape) > BUDGETS.dimensions:
             raise fail(
                 f"{name} has {len(shape)} dimensions, the limit is {BUDGETS.dimensions}", param
             )
-        into[name] = _Declared(Tensor(name=name, shape=shape, dtype=DTYPE_NAMES[type_name]), param)
+        tensor = Tensor(name=name, shape=shape, dtype=DTYPE_NAMES[type_name])
+        if stated is not None:
+            if into is self.outputs:
+                raise fail(f"{name} is an output; facts are stated of inputs", stated)
+            tensor = replace(tensor, fact=declared_fact(tensor, stated, builder))
+        into[name] = _Declared(tensor, param)
 
     def expression(self) -> Expression:
         if len(self.inputs) + len(self.stages) > BUDGETS.tensors:
@@ -247,7 +262,7 @@ class _StageReader:
         reducer = _REDUCERS.get(str(self.assign))
         reduced = [i for i in self.builder.iterators if i not in [str(w) for w in self.written]]
         self._check_reduction(reducer, reduced)
-        starts, stated = self._stated()
+        starts, stated, ragged = self._stated(reduced if reducer else [])
         extents = self._extents(name, stated, starts)
         shifted: dict[str, Scalar] = {
             i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start
@@ -256,6 +271,8 @@ class _StageReader:
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
         value = substitute(coerce(term, body, self.right), shifted)
+        if ragged is not None and reducer is not None:
+            value = Select(ragged.condition, value, identity(reducer, body))
         if error := overflow_error(value, extents):
             raise fail(error, self.right)
         return Stage(
@@ -293,14 +310,28 @@ class _StageReader:
                 self.node,
             )
 
-    def _stated(self) -> tuple[dict[str, int], dict[str, int]]:
+    def _stated(
+        self, reduced: Collection[str]
+    ) -> tuple[dict[str, int], dict[str, int], StatedRows | None]:
+        """Starts and extents of iterators whose ranges are stated, and the ragged one."""
         starts: dict[str, int] = {}
         extents: dict[str, int] = {}
+        rows: StatedRows | None = None
         for node in self.ranges:
-            name, first, last = (
-                str(node.children[0]),
-                *(self.builder.constant(child) for child in node.children[1:]),
-            )
+            name = str(node.children[0])
+            if is_ragged(node):
+                if rows is not None:
+                    raise fail("a stage has one ragged range; make another stage", node)
+                if name not in reduced:
+                    raise fail(
+                        f"{name!r} has a ragged range, so it is reduced over; write +=, *=, max= "
+                        f"or min=, and no {name!r} on the left",
+                        node,
+                    )
+                rows = stated_rows(node, [str(token) for token in self.written], self.builder)
+                extents |= rows.extents
+                continue
+            first, last = (self.builder.constant(child) for child in node.children[1:])
             if name not in self.builder.iterators and name not in [
                 str(token) for token in self.written
             ]:
@@ -319,7 +350,7 @@ class _StageReader:
                     node,
                 )
             starts[name], extents[name] = first, last - first
-        return starts, extents
+        return starts, extents, rows
 
     def _extents(
         self, name: str, stated: Mapping[str, int], starts: Mapping[str, int]

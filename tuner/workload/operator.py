@@ -84,6 +84,8 @@ class Operator:
     divides: tuple[tuple[str, str], ...] = ()  # (a, b): a must divide b
     # (input extent, kernel extent): the kernel must fit the padded input
     windows: tuple[tuple[str, str], ...] = ()
+    # extents of a matrix of which `density` is the share that the places E have
+    places: tuple[str, ...] = ()
     # whether `pad` must be less than a window's reach, so that no window is all padding
     pads_less_than_window: bool = False
 
@@ -184,9 +186,13 @@ class Operator:
         return expand(text, {**self.pieces, **fields}, values)
 
     def symbols(self, values: Mapping[str, Value], text: str) -> dict[str, int]:
-        """The integer parameters that occur in the text, as shape symbols."""
+        """The integer parameters that occur in the text, as shape symbols, and the places E."""
         words = set(re.findall(r"[A-Za-z_]\w*", text))
-        return {
+        counted = {}
+        if self.places:
+            elements = math.prod(int(values[name]) for name in self.places)
+            counted["E"] = max(1, round(float(values["density"]) * elements))
+        return counted | {
             param.name: int(values[param.name])
             for param in self.params
             if param.kind in ("extent", "int") and param.name in words

@@ -20,14 +20,17 @@ from tuner.workload.expression import (
     Const,
     DType,
     Expression,
+    Fact,
     Read,
     Scalar,
     Select,
+    Splits,
     Stage,
     Tensor,
     Unary,
     UnaryOp,
     Var,
+    Within,
     reads,
     walk,
 )
@@ -73,6 +76,7 @@ def notation_text(expression: Expression) -> str:
     names = dict(zip(tensors, _plain(tensors), strict=True))
     declared = {
         name: f"{names[name]}: {SHORT[tensor.dtype]}[{', '.join(map(str, tensor.shape))}]"
+        f"{_fact(tensor.fact)}"
         for name, tensor in tensors.items()
     }
     inputs = ", ".join(declared[tensor.name] for tensor in expression.inputs)
@@ -100,6 +104,15 @@ def _plain(names: Mapping[str, object] | list[str]) -> list[str]:
             plain = f"{base}_{number}"
         made.append(plain)
     return made
+
+
+def _fact(fact: Fact | None) -> str:
+    match fact:
+        case Within(start=start, stop=stop, spread=spread):
+            return f" in {start}:{stop} {spread}"
+        case Splits(stop=stop, lengths=lengths):
+            return f" splits {stop} {lengths}"
+    return ""
 
 
 class _StagePrinter:

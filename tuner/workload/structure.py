@@ -13,6 +13,7 @@ from tuner.workload.expression import (
     Var,
     walk,
 )
+from tuner.workload.facts import fact_error
 
 
 def check_structure(expression: Expression) -> None:
@@ -28,6 +29,8 @@ def check_structure(expression: Expression) -> None:
             raise WorkloadError(
                 f"input {tensor.name!r} has shape {list(tensor.shape)}; extents are at least 1"
             )
+        if error := fact_error(tensor):
+            raise WorkloadError(f"input {tensor.name!r}: {error}")
         tensors[tensor.name] = tensor
     for stage in expression.stages:
         if stage.name in tensors:

@@ -31,7 +31,9 @@ from tuner.workload.expression import (
     Unary,
     UnaryOp,
     Var,
+    Within,
     reads,
+    rewrite,
 )
 from tuner.workload.grammar import Node, fail
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
@@ -286,7 +288,29 @@ class TermBuilder:
         check_index(index, node)
         if any(self.tensors[read.tensor].dtype in FLOATS for read in reads(index)):
             raise fail("a condition within an index compares integers", node)
-        return index
+        return rewrite(index, self._clamped)
+
+    def _clamped(self, node: Scalar) -> Scalar | None:
+        """A read of a tensor within declared bounds, clamped to them; None for other nodes.
+
+        What is clamped to them already stays as it is.
+        """
+        match node:
+            case Binary(op="max", lhs=Binary(op="min", lhs=Read() as read)):
+                clamped = self._within_bounds(read)
+                return node if node == clamped else None
+            case Read():
+                return self._within_bounds(node)
+        return None
+
+    def _within_bounds(self, read: Read) -> Scalar | None:
+        tensor = self.tensors[read.tensor]
+        if read.pad is not None or not isinstance(tensor.fact, Within):
+            return None
+        least, greatest = (
+            Const(bound, tensor.dtype) for bound in (tensor.fact.start, tensor.fact.stop - 1)
+        )
+        return Binary("max", Binary("min", read, greatest), least)
 
     def _pad(self, node: Tree[Token], dtype: DType) -> Const:
         *sign, value = node.children

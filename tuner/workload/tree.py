@@ -19,15 +19,20 @@ from tuner.workload.expression import (
     Const,
     DType,
     Expression,
+    Fact,
+    Lengths,
     Read,
     Reducer,
     Scalar,
     Select,
+    Splits,
+    Spread,
     Stage,
     Tensor,
     Unary,
     UnaryOp,
     Var,
+    Within,
 )
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -71,9 +76,7 @@ def _number(value: int | float | bool, dtype: str) -> Json:
 def expression_document(expression: Expression) -> dict[str, Json]:
     return {
         "name": expression.name,
-        "inputs": [
-            {"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in expression.inputs
-        ],
+        "inputs": [_tensor(tensor) for tensor in expression.inputs],
         "stages": [
             {
                 "name": stage.name,
@@ -88,6 +91,35 @@ def expression_document(expression: Expression) -> dict[str, Json]:
         ],
         "outputs": list(expression.outputs),
     }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Json]:
+    document: dict[str, Json] = {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+    }
+    return document if tensor.fact is None else document | {"fact": fact_document(tensor.fact)}
+
+
+def fact_document(fact: Fact) -> Json:
+    """`["within", start, stop, spread]` or `["splits", stop, lengths]`."""
+    match fact:
+        case Within(start=start, stop=stop, spread=spread):
+            return ["within", start, stop, spread]
+        case Splits(stop=stop, lengths=lengths):
+            return ["splits", stop, lengths]
+
+
+def _fact_from(document: object) -> Fact | None:
+    if document is None:
+        return None
+    match _items(document):
+        case ["within", start, stop, spread] if spread in get_args(Spread):
+            return Within(start=_integer(start), stop=_integer(stop), spread=cast("Spread", spread))
+        case ["splits", stop, lengths] if lengths in get_args(Lengths):
+            return Splits(stop=_integer(stop), lengths=cast("Lengths", lengths))
+    raise ValueError(f"fact {str(document)[:40]}")
 
 
 def _axes(axes: tuple[Axis, ...]) -> list[Json]:
@@ -106,6 +138,7 @@ def expression_from(document: object) -> Expression:
                 name=_text(t["name"]),
                 shape=tuple(_integer(e) for e in _items(t["shape"])),
                 dtype=_dtype(t["dtype"]),
+                fact=_fact_from(t.get("fact")),
             )
             for t in parts["inputs"]
         )

@@ -61,6 +61,8 @@ COMPILED = (
     "reduce_mean:M=512,N=512,axis=1",
     "transpose:M=513,N=1000", "elementwise:M=512,N=1000,act=tanh", "bias_act:M=512,N=1024,act=gelu",
     "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
+    "embedding_bag:V=100,D=32,B=8,L=4", "segment_reduce:M=16,N=64,D=32", "spmv:M=64,N=64",
+    "spmm:M=64,N=64,K=32", "sddmm:M=64,N=64,K=32",
 )  # fmt: skip
 
 

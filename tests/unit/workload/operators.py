@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,22 @@ def halves(packed: Array) -> Array:
     return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
 
 
+def of_rows(pointers: Array, terms: Array, mode: str = "sum") -> Array:
+    """Terms reduced row by row."""
+    empty = {"max": -np.inf, "min": np.inf}.get(mode, 0.0)
+    reductions: Mapping[str, Callable[..., Array]] = {"max": np.max, "min": np.min, "mean": np.mean}
+    reduce = reductions.get(mode, np.sum)
+    rows = [terms[low:high] for low, high in pairwise(pointers)]
+    return np.array(
+        [reduce(row, 0) if len(row) else np.full(terms.shape[1:], empty) for row in rows]
+    )
+
+
+def bagged(p: Params, pointers: Array, indices: Array, *rest: Array) -> Array:
+    weights = rest[0][:, None] if p["mode"] == "weighted" else 1.0
+    return of_rows(pointers, weights * rest[-1][indices], p["mode"])
+
+
 MEANING: Mapping[str, Callable[..., Array]] = {
     "matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
     "batch_matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
@@ -205,5 +222,10 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "elementwise": lambda p, x: ACTS[p["act"]](x),
     "bias_act": finished,
     "attention": attended,
+    "embedding_bag": bagged,
+    "segment_reduce": lambda p, pointers, x: of_rows(pointers, x, p["mode"]),
+    "spmv": lambda p, pointers, j, a, x: of_rows(pointers, a * x[j]),
+    "spmm": lambda p, pointers, j, a, x: of_rows(pointers, a[:, None] * x[j]),
+    "sddmm": lambda p, r, j, a, b: (a[r] * b[j]).sum(1),
     "embedding": lambda p, x, w: w[np.clip(x, 0, p["V"] - 1)],
 }

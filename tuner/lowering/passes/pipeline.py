@@ -14,6 +14,7 @@ from tuner.lowering.llvm_functions import import_llvm_functions
 from tuner.lowering.passes.extremes import propagate_nans, propagate_nans_on_gpu
 from tuner.lowering.passes.no_unroll import prevent_unrolling
 from tuner.lowering.passes.non_temporal import use_non_temporal_stores
+from tuner.lowering.passes.ragged_loops import cut_ragged_loops
 from tuner.lowering.passes.strided_loads import shuffle_strided_loads
 from tuner.lowering.passes.wrapping import wrap_unsigned
 
@@ -31,6 +32,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
     lower, finish_host, finish_device = pipelines.get_tir_pipeline("s_tir")
 
     def finish() -> Any:
+        ragged = tvm.transform.module_pass(
+            lambda mod, _: cut_ragged_loops(mod), opt_level=0, name="tuner.CutRaggedLoops"
+        )
         loads = tvm.transform.module_pass(
             lambda mod, _: shuffle_strided_loads(mod), opt_level=0, name="tuner.PickNeighbours"
         )
@@ -50,7 +54,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             lambda mod, _: import_llvm_functions(mod), opt_level=0, name="tuner.BringInFunctions"
         )
         return tvm.ir.transform.Sequential(
-            [loads, rolled, stores, extremes, functions, finish_host(), unsigned]
+            [ragged, loads, rolled, stores, extremes, functions, finish_host(), unsigned]
         )
 
     def finish_kernels() -> Any:

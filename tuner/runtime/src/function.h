@@ -9,6 +9,9 @@
 
 enum { TUNER_MAX_ARGUMENTS = 512 }; /* tensors of one function */
 
+/* What is declared of an input's elements: nothing, their range, or that they are the pointers of compressed rows as well. */
+enum tuner_fact { TUNER_NO_FACT = 0, TUNER_WITHIN = 1, TUNER_SPLITS = 2 };
+
 struct tuner_argument {
   const char *name;
   const int64_t *shape;
@@ -19,6 +22,8 @@ struct tuner_argument {
   uint8_t is_output;
   uint64_t row_bytes; /* of one row, where the function is a portfolio and this argument has a row for each; else 0 */
   uint8_t overwritable; /* of an input: the output may have the same memory */
+  uint8_t fact;         /* of an input of 32 or 64 bits: an enum tuner_fact */
+  int64_t fact_start, fact_stop; /* its elements are from the first to less than the second */
 };
 
 /* One instruction-set feature: the CPUID bit that announces it and the XCR0 bits by which the system saves its registers. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
@@ -13,6 +14,7 @@ from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketch
+from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
 from tuner.spaces.cpu.stream_sketch import stream_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
@@ -40,8 +42,12 @@ def _parallel_units(_target: Target, threads: int) -> ParallelUnits:
     return cpu_threads(threads)
 
 
+def _is_dense_tile(group: Group) -> TypeGuard[TileGroup]:
+    return isinstance(group, TileGroup) and not is_ragged(group)
+
+
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not isinstance(group, TileGroup):
+    if not _is_dense_tile(group):
         return []
     if not context.rewritten:
         return tile_sketches(group, context)
@@ -54,14 +60,14 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts
 
 
 def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not isinstance(group, TileGroup) or context.rewritten:
+    if not _is_dense_tile(group) or context.rewritten:
         return []
     offered = (dot_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
 
 
 def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not isinstance(group, TileGroup):
+    if not _is_dense_tile(group):
         return []
     vectors = _vector_axes(group, context)
     parts = None
@@ -74,18 +80,20 @@ def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[Lo
 def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if isinstance(group, RowGroup):
         return [row_sketch(group, context)]
-    return (
-        []
-        if context.rewritten or not isinstance(group, TileGroup)
-        else lane_sketches(group, context)
-    )
+    return [] if context.rewritten or not _is_dense_tile(group) else lane_sketches(group, context)
 
 
 def _quantized(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not isinstance(group, TileGroup) or context.rewritten:
+    if not _is_dense_tile(group) or context.rewritten:
         return []
     offered = (quantized_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
+
+
+def _ragged(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not isinstance(group, TileGroup) or not is_ragged(group):
+        return []
+    return ragged_sketches(group, context)
 
 
 def _streams(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
@@ -115,6 +123,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _matrix_registers,
         _rows,
         _quantized,
+        _ragged,
         _streams,
     ),
     whole_programs=(fully_unrolled,),

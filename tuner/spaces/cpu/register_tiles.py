@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import product
 from math import prod
 
@@ -13,15 +14,19 @@ MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 
 
-def register_tiles(stage: TiledStage) -> list[tuple[int, ...]]:
-    """Register tiles, one number an axis.
+def register_tiles(
+    stage: TiledStage, undivided: Collection[str] = (), least: int = 8
+) -> list[tuple[int, ...]]:
+    """Register tiles, one number an axis; 1 for each axis in `undivided`.
 
-    As many accumulators as registers allow, and enough of them to hide latency.
+    As many accumulators as registers allow, and enough of them to hide latency: `least`
+    or more where that is possible.
     """
     axes = stage.group.anchor.axes
     budget = _accumulator_budget(stage)
     counted = []
-    for tile in product(*(_tile_sizes(stage, axis) for axis in axes)):
+    choices = ([1] if axis.name in undivided else _tile_sizes(stage, axis) for axis in axes)
+    for tile in product(*choices):
         sizes = {axis.name: size for axis, size in zip(axes, tile, strict=True)}
         plain = (sizes[name] for name in sizes if name not in (stage.vector, stage.across))
         if sum(size > 1 for size in plain) > 2:
@@ -31,7 +36,7 @@ def register_tiles(stage: TiledStage) -> list[tuple[int, ...]]:
         if accumulators + (_operands(stage, vectors) if stage.is_sum else 0) <= budget:
             counted.append((accumulators, tile))
     most = max(accumulators for accumulators, _ in counted)
-    least = min(8, most) if stage.is_sum and len(stage.reads) > 1 else 1
+    least = min(least, most) if stage.is_sum and len(stage.reads) > 1 else 1
     in_order = sorted(counted, key=lambda entry: entry[1][::-1])
     return [tile for accumulators, tile in in_order if accumulators >= least]
 

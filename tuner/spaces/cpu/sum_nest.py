@@ -32,8 +32,17 @@ from tuner.spaces.program.program import (
 )
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.liveness import tile_condition
-from tuner.spaces.rewrite.predicates import split_predicates
-from tuner.workload.expression import Axis, DType, Read, Scalar, Var, substitute
+from tuner.spaces.rewrite.predicates import conjuncts, split_predicates
+from tuner.workload.expression import (
+    Axis,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Var,
+    ragged_range,
+    substitute,
+)
 
 # Iterations of a loop that the compiler must not unroll; unrolling fewer often pays.
 FEWEST_ROLLED = 16
@@ -97,11 +106,15 @@ class SumNest:
             body, self._group_scale = split_group_scale(
                 body, self._group, loops, self._parts, copies.shapes
             )
-        when: tuple[Scalar, ...] = ()
+        within: tuple[Scalar, ...] = ()
+        if ragged_range(anchor) is not None:
+            assert isinstance(body, Select)
+            within, body = conjuncts(body.cond), body.then
+        when = within
         if not plan.instruction.axes:
             lanes = {loops.vector_lane}
             conditions, body = split_predicates(body, anchor.reducer, anchor.accumulator, lanes)
-            when = (*self._live(), *conditions)
+            when = (*within, *self._live(), *conditions)
         if plan.instruction.zero_point:
             body, self._zero_point = add_zero_point(
                 body, self._group, plan.instruction.zero_point, loops, self._parts

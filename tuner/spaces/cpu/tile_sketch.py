@@ -20,6 +20,7 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.predicates import live_fraction
+from tuner.workload.expression import ragged_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,9 @@ class TileSketch:
         """Of the points those that are computed: instructions that take several leave none out."""
         if not self.stage.is_sum or self.stage.instruction.axes:
             return 1.0
+        ragged = ragged_range(self.group.anchor)
+        if ragged is not None:
+            return 1 / self.group.anchor.extents[ragged.row]
         return live_fraction(self.group.anchor, self.group.live_conditions)
 
     def nest(self, config: Config) -> Nest:

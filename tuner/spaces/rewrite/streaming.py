@@ -34,6 +34,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
+    ragged_range,
     reads,
     rewrite,
     substitute,
@@ -45,7 +46,12 @@ FLOATS = ("float32", "float16", "bfloat16")
 
 
 def stream_group(expression: Expression) -> StreamGroup | None:
-    """The last stages of the expression that can stream, as one group; None of others."""
+    """The last stages of the expression that can stream, as one group; None of others.
+
+    Nothing streams beside a ragged range.
+    """
+    if any(ragged_range(stage) is not None for stage in expression.stages):
+        return None
     for peak in reversed(expression.stages):
         if peak.reducer != "max" or len(peak.reduce_axes) != 1 or not peak.axes:
             continue

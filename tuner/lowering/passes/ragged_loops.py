@@ -1,0 +1,153 @@
+"""Loops over the places of compressed rows: `for e in 0:E if P[i] <= e and e < P[i + 1]`
+becomes `for e in P[i]:P[i + 1]`.
+
+Schedules have plain loops with conditions, which all primitives know how to move. This
+pass runs on what they were lowered to. A loop is cut where every effect in its body stands
+under a lower and an upper bound of its variable that are read from memory and do not
+change in the loop. The bounds are clamped to the loop's own range, so that no iteration
+comes in that was not there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm_ffi import structural_equal, structural_map, structural_walk
+
+from tuner.lowering.passes.substitution import substituted
+
+
+def cut_ragged_loops(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every ragged loop cut to its range."""
+    functions = {
+        name: structural_map(function, (tirx.For, _cut)) for name, function in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A condition on the variable of a loop: `value <= variable`, or `variable < value`."""
+
+    value: tvm.ir.PrimExpr
+    is_lower: bool
+    condition: tvm.ir.PrimExpr
+
+
+def _cut(loop: tirx.For) -> tirx.Stmt:
+    if loop.kind != tirx.ForKind.SERIAL:
+        return loop
+    names = _names(loop.body)
+    bounds = _bounds(loop.body, loop.loop_var, names)
+    lower = [bound for bound in bounds if bound.is_lower]
+    upper = [bound for bound in bounds if not bound.is_lower]
+    if len(lower) != 1 or len(upper) != 1 or _writes(loop.body, bounds):
+        return loop
+    dtype = str(loop.loop_var.ty)
+    first, last = (_clamped(bound.value, loop).astype(dtype) for bound in (lower[0], upper[0]))
+    conditions = [bound.condition for bound in bounds]
+
+    def unguarded(branch: tirx.IfThenElse) -> tirx.Stmt:
+        guards = any(structural_equal(branch.condition, condition) for condition in conditions)
+        return branch.then_case if guards else branch
+
+    body = structural_map(loop.body, (tirx.IfThenElse, unguarded))
+    extent = tirx.Max(last - first, tirx.const(0, dtype))
+    return tirx.For(loop.loop_var, first, extent, loop.kind, body, annotations=loop.annotations)
+
+
+def _writes(body: tirx.Stmt, bounds: Sequence[_Bound]) -> bool:
+    """Whether a statement may change the memory that bounds are read from."""
+    read: list[tvm.ir.TensorLoad] = []
+    written: list[tirx.BufferStore] = []
+    for bound in bounds:
+        structural_walk(bound.value, (tvm.ir.TensorLoad, read.append))
+    structural_walk(body, (tirx.BufferStore, written.append))
+    return any(load.source.same_as(store.buffer) for load in read for store in written)
+
+
+def _clamped(value: tvm.ir.PrimExpr, loop: tirx.For) -> tvm.ir.PrimExpr:
+    wide = str(value.ty)
+    first, end = loop.min.astype(wide), (loop.min + loop.extent).astype(wide)
+    return tirx.Max(tirx.Min(value, end), first)
+
+
+def _names(body: tirx.Stmt) -> dict[tirx.Var, tvm.ir.PrimExpr]:
+    """The values of variables that the body binds, without such variables in them."""
+    names: dict[tirx.Var, tvm.ir.PrimExpr] = {}
+
+    def note(bound: tirx.Bind) -> None:
+        names[bound.var] = substituted(bound.value, names)
+
+    structural_walk(body, (tirx.Bind, note))
+    return names
+
+
+def _bounds(
+    body: tirx.Stmt, variable: tirx.Var, names: dict[tirx.Var, tvm.ir.PrimExpr]
+) -> list[_Bound]:
+    """The bounds under which every effect of a statement stands."""
+    match body:
+        case tirx.SeqStmt():
+            parts = [part for part in body.seq if not isinstance(part, tirx.Bind)]
+            return _common([_bounds(part, variable, names) for part in parts])
+        case tirx.IfThenElse() if body.else_case is None:
+            bound = _bound(body.condition, variable, names)
+            inside = _bounds(body.then_case, variable, names)
+            return [*([] if bound is None else [bound]), *inside]
+        case tirx.For():
+            inside = _bounds(body.body, variable, names)
+            return [bound for bound in inside if not _uses(bound.value, body.loop_var)]
+        case tirx.AttrStmt():
+            return _bounds(body.body, variable, names)
+    return []
+
+
+def _common(parts: Sequence[list[_Bound]]) -> list[_Bound]:
+    if not parts:
+        return []
+    first, *others = parts
+    return [
+        bound
+        for bound in first
+        if all(
+            any(structural_equal(bound.condition, same.condition) for same in other)
+            for other in others
+        )
+    ]
+
+
+def _bound(
+    condition: tvm.ir.PrimExpr, variable: tirx.Var, names: dict[tirx.Var, tvm.ir.PrimExpr]
+) -> _Bound | None:
+    """The condition as a bound of the variable, which is read from memory; None if it is none."""
+    plain = substituted(condition, names)
+    match plain:
+        case tirx.LE() if _is(plain.b, variable) and _is_read(plain.a, variable):
+            return _Bound(plain.a, True, condition)
+        case tirx.LT() if _is(plain.a, variable) and _is_read(plain.b, variable):
+            return _Bound(plain.b, False, condition)
+    return None
+
+
+def _is(value: tvm.ir.PrimExpr, variable: tirx.Var) -> bool:
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    return bool(value.same_as(variable))
+
+
+def _is_read(value: tvm.ir.PrimExpr, variable: tirx.Var) -> bool:
+    inner: Any = value
+    while isinstance(inner, tirx.Cast):
+        inner = inner.value
+    return isinstance(inner, tvm.ir.TensorLoad) and not _uses(value, variable)
+
+
+def _uses(value: tvm.ir.PrimExpr, variable: tirx.Var) -> bool:
+    seen: list[tirx.Var] = []
+    structural_walk(value, (tirx.Var, seen.append))
+    return any(name.same_as(variable) for name in seen)

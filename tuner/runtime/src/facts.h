@@ -1,0 +1,11 @@
+/* What a kernel relies on of the integers in its inputs. */
+#ifndef TUNER_FACTS_H
+#define TUNER_FACTS_H
+
+#include "error.h"
+#include "function.h"
+
+/* TUNER_ERROR_VALUE for the first input that contradicts what its table says of it, else TUNER_OK. */
+TUNER_HIDDEN int tuner_check_facts(const struct tuner_function *function, void *const *buffers);
+
+#endif

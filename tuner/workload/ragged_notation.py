@@ -1,0 +1,99 @@
+"""Declared facts about integer inputs, and ragged ranges, as the notation writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+from lark import Token, Tree
+
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Fact,
+    Lengths,
+    Read,
+    Scalar,
+    Splits,
+    Spread,
+    Tensor,
+    Var,
+    Within,
+    within_row,
+)
+from tuner.workload.facts import fact_error
+from tuner.workload.grammar import Node, fail
+from tuner.workload.terms import TermBuilder, suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class StatedRows:
+    """A ragged range: the condition it puts on its terms, and extents that follow from it."""
+
+    condition: Scalar
+    extents: Mapping[str, int]  # of the iterator over places, and of the one over rows
+
+
+def is_fact(node: Node) -> bool:
+    """Whether a part of a declaration states a fact, not an extent."""
+    return isinstance(node, Tree) and node.data in ("within", "splits")
+
+
+def is_ragged(node: Tree[Token]) -> bool:
+    """Whether an end of a stated range reads a tensor."""
+    return any(True for _ in node.find_data("read"))
+
+
+def declared_fact(tensor: Tensor, node: Node, builder: TermBuilder) -> Fact:
+    """The fact that a declaration states of a tensor.
+
+    Raises `WorkloadError` for one that its dtype or shape cannot have.
+    """
+    assert isinstance(node, Tree)
+    bounds = list(node.children)
+    last = bounds[-1]
+    name = str(bounds.pop()) if isinstance(last, Token) and last.type == "NAME" else "uniform"
+    numbers = [builder.constant(bound) for bound in bounds]
+    if node.data == "within":
+        fact: Fact = Within(start=numbers[0], stop=numbers[1], spread=cast("Spread", name))
+        names = get_args(Spread)
+    else:
+        fact = Splits(stop=numbers[0], lengths=cast("Lengths", name))
+        names = get_args(Lengths)
+    if name not in names:
+        raise fail(
+            f"unknown distribution {name!r}{suggestion(name, list(names))}; known are "
+            f"{', '.join(names)}",
+            last,
+        )
+    if error := fact_error(replace(tensor, fact=fact)):
+        raise fail(error, node)
+    return fact
+
+
+def stated_rows(node: Tree[Token], written: Sequence[str], builder: TermBuilder) -> StatedRows:
+    """The ragged range `e in P[i]:P[i + 1]` of a stage with the iterators `written`.
+
+    Raises `WorkloadError` for ends of any other form.
+    """
+    name, *ends = node.children
+    before = len(builder.reads)
+    values = [builder.build(end).node for end in ends]
+    del builder.reads[before:]  # their bounds follow from the form
+    first, last = (value.arg if isinstance(value, Cast) else value for value in values)
+    match first, last:
+        case Read(tensor=splits, indices=(Var(name=row),)), Read() if row in written:
+            tensor = builder.tensors[splits]
+            expected = Read(splits, (Binary("add", Var(row), Const(1, "int64")),))
+            if last == expected and isinstance(tensor.fact, Splits):
+                return StatedRows(
+                    condition=within_row(str(name), first, expected, tensor.dtype),
+                    extents={str(name): tensor.fact.stop, row: tensor.shape[0] - 1},
+                )
+    raise fail(
+        f"a ragged range is {name} in P[i]:P[i + 1], where i stands on the left and P is an "
+        f"input declared to split places, P: i32[rows + 1] splits places",
+        node,
+    )
