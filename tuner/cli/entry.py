@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.advise import advise
 from tuner.cli.bench import bench
 from tuner.cli.config import config
 from tuner.cli.database import database
@@ -37,9 +38,9 @@ from tuner.errors import TunerError
 from tuner.version import __version__
 
 COMMANDS = (
-    tune, submit, watch, quantize, ops, space, grad, targets, estimate, jobs, show, trials, report,
-    resume, cancel, best, rollback, export, import_, verify, bench, judge, replay, serve, worker,
-    workers, health, doctor,
+    tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
+    trials, report, resume, cancel, best, rollback, export, import_, verify, bench, judge, replay,
+    serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 

@@ -35,7 +35,7 @@ def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
     Raises typer.Exit unless the job succeeded.
     """
     output = invocation.output
-    results = _results(backend, job)
+    results = results_of(backend, job)
     if output.as_json:
         output.document({"job": job.id, "results": [_document(job, result) for result in results]})
     else:
@@ -56,7 +56,7 @@ def speed_up(kernel: KernelAnswer) -> float | None:
     return kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
 
 
-def _results(backend: Backend, job: JobAnswer) -> list[Result]:
+def results_of(backend: Backend, job: JobAnswer) -> list[Result]:
     failed: dict[int, Counter[str]] = {}
     if any(task.trials_ok < task.trials_done for task in job.tasks):
         for trial in backend.jobs.trials(job.id, outcomes=["failed"]):
