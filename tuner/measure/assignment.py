@@ -5,6 +5,7 @@ Plain data, with its form on the wire.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -31,8 +32,20 @@ promotion: on all kinds of inputs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Another machine, as the command that starts the agent there."""
+
+    command: tuple[str, ...]  # e.g. ("ssh", "pi", "./tuner-agent"); it speaks on its streams
+    folder: str = ""  # that the command is started in; empty: the current one
+
+    @property
+    def text(self) -> str:
+        return shlex.join(self.command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """The cores, or the GPU, that candidates are measured on."""
+    """The cores, the GPU, or the device that candidates are measured on."""
 
     name: str  # e.g. "cpu:1"
     # The operating system's numbers. Of a GPU's lane, the cores that it is driven from.
@@ -40,6 +53,7 @@ class Lane:
     # Number of the GPU among those that the process may use; None: the cores measure.
     gpu: int | None = None
     visible: str = ""  # of a GPU's lane: the only device that its processes may use
+    device: Device | None = None  # that the cores belong to; None: this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,7 @@ class Library:
         text = json.loads(describe().decode())
         self.name: str = text["name"]
         self.signatures: Mapping[str, Signature] = MappingProxyType(
-            {entry["symbol"]: _signature(entry) for entry in text["functions"]}
+            {entry["symbol"]: signature_of(entry) for entry in text["functions"]}
         )
         self._entries = {
             symbol: self._entry(symbol, signature) for symbol, signature in self.signatures.items()
@@ -462,7 +462,11 @@ class TunedFunction:
         return results
 
 
-def _signature(entry: Mapping[str, Any]) -> Signature:
+def signature_of(entry: Mapping[str, Any]) -> Signature:
+    """The signature of a function as `tuner_library_json` describes it.
+
+    Raises KeyError, TypeError or ValueError for what describes none.
+    """
     arguments = tuple(
         Argument(
             argument["name"],

@@ -35,6 +35,10 @@ LINK_FLAGS = (
     "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu",
     "-Wl,--gc-sections", "-Wl,--as-needed",
 )  # fmt: skip
+PROGRAM_FLAGS = (
+    "-s", "-Wl,--build-id=sha1", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack",
+    "-Wl,--gc-sections", "-Wl,--no-as-needed",
+)  # fmt: skip
 LIBRARIES = ("-lm", "-lpthread", "-ldl")  # part of libc since glibc 2.34, all but the first
 TIMEOUT_S = 120.0
 
@@ -106,15 +110,19 @@ class Toolchain:
         """The architecture code is compiled for, e.g. x86_64."""
         return self.identity.rsplit(" ", 1)[-1].split("-")[0]
 
-    def compile(self, source: str, text: str, headers: Mapping[str, str]) -> Path:
+    def compile(
+        self, source: str, text: str, headers: Mapping[str, str], flags: Sequence[str] = ()
+    ) -> Path:
         """The cached object of a C text named `source`.
 
-        `headers` (name to text) lie beside it. Raises LinkError.
+        `headers` (name to text) lie beside it; `flags` follow the usual ones. Raises
+        LinkError.
         """
+        flags = (*COMPILE_FLAGS, *flags)
         parts = {
             "cc": self.command,
             "identity": self.identity,
-            "flags": COMPILE_FLAGS,
+            "flags": flags,
             "source": source,
             "text": text,
             **headers,
@@ -126,7 +134,7 @@ class Toolchain:
         with tempfile.TemporaryDirectory(prefix="tuner-cc-") as scratch:
             for name, content in {**headers, source: text}.items():
                 Path(scratch, name).write_text(content)
-            run([*self.command, *COMPILE_FLAGS, "-c", source, "-o", "out.o"], cwd=scratch)
+            run([*self.command, *flags, "-c", source, "-o", "out.o"], cwd=scratch)
             compiled = Path(scratch, "out.o").read_bytes()
         store(path, compiled)
         store(checksum_of(path), hashlib.sha256(compiled).hexdigest().encode())
@@ -141,6 +149,13 @@ class Toolchain:
                 [*self.command, *flags, "-o", "out.so", *map(str, objects), *LIBRARIES], cwd=scratch
             )
             return Path(scratch, "out.so").read_bytes()
+
+    def program(self, objects: Sequence[Path]) -> bytes:
+        """A program that has every library loaded that tuned libraries need."""
+        with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
+            parts = (*PROGRAM_FLAGS, "-o", "out", *map(str, objects), *LIBRARIES)
+            run([*self.command, *parts], cwd=scratch)
+            return Path(scratch, "out").read_bytes()
 
     def static(self, objects: Sequence[Path], *, member: str, exported: Sequence[str]) -> bytes:
         """An archive of one object that shows only the symbols in `exported`.

@@ -21,6 +21,7 @@
 #define CHAINS 12
 #define TRIALS 15
 #define SIZE_TRIALS 5
+#define MOST_SIZES 32
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -98,6 +99,43 @@ static double bandwidth(char kind, char *data, size_t bytes, double seconds) {
   return best;
 }
 
+/* A row of each size: working set in bytes, then bytes a second of reading, writing and copying. */
+int tuner_limits(double seconds, size_t largest, double fma[2], double rows[][4], int most) {
+#if defined(TUNER_AGENT) && (defined(__riscv) || (defined(__x86_64__) && !defined(__FMA__)))
+  return 0; /* compiled without the core's vectors: that would be no limit */
+#endif
+  double rates[TRIALS], flops_of_step = 2.0 * LANES * CHAINS;
+  long steps = 100000;
+  double start = ran_s();
+  sink = multiply_adds(steps);
+  steps = (long)((double)steps * (0.3 * seconds / TRIALS) / (ran_s() - start)) + 1000;
+  for (int trial = 0; trial < TRIALS; ++trial) {
+    start = ran_s();
+    sink = multiply_adds(steps);
+    rates[trial] = flops_of_step * (double)steps / (ran_s() - start);
+  }
+  qsort(rates, TRIALS, sizeof rates[0], ascending);
+  fma[0] = rates[TRIALS / 2];
+  fma[1] = rates[TRIALS - 1];
+
+  int sizes = 0, rows_made = 0;
+  for (size_t bytes = 16 << 10; bytes <= largest; bytes *= 2) ++sizes;
+  double share = 0.7 * seconds / (3.0 * (sizes > 0 ? sizes : 1));
+  for (size_t bytes = 16 << 10; bytes <= largest && rows_made < most; bytes *= 2) {
+    char *data = aligned_alloc(4096, bytes);
+    if (data == NULL) break;
+    memset(data, 1, bytes);
+    double *row = rows[rows_made++];
+    row[0] = (double)bytes;
+    row[1] = bandwidth('r', data, bytes, share);
+    row[2] = bandwidth('w', data, bytes, share);
+    row[3] = bandwidth('c', data, bytes, share);
+    free(data);
+  }
+  return rows_made;
+}
+
+#ifndef TUNER_AGENT
 int main(int count, char **words) {
   double seconds = count > 1 ? atof(words[1]) : 3.0;
   size_t largest = count > 2 ? strtoull(words[2], NULL, 10) : (size_t)256 << 20;
@@ -110,32 +148,13 @@ int main(int count, char **words) {
       return 1;
     }
   }
-  double rates[TRIALS], flops_of_step = 2.0 * LANES * CHAINS;
-  long steps = 100000;
-  double start = ran_s();
-  sink = multiply_adds(steps);
-  steps = (long)((double)steps * (0.3 * seconds / TRIALS) / (ran_s() - start)) + 1000;
-  for (int trial = 0; trial < TRIALS; ++trial) {
-    start = ran_s();
-    sink = multiply_adds(steps);
-    rates[trial] = flops_of_step * (double)steps / (ran_s() - start);
-  }
-  qsort(rates, TRIALS, sizeof rates[0], ascending);
-  printf("{\"fma_flops\": %.6e, \"fma_flops_best\": %.6e, \"bandwidth\": [", rates[TRIALS / 2], rates[TRIALS - 1]);
-
-  int sizes = 0;
-  for (size_t bytes = 16 << 10; bytes <= largest; bytes *= 2) ++sizes;
-  double share = 0.7 * seconds / (3.0 * (sizes > 0 ? sizes : 1));
-  for (size_t bytes = 16 << 10; bytes <= largest; bytes *= 2) {
-    char *data = aligned_alloc(4096, bytes);
-    if (data == NULL) break;
-    memset(data, 1, bytes);
-    double read = bandwidth('r', data, bytes, share), write = bandwidth('w', data, bytes, share);
-    double copy = bandwidth('c', data, bytes, share);
-    printf("%s{\"working_set_bytes\": %zu, \"read\": %.6e, \"write\": %.6e, \"copy\": %.6e}", bytes == 16 << 10 ? "" : ", ", bytes,
-           read, write, copy);
-    free(data);
-  }
+  double fma[2], rows[MOST_SIZES][4];
+  int made = tuner_limits(seconds, largest, fma, rows, MOST_SIZES);
+  printf("{\"fma_flops\": %.6e, \"fma_flops_best\": %.6e, \"bandwidth\": [", fma[0], fma[1]);
+  for (int i = 0; i < made; ++i)
+    printf("%s{\"working_set_bytes\": %.0f, \"read\": %.6e, \"write\": %.6e, \"copy\": %.6e}", i == 0 ? "" : ", ", rows[i][0],
+           rows[i][1], rows[i][2], rows[i][3]);
   printf("]}\n");
   return 0;
 }
+#endif

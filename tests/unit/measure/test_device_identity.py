@@ -1,0 +1,66 @@
+"""Whether a device is of the kind that a declared CPU names, by what its system tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.measure.device.identity import PARTS, unsuitable
+from tuner.measure.device.protocol import DeviceFacts, FenceBit
+from tuner.target.detect import parse_target
+from tuner.target.microarchitectures import declared_cpus
+
+NEON, HALVES, DOTS = 1 << 1, 1 << 10, 1 << 20  # AT_HWCAP of Linux on Arm
+
+
+def facts(
+    architecture: str = "aarch64",
+    *,
+    implementer: int = 0x41,
+    part: int = 0xD0C,
+    hwcap: int = NEON | HALVES | DOTS,
+) -> DeviceFacts:
+    return DeviceFacts(
+        architecture=architecture,
+        cores=4,
+        fences=FenceBit(7),
+        memory_bytes=1 << 32,
+        identity=implementer << 24 | 0xF << 16 | part << 4 | 1,
+        hwcaps=(hwcap, 0),
+        host="board",
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "target", "reason"),
+    [
+        (facts(), "cpu:neoverse-n1", None),
+        (facts(part=0xD0B), "cpu:cortex-a76", None),
+        (facts(part=0xD03, hwcap=NEON), "cpu:cortex-a53", None),
+        (facts(implementer=0x61, part=0x023), "cpu:apple-m1", None),
+        (facts("riscv64"), "cpu:rv64gcv", None),
+        (facts("x86_64"), "cpu:x86-64-v3", None),
+        (facts(part=0xD0B), "cpu:neoverse-n1", "its core is 0x41:0xd0b, which is no neoverse-n1"),
+        (facts(hwcap=NEON | HALVES), "cpu:neoverse-n1", "it lacks dotprod, which cpu:neoverse-n1"),
+        (facts("riscv64"), "cpu:neoverse-n1", "it is riscv64, and cpu:neoverse-n1 is aarch64"),
+        (facts("x86_64"), "cpu:znver4", "only Arm cores are told apart"),
+    ],
+)
+def test_a_device_must_be_the_declared_core(
+    device: DeviceFacts, target: str, reason: str | None
+) -> None:
+    why = unsuitable(device, parse_target(target))
+    assert why == reason if reason is None else why is not None and reason in why
+
+
+def test_a_system_that_hides_the_core_is_refused() -> None:
+    device = DeviceFacts(
+        architecture="aarch64", cores=1, fences=FenceBit(0), memory_bytes=1, identity=0,
+        hwcaps=(NEON | HALVES | DOTS, 0), host="board",
+    )  # fmt: skip
+    why = unsuitable(device, parse_target("cpu:neoverse-n1"))
+    assert why is not None and "does not tell its core" in why
+
+
+def test_every_declared_arm_core_can_be_told() -> None:
+    arm = [cpu.mcpu for cpu in declared_cpus().values() if cpu.architecture == "aarch64"]
+    assert set(arm) <= PARTS.keys()

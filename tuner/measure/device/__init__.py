@@ -1,0 +1,1 @@
+"""Measuring on another machine, through the agent that runs there."""
