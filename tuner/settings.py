@@ -32,6 +32,7 @@ from tuner.workload.workload import Numerics
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
+_USERS = ("XDG_CONFIG_HOME", ".config")  # folder of the user's own settings
 # Of a whole model where nobody set any: a first library is to be there within five minutes.
 MODEL_SECONDS = 270.0
 
@@ -80,6 +81,12 @@ class Settings(BaseSettings):
     )
     microarchitectures: Path | None = Field(
         default=None, description="TOML file of further CPUs that --target cpu:NAME may name"
+    )
+    device: str = Field(
+        default="",
+        max_length=2000,
+        description="commands that start the agent on devices, separated by semicolons; kernels "
+        "for a declared CPU are measured there",
     )
     threads: int = Field(default=1, ge=1, le=1024, description="threads of the kernel")
     trials: int = Field(
@@ -262,16 +269,18 @@ def load_settings(
     Raises UsageError for values out of bounds and for unknown names in a file. The
     message names the setting, its value, its limit and its origin.
     """
-    files = tuple(
-        path
-        for path in (_project_file(directory or _working_directory()), _user_file())
-        if path is not None
-    )
+    project = _project_file(directory or _working_directory())
+    files = tuple(path for path in (project, _user_file()) if path is not None)
     layers: list[tuple[Mapping[str, Any], str]] = [
         ({name: value for name, value in (given or {}).items() if value is not None}, given_as),
         (EnvSettingsSource(Settings)(), "environment " + ENVIRONMENT_PREFIX + "{}"),
         *((_read_file(path), str(path).replace("{", "{{").replace("}", "}}")) for path in files),
     ]
+    if project is not None and project != _user_file() and "device" in _read_file(project):
+        raise UsageError(
+            f"settings file {project} sets device, which is a command: whoever wrote a folder's "
+            f"files must not run it; give --device, or set it in {_user_folder(*_USERS)}"
+        )
     merged: dict[str, Any] = {}
     origins = {name: BUILT_IN for name in Settings.model_fields}
     for layer, origin in reversed(layers):
@@ -331,7 +340,7 @@ def _project_file(directory: Path) -> Path | None:
 
 
 def _user_file() -> Path | None:
-    path = _user_folder("XDG_CONFIG_HOME", ".config") / FILE_NAME
+    path = _user_folder(*_USERS) / FILE_NAME
     return path if path.is_file() else None
 
 

@@ -26,6 +26,7 @@ from tuner.db.tasks import SOURCE, VERDICT
 from tuner.errors import UsageError
 from tuner.export.header import signature_of
 from tuner.export.naming import symbol_of
+from tuner.target.capability import is_declared
 from tuner.workload.spec import from_document
 
 router = APIRouter(prefix="/v1/candidates", tags=["jobs"])
@@ -72,6 +73,11 @@ def submit_candidate(
         target = choose(request.target, targets.list_all(session), service.default_target)
         if target.on_device:
             raise UsageError(f"a foreign kernel is C for a CPU, and {target.name} is a GPU")
+        if is_declared(target):
+            raise UsageError(
+                f"a foreign kernel is judged on the service's own CPU, and {target.name} may be a "
+                f"device's"
+            )
         artifacts.remember(session, sha256=source, size_bytes=len(content), kind="source")
         new = NewJob(
             workloads=(workloads.remember(session, workload),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.db import targets
@@ -22,13 +23,16 @@ from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
 log = logging.getLogger("tuner.limits")
 
 
-def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
+def checked_target(
+    settings: Settings, *, elsewhere: bool = False, on_devices: bool = False
+) -> Target:
     """The target that the settings name, if this machine can measure kernels for it.
 
     With `elsewhere` it may be a GPU that this machine lacks: jobs then wait for a runner
     that has it. A CPU that is not this machine's needs a cluster, whose machines may have
-    it. Raises UsageError for an unknown target, for one that is not this machine's, and for
-    lanes that this machine does not have. Writes nothing.
+    it, or with `on_devices` the settings' devices. Raises UsageError for an unknown target,
+    for one that is not this machine's, and for lanes that this machine does not have.
+    Writes nothing.
     """
     target = named_target(settings)
     if target.on_device:
@@ -43,11 +47,14 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
                 f"{called(target)} take 1"
             )
         return target
+    if on_devices and settings.device and is_declared(target):
+        return target
     if is_declared(target) and not settings.address and not serves(detect_cpu(), target):
         raise UsageError(
             f"target {settings.target!r} cannot be measured on this machine, whose CPU is another, "
-            f"and no kernel is promoted unmeasured; run 'tuner worker' or tune on such a machine, "
-            f"or take what the estimate ranks first, unmeasured: tuner export SPEC --target "
+            f"and no kernel is promoted unmeasured; give a device that is one (tuner tune --device "
+            f"'ssh HOST ./tuner-agent'), run 'tuner worker' or tune on such a machine, or take "
+            f"what the estimate ranks first, unmeasured: tuner export SPEC --target "
             f"{settings.target} -o DIR"
         )
     plan_machine(
@@ -93,18 +100,19 @@ def usable_threads(threads: int) -> int:
     return min(threads, sum(len(node) for node in usable_nodes()))
 
 
-def with_limits(database: Database, target: Target) -> Target:
+def with_limits(database: Database, target: Target, devices: Sequence[Lane] = ()) -> Target:
     """The target with its measured limits.
 
     They are those of the database; else they are measured now, which takes some seconds
-    once for each machine or GPU, and stored. A declared target has none, and neither has
-    a GPU that this machine lacks or whose limits cannot be measured.
+    once for each machine, GPU or kind of device, and stored. A declared target has none
+    without `devices`, and neither has a GPU that this machine lacks, or what does not
+    measure them.
     """
     with database.read() as session:
         stored = targets.find(session, target.key)
     if stored is not None and stored.limits is not None:
         return replace(target, limits=stored.limits)
-    lane = _limits_lane(target)
+    lane = devices[0] if devices else _limits_lane(target)
     if lane is None:
         return target
     from tuner.workers.backends.table import backend_of  # noqa: PLC0415  # loads the cost model
@@ -112,7 +120,7 @@ def with_limits(database: Database, target: Target) -> Target:
     try:
         measured = replace(target, limits=backend_of(target).limits(target, lane))
     except LimitsError as error:
-        if not target.on_device:
+        if not (target.on_device or devices):
             raise
         log.warning("kernels are tuned without limits: %s", error)
         return target

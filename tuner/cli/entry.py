@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.advise import advise
+from tuner.cli.agent import agent
 from tuner.cli.bench import bench
 from tuner.cli.config import config
 from tuner.cli.database import database
@@ -42,7 +43,7 @@ COMMANDS = (
     trials, report, resume, cancel, best, rollback, export, import_, verify, bench, judge, replay,
     serve, worker, workers, health, doctor,
 )  # fmt: skip
-GROUPS = {"config": config, "db": database, "keys": keys}
+GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 
 GLOBAL_FLAGS = ("--json", "--quiet", "-q")
 GLOBAL_OPTIONS = ("--db", "--server")  # those that take a value

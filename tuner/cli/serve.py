@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.invocation import Invocation
+from tuner.cli.workloads import DeviceCommands, check_devices, device_setting
 
 
 def serve(
@@ -34,6 +35,7 @@ def serve(
             help="whose jobs it runs: cpu, or cuda for this machine's GPUs",
         ),
     ] = None,
+    device: DeviceCommands = None,
     auth: Annotated[
         str | None,
         typer.Option(
@@ -45,8 +47,14 @@ def serve(
     until it is interrupted."""
     invocation = Invocation.here(context)
     settings = invocation.settings(
-        host=host, port=port, auth=auth, address=address, target=target
+        host=host,
+        port=port,
+        auth=auth,
+        address=address,
+        target=target,
+        device=device_setting(device),
     ).values
+    check_devices(device, settings.target)
     from tuner.app.service.serve import serve_here
 
     serve_here(settings, started=lambda url: invocation.output.note(f"listening on {url}"))

@@ -14,12 +14,15 @@ from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
 from tuner.cli.workloads import (
+    DeviceCommands,
     Notation,
     Shapes,
     Specs,
     TargetText,
     Threads,
     Traffic,
+    check_devices,
+    device_setting,
     families_of,
     read_workloads,
 )
@@ -84,6 +87,7 @@ def tune(
     numerics: NumericsText = None,
     max_error: MaxError = None,
     traffic: Traffic = None,
+    device: DeviceCommands = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each.
     Ctrl-C stops cleanly, and resume continues."""
@@ -95,7 +99,9 @@ def tune(
         "target": target,
         "threads": threads,
         "seed": seed,
+        "device": device_setting(device),
     }
+    check_devices(device, invocation.settings(**flags).values.target)
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
         flags |= {"numerics": numerics, "max_error": max_error}
@@ -184,12 +190,17 @@ def watch(context: typer.Context, job: JobName) -> None:
 
 
 def resume(
-    context: typer.Context, job: JobName, trials: Trials = None, seconds: Seconds = None
+    context: typer.Context,
+    job: JobName,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    device: DeviceCommands = None,
 ) -> None:
     """Continues a cancelled, failed or killed job after its recorded trials, none of
     which is lost or measured again."""
     invocation = Invocation.of(context)
-    with invocation.backend(trials=trials, seconds=seconds) as backend:
+    commands = device_setting(device)
+    with invocation.backend(trials=trials, seconds=seconds, device=commands) as backend:
         _run(invocation, backend, backend.work.resume(job, trials=trials, seconds=seconds))
 
 

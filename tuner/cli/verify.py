@@ -11,6 +11,7 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
+from tuner.cli.workloads import DeviceCommands, device_setting
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def verify(
             "memcheck,racecheck,synccheck,initcheck",
         ),
     ] = None,
+    device: DeviceCommands = None,
     fail_if_slower: Annotated[
         float | None,
         typer.Option(
@@ -61,9 +63,9 @@ def verify(
     ] = None,
 ) -> None:
     """Checks an exported library's hashes, runs every function against the reference on
-    unseen inputs, and re-times it."""
+    unseen inputs, and re-times it, here or on a device."""
     invocation = Invocation.here(context)
-    verification = _verified(invocation, directory, seed, public_key, sanitize)
+    verification = _verified(invocation, directory, seed, public_key, sanitize, device)
     if verification.unlisted:
         invocation.output.warning(
             f"{directory} holds files that its manifest does not list: "
@@ -85,6 +87,7 @@ def _verified(
     seed: int | None,
     public_key: str | None,
     sanitize: str | None,
+    device: DeviceCommands,
 ) -> LibraryVerdict:
     """The verification. Ends a command with --json here for a directory that is no export."""
     from tuner.app.export.verify import verify_export
@@ -92,7 +95,7 @@ def _verified(
     from tuner.export.signature import public_key_of
     from tuner.measure.gpu.sanitizer import parse_tools
 
-    settings = invocation.settings().values
+    settings = invocation.settings(device=device_setting(device)).values
     required = None if public_key is None else public_key_of(public_key)
     try:
         return verify_export(
@@ -101,6 +104,7 @@ def _verified(
             seed=seed,
             public_key=required,
             sanitize=() if sanitize is None else parse_tools(sanitize),
+            on_device=bool(device),
             progress=lambda symbol: invocation.output.note(f"running {symbol}"),
         )
     except ManifestError as error:

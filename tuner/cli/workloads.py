@@ -38,6 +38,15 @@ Threads = Annotated[
 TargetText = Annotated[
     str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")
 ]
+DeviceCommands = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="COMMAND",
+        help="starts the agent on a device that is the declared CPU, such as "
+        "'ssh HOST ./tuner-agent'; several times for several devices",
+    ),
+]
 
 Traffic = Annotated[
     Path | None,
@@ -45,6 +54,23 @@ Traffic = Annotated[
         "--traffic", metavar="FILE", help="of a SPEC with a range: lines ROWS WEIGHT, its calls"
     ),
 ]
+
+
+def device_setting(commands: DeviceCommands) -> str | None:
+    """The commands as one setting. Raises UsageError for one that it cannot hold."""
+    for command in commands or ():
+        if ";" in command or not command.strip():
+            raise UsageError(f"--device {command!r} must be one command, without a semicolon")
+    return "; ".join(commands) if commands else None
+
+
+def check_devices(commands: DeviceCommands, target: str) -> None:
+    """Raises UsageError where --device was given for what no device measures."""
+    if commands and not target.startswith("cpu:"):
+        raise UsageError(
+            f"--device is for a declared CPU, such as --target cpu:neoverse-n1 (tuner targets "
+            f"lists them), and the target is {target}"
+        )
 
 
 def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, ...]:

@@ -17,13 +17,18 @@ from tuner.export.errors import ExportError
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.signature import Signer
+from tuner.runtime.toolchain import Toolchain
 
 COMPRESSION = 6
 FILE_MODE = 0o644
 
 
 def export_archive(
-    kernels: Sequence[ExportKernel], name: str, *, signer: Signer | None = None
+    kernels: Sequence[ExportKernel],
+    name: str,
+    *,
+    toolchain: Toolchain | None = None,
+    signer: Signer | None = None,
 ) -> bytes:
     """The library `name`, as `export_library` writes it, in a folder of that name.
 
@@ -32,7 +37,7 @@ def export_archive(
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
             directory = Path(scratch) / name
-            export_library(kernels, directory, name, signer=signer)
+            export_library(kernels, directory, name, toolchain=toolchain, signer=signer)
             return packed(directory, name)
     except OSError as error:
         raise ExportError(f"cannot pack the export {name}: {error}") from error

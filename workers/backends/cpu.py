@@ -14,6 +14,8 @@ from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
+from tuner.measure.device.limits import device_limits
+from tuner.runtime.link import toolchain_for
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.spaces.core.space import Config, Points
@@ -55,7 +57,9 @@ class CpuBackend:
         return carried_over(space.space, configs)[:MOST_SEEDS]
 
     def limits(self, target: Target, lane: Lane) -> Limits:
-        """Those of the lane's first core."""
+        """Those of the lane's first core, or of its device."""
+        if lane.device is not None:
+            return device_limits(lane.device, target)
         return measure_limits(lane.cores[0])
 
     def compiler(self, problem: Problem, storage: Path) -> CandidateCompiler:
@@ -89,4 +93,9 @@ class CpuBackend:
             prepack=packing.prepack,
         )
         expected = expected_outputs(workload.expression, kernel, most_flops=EXPECTED_FLOPS)
-        return export_archive([replace(kernel, expected=expected)], name, signer=signer)
+        return export_archive(
+            [replace(kernel, expected=expected)],
+            name,
+            toolchain=toolchain_for(target),
+            signer=signer,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tuner.lowering.compiler import Compiled, compile_program
-from tuner.runtime.link import Function, link
+from tuner.runtime.link import Function, link, toolchain_for
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.default_schedule import default_program
@@ -33,7 +33,11 @@ class CpuCandidateCompiler:
             self.program(config), self.problem.target, symbol_of(self.problem)
         )
         return CompiledCandidate(
-            library=link(LIBRARY, [function(self.problem, compiled)]),
+            library=link(
+                LIBRARY,
+                [function(self.problem, compiled)],
+                toolchain=toolchain_for(self.problem.target),
+            ),
             code=compiled.object_code,
             symbol=compiled.symbol,
             schedule=lambda: {

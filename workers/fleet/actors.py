@@ -10,8 +10,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from tuner.measure.device.connection import START_S
+from tuner.measure.device.runner import PATIENCE_S
 from tuner.measure.runner import RunnerOptions
 from tuner.workers.fleet.builder import START_TIMEOUT_S, Builder
+from tuner.workers.fleet.device_runner import DeviceLaneRunner
 from tuner.workers.fleet.gpu_runner import GpuLaneRunner
 from tuner.workers.fleet.host import PLACE, resource
 from tuner.workers.fleet.messages import ControlRequest, FleetPlan, HostPlan, Limits, Problem
@@ -120,6 +123,7 @@ class ActorFactory:
     builder: type = Builder
     runner: type = Runner
     gpu_runner: type = GpuLaneRunner
+    device_runner: type = DeviceLaneRunner
 
     def make(
         self,
@@ -154,7 +158,10 @@ class ActorFactory:
                     "storage": plan.storage,
                 }
                 limit_s = limits.run_timeout_s + 5.0
-                if lane.gpu is None:
+                if lane.device is not None:  # which may be away for a while
+                    limit_s += PATIENCE_S + START_S
+                    workers.append(Worker(name, self.device_runner, measuring, limit_s, host))
+                elif lane.gpu is None:
                     workers.append(Worker(name, self.runner, measuring, limit_s, host))
                 else:  # after a candidate that broke its device, a new process must start
                     workers.append(

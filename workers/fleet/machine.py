@@ -97,6 +97,21 @@ def plan_gpus(nodes: list[list[int]], gpus: tuple[GpuLane, ...], *, builders: in
     )
 
 
+def plan_devices(
+    nodes: list[list[int]], devices: tuple[Lane, ...], *, builders: int = 0
+) -> LanePlan:
+    """The lanes of these devices, whose cores are their own; all cores of this machine build.
+
+    `builders` bounds their number as above.
+    """
+    cores = sorted(core for node in nodes for core in node)
+    return LanePlan(
+        lanes=devices,
+        builder_cores=tuple(cores[: builders or BUILDERS_PER_LANE * len(devices)]),
+        alternates=False,
+    )
+
+
 def _check(plan: LanePlan, cores: set[int], threads: int) -> None:
     for core in (*plan.builder_cores, *(core for lane in plan.lanes for core in lane.cores)):
         if core not in cores:

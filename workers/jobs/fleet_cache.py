@@ -55,7 +55,9 @@ class FleetCache:
         options = self._options
         in_cluster = options.address is not None
         needed = 1 if in_cluster or options.lanes else threads
-        if options.gpus and not in_cluster:
+        if options.devices and not in_cluster:
+            here = machine.plan_devices(self._nodes, options.devices, builders=options.builders)
+        elif options.gpus and not in_cluster:
             here = machine.plan_gpus(self._nodes, options.gpus, builders=options.builders)
         else:
             here = machine.plan_machine(

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from tuner.db.jobs import Job
+from tuner.measure.assignment import Lane
 from tuner.measure.gpu.runner import GpuLane
 from tuner.workers.fleet.messages import Limits
 from tuner.workers.fleet.policy import PolicyName
@@ -39,6 +40,7 @@ class OrchestratorOptions:
     lanes: str = ""  # declared lane plan; empty: detected
     builders: int = 0  # largest number of builders; 0: what the cores allow
     gpus: tuple[GpuLane, ...] = ()  # that measure, a lane each; empty: cores do
+    devices: tuple[Lane, ...] = ()  # other machines that measure
     address: str | None = None  # of a Ray cluster; None: a local one is started
     limits: Limits = field(default_factory=Limits)
     lease_s: float = LEASE_S

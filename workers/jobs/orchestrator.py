@@ -101,7 +101,9 @@ class Orchestrator:
         options = self._options
         fleet_cache = FleetCache(options, on_hosts=ClusterHosts(self._database).seen)
         nodes = machine.usable_nodes()
-        if options.gpus:
+        if options.devices:
+            here = machine.plan_devices(nodes, options.devices, builders=options.builders)
+        elif options.gpus:
             here = machine.plan_gpus(nodes, options.gpus, builders=options.builders)
         else:
             here = machine.plan_machine(

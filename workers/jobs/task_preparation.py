@@ -120,9 +120,11 @@ class TaskPreparation:
             timeline.flush()
 
     def _spare_lane(self) -> Lane:
-        """Where limits are measured again: the first GPU, or a builder's core."""
-        plan = self.fleet.plan
-        return plan.lanes[0] if self.target.on_device else lane(plan.builder_cores[:1])
+        """Where limits are measured again: the first GPU or device, or a builder's core."""
+        first = self.fleet.plan.lanes[0]
+        if self.target.on_device or first.device is not None:
+            return first
+        return lane(self.fleet.plan.builder_cores[:1])
 
     def _begin(
         self, task: Task, budget: Job, problem: Problem, space: TargetSpace[Any], recorded: int

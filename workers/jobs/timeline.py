@@ -12,6 +12,7 @@ from importlib.metadata import version
 from tuner.db import lanes, trials, workers
 from tuner.db.engine import Database, Session
 from tuner.db.lanes import Calibration, LaneSpan
+from tuner.target.capability import is_declared
 from tuner.target.target import Target
 from tuner.version import __version__
 from tuner.workers.fleet.messages import Calibrated, FleetPlan, Span
@@ -35,9 +36,15 @@ def versions() -> dict[str, str]:
 
 
 def worker_id(target: Target) -> str:
-    """The id of this machine as a runner of a target; its GPUs have ids of their own."""
+    """The id of this machine as a runner of a target.
+
+    Its GPUs, and the devices and itself under the name of a declared CPU, have ids of
+    their own.
+    """
     host = socket.gethostname()
-    return f"{host[: LONGEST_ID - 9]}-{target.key[:8]}" if target.on_device else host[:LONGEST_ID]
+    if target.on_device or is_declared(target):
+        return f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+    return host[:LONGEST_ID]
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:

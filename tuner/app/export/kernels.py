@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.db import kernels
+from tuner.db import kernels, targets
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
@@ -14,7 +14,11 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.runtime.link import toolchain_for
+from tuner.runtime.toolchain import Toolchain
+from tuner.target.architectures.table import architecture_of
 from tuner.target.detect import detect_cpu
+from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import Widen, describe
 
 PAGE = 500
@@ -71,6 +75,26 @@ def export_kernels(
     store = ArtifactStore(artifacts)
     with database.read() as session:
         described = [describe(session, kernel, store, widen) for kernel in chosen]
+        machines = {kernel.target: targets.get(session, kernel.target) for kernel in chosen}
     return export_library(
-        [*described, *portfolios], directory, name, signer=signer, frameworks=frameworks
+        [*described, *portfolios],
+        directory,
+        name,
+        toolchain=_toolchain([*machines.values()]),
+        signer=signer,
+        frameworks=frameworks,
     )
+
+
+def _toolchain(machines: Sequence[Target]) -> Toolchain | None:
+    """The compiler for the kernels' machines; None for this one's.
+
+    Raises UsageError for kernels of several architectures.
+    """
+    triples = {architecture_of(machine).triple: machine for machine in machines}
+    if len(triples) > 1:
+        raise UsageError(
+            f"{' and '.join(machine.name for machine in triples.values())} are of different "
+            f"architectures; export their kernels into a library each"
+        )
+    return next(map(toolchain_for, triples.values()), None)

@@ -24,6 +24,7 @@ from tuner.app.export.verdicts import FunctionVerdict, LibraryVerdict, Retimed, 
 from tuner.app.export.verify_model import checked_model, is_model
 from tuner.app.machine import usable_threads
 from tuner.app.platforms.cpu import cpu_runner
+from tuner.app.platforms.device import DevicePlatform
 from tuner.app.platforms.platform import Platform, WorkloadRunner
 from tuner.app.platforms.table import HOST, PLATFORMS
 from tuner.app.races.race import PLAN
@@ -39,6 +40,7 @@ from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.architectures.table import detectable_features
+from tuner.target.detect import declared_targets
 from tuner.target.target import Target
 from tuner.workload.rows import member
 from tuner.workload.spec import Portfolio, to_document
@@ -57,6 +59,7 @@ def verify_export(
     seed: int | None = None,
     public_key: str | None = None,
     sanitize: Sequence[str] = (),
+    on_device: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> LibraryVerdict:
     """Verifies all functions of an exported directory.
@@ -66,16 +69,21 @@ def verify_export(
     compute-sanitizer, under which each function that is right runs once more.
     `progress` gets the name of what runs.
 
+    Where the settings name a device, and all functions are for the declared CPU that it
+    is, they run there. With `on_device` they must be.
+
     Writes only to a temporary folder. A function that fails is a verdict. Raises
     ManifestError for a directory that is no export or was altered, before anything of it
-    runs; UsageError where `sanitize` is given for CPUs, or the program is missing.
+    runs; UsageError where `sanitize` is given for CPUs, or the program is missing, and for
+    a device of another kind; DeviceError for one that cannot be reached.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
     manifest = verify_hashes(directory, public_key=public_key)
     chosen_seed = secrets.randbelow(1 << 31) if seed is None else seed
     sanitizer = _sanitizer(manifest) if sanitize else None
-    platform = _platform(manifest)
+    platform: Platform | None = _device(manifest, settings, required=on_device)
+    platform = platform or _platform(manifest)
     machine = _detected(platform, manifest)
     verdicts = []
     with (
@@ -124,6 +132,26 @@ def _platform(manifest: Manifest) -> Platform:
     """The platform that its functions run on; that of CPUs where no other is named."""
     kinds = _kinds(manifest)
     return next((platform for kind, platform in PLATFORMS.items() if kind in kinds), HOST)
+
+
+def _device(manifest: Manifest, settings: Settings, *, required: bool) -> DevicePlatform | None:
+    """The settings' device, as the declared CPU that all functions are for.
+
+    None without a device, and where they are for several, or for none. Raises UsageError
+    for that if a device is `required`.
+    """
+    if not settings.device:
+        return None
+    names = sorted({str(function["target"].get("name")) for function in manifest.functions})
+    declared = {target.name: target for target in declared_targets(settings.microarchitectures)}
+    if len(names) != 1 or names[0] not in declared:
+        if not required:
+            return None
+        raise UsageError(
+            f"{manifest.name} is for {', '.join(names)}; a device runs functions for one declared "
+            f"CPU, such as cpu:neoverse-n1"
+        )
+    return DevicePlatform(declared[names[0]])
 
 
 def _detected(platform: Platform, manifest: Manifest) -> Target:
@@ -190,6 +218,10 @@ class _Verifier:
         spec = function["symbol"]
         result: Retimed | VerificationError
         try:
+            if isinstance(self.platform, DevicePlatform) and len(function.get("variants", ())) > 1:
+                raise VerificationError(
+                    f"{function['symbol']} has variants, which are verified on the machine itself"
+                )
             _check_machine(function, self.machine)
             if "ranges" in function:
                 family = portfolio_of(function)
@@ -259,7 +291,10 @@ class _Verifier:
         self, function: Mapping[str, Any], workload: Workload, runner: WorkloadRunner
     ) -> Retimed:
         """Error and time of a kernel. Raises VerificationError for a wrong answer."""
-        threads = usable_threads(int(function["threads"]))
+        # A device may have more cores than this machine, or fewer: its runner sees to it.
+        tuned = int(function["threads"])
+        on_device = isinstance(self.platform, DevicePlatform)
+        threads = tuned if on_device else usable_threads(tuned)
         contender = Contender(
             name=SUBJECT,
             library=str(self.library),

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import is_gone, settled
 from tuner.app.jobs.waiting import target_of, wait
 from tuner.app.machine import gpus_for
@@ -14,10 +15,14 @@ from tuner.db import jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, NewJob
 from tuner.db.kernels import Kernel
+from tuner.errors import UsageError
 from tuner.export.signature import KEY_FILE
+from tuner.measure.assignment import Lane
 from tuner.measure.gpu.runner import GpuLane
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
+from tuner.target.capability import is_declared, serves
+from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workers.fleet.messages import Limits
 from tuner.workers.jobs.orchestrator import Interrupt, JobReport, OrchestratorOptions, run_job
@@ -88,25 +93,34 @@ def run(
 
     It runs to its end, or until `interrupt` says to stop. A job for a GPU that neither
     this machine nor the settings' cluster has is only watched, until a runner of its
-    target has finished it.
+    target has finished it. Raises UsageError for a job of a CPU that is neither this
+    machine's nor a device's.
     """
     target = target_of(database, job_id)
-    gpus = gpus_for(target)
+    gpus, devices = gpus_for(target), device_lanes(settings, target)
+    elsewhere = target.on_device or devices or settings.address
+    if is_declared(target) and not elsewhere and not serves(detect_cpu(), target):
+        raise UsageError(
+            f"job {job_id} is for {target.name}, which this machine is not; name a device that "
+            f"is one: tuner resume {job_id} --device 'ssh HOST ./tuner-agent'"
+        )
     if target.on_device and not gpus and not settings.address:
         return wait(database, job_id, observer=observer, interrupt=interrupt)
     return run_job(
         database,
         job_id,
-        orchestrator_options(settings, gpus),
+        orchestrator_options(settings, gpus, devices),
         observer=observer,
         interrupt=interrupt,
     )
 
 
-def orchestrator_options(settings: Settings, gpus: tuple[GpuLane, ...] = ()) -> OrchestratorOptions:
+def orchestrator_options(
+    settings: Settings, gpus: tuple[GpuLane, ...] = (), devices: tuple[Lane, ...] = ()
+) -> OrchestratorOptions:
     """The orchestrator's options from the settings.
 
-    `gpus` are the GPUs that measure; without any, cores measure.
+    `gpus` and `devices` are those that measure; without any, cores measure.
     """
     limits = Limits(
         build_timeout_s=settings.build_timeout_s,
@@ -119,6 +133,7 @@ def orchestrator_options(settings: Settings, gpus: tuple[GpuLane, ...] = ()) -> 
         lanes=settings.lanes,
         builders=settings.builders,
         gpus=gpus,
+        devices=devices,
         address=settings.address or None,
         limits=limits,
         policy=settings.policy,

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import orchestrator_options
 from tuner.app.jobs.retention import kept_by, prune_now_and_then
@@ -36,8 +37,9 @@ def main() -> None:
     threading.Thread(target=_watch_owner, args=(stop,), daemon=True, name="owner").start()
     database = open_database(settings.db, create=False)
     try:
-        target = checked_target(settings)
-        options = orchestrator_options(settings, gpus_for(target))
+        target = checked_target(settings, on_devices=True)
+        devices = device_lanes(settings, target)
+        options = orchestrator_options(settings, gpus_for(target), devices)
         take_back(database, owner=options.owner)
         runs = RunServer(database, _run_options(settings, options))
         with ThreadPoolExecutor(2, "beside") as beside:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 
 from tuner.api.options import ServiceOptions
 from tuner.api.server import serve
+from tuner.app.devices import device_lanes
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.service.kept import kept
 from tuner.db.engine import open_database
@@ -24,7 +25,8 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 
     Raises UsageError for auth 'off' beyond loopback, AddressInUse, DatabaseError.
     """
-    target = checked_target(settings)
+    target = checked_target(settings, on_devices=True)
+    devices = device_lanes(settings, target)
     options = ServiceOptions(
         database_url=settings.db,
         artifacts=settings.artifacts,
@@ -37,7 +39,7 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
     )
     database = open_database(settings.db)
     try:
-        with_limits(database, target)
+        with_limits(database, target, devices)
     finally:
         database.close()
     with _orchestrator(settings):

@@ -128,14 +128,16 @@ class LocalWork:
     settings: Settings
 
     def submit(self, request: JobRequest) -> JobAnswer:
+        from tuner.app.devices import device_lanes
         from tuner.app.export.portfolio import members_to_tune
         from tuner.app.jobs.lifecycle import submit
         from tuner.app.machine import checked_target, with_limits
 
         settings = self.settings
-        machine = checked_target(settings, elsewhere=not request.families)
+        machine = checked_target(settings, elsewhere=not request.families, on_devices=True)
+        devices = device_lanes(settings, machine)
         database = self.database()
-        limited = with_limits(database, machine)
+        limited = with_limits(database, machine, devices)
         members = [
             member
             for family in request.families
