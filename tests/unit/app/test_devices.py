@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.agents import built, native_agent, native_target
 from tests.support.emulated import needs
+from tests.support.measured_target import TARGET
 from tuner.app.devices import declared_cpu, device_lanes, devices_of
 from tuner.cli.workloads import check_devices, device_setting
 from tuner.errors import UsageError
 from tuner.settings import Settings, load_settings
-from tuner.target.detect import detect_cpu, parse_target
+from tuner.target.detect import parse_target
 from tuner.workers.fleet.machine import plan_devices
 
 NEWEST_GLIBC = (2, 34)  # of 2021, where threads and dlopen became part of libc itself
@@ -46,7 +47,7 @@ def test_devices_are_for_declared_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="'cpu' is this machine"):
         declared_cpu(Settings())
     never = Settings(device="no such command")
-    assert device_lanes(never, detect_cpu()) == ()
+    assert device_lanes(never, TARGET) == ()
     assert device_lanes(never, parse_target("cuda:sm_90")) == ()
 
 
