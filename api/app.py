@@ -43,6 +43,7 @@ from tuner.api.routes import (
     models,
     proposals,
     runs,
+    stores,
 )
 from tuner.api.service import Service
 from tuner.api.workloads import ParsedWorkloads
@@ -93,7 +94,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     # Routes are tried in this order, and lookups outnumber all other requests.
     for noun in (
         *(lookup, jobs, proposals, candidates, events, kernels, estimates, runs),
-        *(models, model_runs, fleet, health, documents),
+        *(models, model_runs, stores, fleet, health, documents),
     ):
         app.include_router(noun.router)
     install_dashboard(app)

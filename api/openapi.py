@@ -18,6 +18,7 @@ DESCRIPTION = (
 TAGS = [
     {"name": "jobs", "description": "Requests to tune, their events and trials"},
     {"name": "kernels", "description": "Promoted winners: explained, downloaded, run, looked up"},
+    {"name": "stores", "description": "What other tuners keep here, under keys of their own"},
     {"name": "fleet", "description": "Workers, targets and operators"},
     {"name": "operation", "description": "Health and metrics"},
 ]

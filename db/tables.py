@@ -326,6 +326,22 @@ class IdempotencyRow(Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
+class EntryRow(Base):
+    """A text that another tuner put under a key of its own; nobody here reads it."""
+
+    __tablename__ = "entries"
+    number: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    store: Mapped[str] = mapped_column(WORD)  # the tuner, such as "helion"
+    key: Mapped[str] = mapped_column(NAME)
+    content: Mapped[str] = mapped_column(CleanText)
+    owner: Mapped[str | None] = mapped_column(IDENTIFIER)  # api key id
+    created_at: Mapped[datetime]
+    __table_args__ = (
+        UniqueConstraint("store", "key"),
+        Index("ix_entries_store_number", "store", "number"),
+    )
+
+
 class RunRow(Base):
     """A request to run a kernel or a model on a caller's arrays; the arrays are artifacts."""
 

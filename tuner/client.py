@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.proposal_schemas import ProposalsAnswer, SpaceAnswer
 from tuner.api.schemas import (
@@ -43,6 +44,7 @@ from tuner.api.schemas import (
 from tuner.errors import TunerError
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 
+HTTP_NOT_FOUND = 404
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 Model = TypeVar("Model", bound=BaseModel)
 Filter = str | int | Sequence[str] | None  # a sequence: any of these
@@ -366,6 +368,23 @@ class Client:
         return self._run(f"/models/{job}/run", inputs, timeout_s)
 
     # the service
+
+    def put_entry(self, store: str, key: str, content: str) -> EntryAnswer:
+        """Keeps another tuner's text under a key of its own."""
+        return self._model(EntryAnswer, "PUT", f"/stores/{store}/{key}", json={"content": content})
+
+    def entry(self, store: str, key: str) -> EntryAnswer | None:
+        """The text that was last put under the key; None where there is none."""
+        try:
+            return self._model(EntryAnswer, "GET", f"/stores/{store}/{key}")
+        except ServiceError as error:
+            if error.status == HTTP_NOT_FOUND:
+                return None
+            raise
+
+    def entries(self, store: str, **filters: Filter) -> Iterator[EntryAnswer]:
+        """All entries of a store, the newest first."""
+        return self._pages(EntryAnswer, f"/stores/{store}", filters)
 
     def workers(self) -> Iterator[WorkerAnswer]:
         return self._pages(WorkerAnswer, "/workers", {})

@@ -1,0 +1,1 @@
+"""Other tuners' ends of this service."""
