@@ -29,9 +29,9 @@ from tuner.lowering.passes.table_lookups import use_table_lookups
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
-from tuner.spaces.by_target import space_of
+from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
-from tuner.spaces.default_schedule import default_program
+from tuner.spaces.cpu.default import default_cpu_program
 from tuner.spaces.program.program import Program
 from tuner.target.architectures.table import isa_of
 from tuner.target.target import Target
@@ -94,11 +94,8 @@ def compile_kernel(
     Raises IllegalSchedule where the config has no schedule, BuildError where the
     compiler fails.
     """
-    program = (
-        default_program(workload)
-        if config is None
-        else space_of(workload, target, threads).program(config)
-    )
+    space = cpu_space(workload, target, threads)
+    program = default_cpu_program(space) if config is None else space.program(config)
     return compile_program(program, target, symbol)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tuner.errors import WorkloadError
 from tuner.workload.expression import Expression
+from tuner.workload.slices import sliced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +14,7 @@ class Budgets:
     """The largest workload that is accepted."""
 
     tensors: int = 16  # inputs, intermediates and outputs together
-    nbytes: int = 8 << 30  # of all of them together
+    nbytes: int = 8 << 30  # of all of them together, of some rows at a time where that is enough
     flops: int = 10**14
     dimensions: int = 8  # of one tensor; iterators of one stage are at most twice as many
     extent: int = 2**31 - 1  # of one iterator
@@ -50,8 +51,8 @@ def check_budgets(expression: Expression, budgets: Budgets = BUDGETS) -> None:
                 f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit "
                 f"is {budgets.dimensions}"
             )
-    nbytes = sum(tensor.nbytes for tensor in tensors)
-    if nbytes > budgets.nbytes:
+    nbytes = stated_bytes(expression)
+    if nbytes > budgets.nbytes and needed_bytes(expression) > budgets.nbytes:
         raise WorkloadError(
             f"its tensors, intermediates included, take {nbytes / 2**30:.1f} GiB, "
             f"the limit is {budgets.nbytes / 2**30:.0f} GiB; use smaller extents"
@@ -61,3 +62,19 @@ def check_budgets(expression: Expression, budgets: Budgets = BUDGETS) -> None:
             f"it takes {expression.flops:.3g} operations, the limit is {budgets.flops:.0e}; use "
             f"smaller extents"
         )
+
+
+def stated_bytes(expression: Expression) -> int:
+    """Bytes of all tensors, intermediates included."""
+    return sum(tensor.nbytes for tensor in expression.tensors.values())
+
+
+def needed_bytes(expression: Expression) -> int:
+    """Bytes of inputs and outputs, and of intermediates as far as they are needed at once:
+    a row of those that can be computed row by row."""
+    parts = sliced(expression)
+    if parts is None:
+        return stated_bytes(expression)
+    between = (s for s in expression.stages if s.name not in expression.outputs)
+    rows = (s.tensor.nbytes // (parts.extent if s.name in parts.axes else 1) for s in between)
+    return expression.nbytes + sum(rows)

@@ -7,7 +7,7 @@ int64 and wrapped into a stage's dtype when it is stored, uint32 and uint64 in t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
+from tuner.workload.slices import sliced
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -61,6 +62,8 @@ FUNCTION_ULP = 4
 SUM_FACTOR = 4.0
 # Distance within which exp and its kind differ from their tangents by a seventh.
 _LINEAR = 0.25
+# Elements of intermediates, 16 bytes each with their magnitudes, that are computed at once.
+MOST_ELEMENTS = 1 << 28
 FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 
 
@@ -69,11 +72,11 @@ def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
 
     Inputs have the declared shapes and any numeric dtype. Takes 8 bytes for each
     element of the tensors alive at one stage; temporaries are cut into blocks of at
-    most 128 MiB. Raises `UsageError` for an input that is missing, unknown or of
-    another shape.
+    most 128 MiB. Where intermediates have more than `MOST_ELEMENTS`, they are computed
+    some rows at a time, as far as each row's are its own. Raises `UsageError` for an
+    input that is missing, unknown or of another shape.
     """
-    tensors = _run(expression, inputs, track=False, wrap=True)
-    return {name: tensors[name].value for name in expression.outputs}
+    return _joined(expression, inputs, track=False)[0]
 
 
 def magnitude(expression: Expression, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
@@ -92,10 +95,7 @@ def evaluate_with_magnitude(
     expression: Expression, inputs: Arrays
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
     """`evaluate` and `magnitude` in one pass."""
-    tensors = _run(expression, inputs, track=True, wrap=True)
-    return {name: tensors[name].value for name in expression.outputs}, {
-        name: tensors[name].size for name in expression.outputs
-    }
+    return _joined(expression, inputs, track=True)
 
 
 def largest_value(expression: Expression, inputs: Arrays) -> float:
@@ -104,6 +104,10 @@ def largest_value(expression: Expression, inputs: Arrays) -> float:
     Above 1, or infinite, where a stage overflows. Where everything is an integer, those
     narrower than int32 do not count: they are computed in int32 and wrapped.
     """
+    return max(_largest_value(part, inputs) for part in _parts(expression))
+
+
+def _largest_value(expression: Expression, inputs: Arrays) -> float:
     tensors = _run(expression, inputs, track=False, wrap=False)
     shares = [0.0]
     floats = any("float" in tensor.dtype for tensor in expression.tensors.values())
@@ -134,7 +138,17 @@ def errors_are_linear(expression: Expression, inputs: Arrays) -> bool:
             summed.add(stage.name)
     if not curved:
         return True
-    tensors, bound = _given(expression, inputs), error_bound(expression)
+    bound = error_bound(expression)
+    names = [stage.name for stage in curved]
+    return all(_stays_linear(part, names, inputs, bound) for part in _parts(expression))
+
+
+def _stays_linear(
+    expression: Expression, curved_stages: Sequence[str], inputs: Arrays, bound: float
+) -> bool:
+    """Whether the errors of what the named stages are computed from stay small."""
+    curved = [stage for stage in expression.stages if stage.name in curved_stages]
+    tensors = _given(expression, inputs)
     for stage in expression.stages[: expression.stages.index(curved[-1]) + 1]:
         if stage in curved and bound * widest_operand(stage, tensors) > _LINEAR:
             return False
@@ -153,6 +167,50 @@ def greatest(dtype: str) -> float:
     if "float" in dtype:
         return _FLOATS[dtype][0]
     return float(np.iinfo(dtype).max)
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    """The expression, or slices of it where its intermediates are many elements."""
+    between = (s.tensor.shape for s in expression.stages if s.name not in expression.outputs)
+    slices = sliced(expression) if sum(map(math.prod, between)) > MOST_ELEMENTS else None
+    if slices is None:
+        yield expression
+        return
+    free = max(MOST_ELEMENTS - slices.whole_elements, 0)
+    count = max(min(free // max(slices.row_elements, 1), slices.extent), 1)
+    for first in range(0, slices.extent, count):
+        yield slices.part(first, min(count, slices.extent - first))
+
+
+def _joined(
+    expression: Expression, inputs: Arrays, *, track: bool
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
+    """Values and magnitudes of the outputs, from those of the parts.
+
+    Without `track` there are no magnitudes.
+    """
+    values: dict[str, list[NDArray[Any]]] = {name: [] for name in expression.outputs}
+    sizes: dict[str, list[NDArray[np.float64]]] = {name: [] for name in expression.outputs}
+    for part in _parts(expression):
+        tensors = _run(part, inputs, track=track, wrap=True)
+        for name in expression.outputs:
+            values[name].append(tensors[name].value)
+            if track:
+                sizes[name].append(tensors[name].size)
+    if not any(len(parts) > 1 for parts in values.values()):
+        return {name: parts[0] for name, parts in values.items()}, {
+            name: parts[0] for name, parts in sizes.items() if parts
+        }
+    slices = sliced(expression)
+    assert slices is not None
+
+    def whole(name: str, parts: list[NDArray[Any]]) -> NDArray[Any]:
+        dimension = slices.dimension(name)
+        return parts[0] if dimension is None else np.concatenate(parts, axis=dimension)
+
+    return {name: whole(name, parts) for name, parts in values.items()}, {
+        name: whole(name, parts) for name, parts in sizes.items() if parts
+    }
 
 
 def _given(expression: Expression, inputs: Arrays) -> dict[str, Dual]:

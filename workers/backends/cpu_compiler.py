@@ -8,7 +8,7 @@ from tuner.lowering.compiler import Compiled, compile_program
 from tuner.runtime.link import Function, link, toolchain_for
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
-from tuner.spaces.default_schedule import default_program
+from tuner.spaces.cpu.default import default_cpu_program
 from tuner.spaces.program.in_place import overwritable
 from tuner.spaces.program.program import Program
 from tuner.workers.backends.backend import CompiledCandidate
@@ -24,9 +24,7 @@ class CpuCandidateCompiler:
         self.space = cpu_space(problem.workload, problem.target, problem.threads)
 
     def program(self, config: Config | None) -> Program:
-        return (
-            default_program(self.problem.workload) if config is None else self.space.program(config)
-        )
+        return default_cpu_program(self.space) if config is None else self.space.program(config)
 
     def compile(self, config: Config | None) -> CompiledCandidate:
         compiled = compile_program(

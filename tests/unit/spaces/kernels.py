@@ -44,8 +44,14 @@ def check_programs(workload: Workload, programs: Iterable[Program]) -> None:
         )
 
 
-def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
-    """Of a workload with one output, on this machine; what is no number must be none in both."""
+def check_kernels(
+    workload: Workload, configs: int, kind: Kind = "normal", *, libm: bool = False
+) -> None:
+    """Of a workload with one output, on this machine; what is no number must be none in both.
+
+    `libm` calls functions instead of polynomials, which LLVM leaves out of what it knows
+    to be NaN (`tuner.lowering.math_functions`).
+    """
     inputs = make_inputs(workload.expression, seed=5, kind=kind)
     space = space_of(workload, host_target(), threads=1)
     with np.errstate(all="ignore"):
@@ -53,7 +59,10 @@ def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> No
     (name,) = workload.expression.outputs
     numbers = ~np.isnan(want[name].astype(np.float64))
     for point in drawn_once(space.space, np.random.default_rng(11), configs):
-        got = output_of(space.program(space.space.config(point)), workload.expression, inputs)
+        config = space.space.config(point)
+        if libm:
+            config |= {name: "libm" for name in config if name.endswith(".mathematics")}
+        got = output_of(space.program(config), workload.expression, inputs)
         np.testing.assert_array_equal(~np.isnan(got.astype(np.float64)), numbers)
         actual, expected, size = (
             {name: np.where(numbers, values, 0)} for values in (got, want[name], magnitude[name])

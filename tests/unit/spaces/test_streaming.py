@@ -12,10 +12,11 @@ from tests.support.programs import NARROW
 from tests.support.rows import ENDINGS, MASKS, Rows, random_rows
 from tests.support.targets import host_target
 from tests.unit.spaces.kernels import output_of
-from tuner.errors import IllegalSchedule
-from tuner.spaces.by_target import space_of
+from tuner.errors import IllegalSchedule, WorkloadError
+from tuner.spaces.by_target import cpu_space, space_of
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.catalogue import CPU_SKETCHES
+from tuner.spaces.cpu.default import default_cpu_program
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.spaces.rewrite.stream_group import StreamGroup
@@ -282,3 +283,30 @@ def test_special_values_come_out_as_the_reference_has_them(value: float) -> None
     (program,) = drawn(streamed(workload, host_target()), 1, seed=2)
     got = output_of(program, workload.expression, inputs)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)
+
+
+def test_masks_of_long_rows_are_followed() -> None:
+    causal = group_of(parse_spec("attention:B=1,H=2,S=8192,D=16,causal=true"))
+    assert causal.live_conditions == (Binary("le", Var("j"), Var("i")),)
+
+
+def test_what_does_not_fit_is_left_to_the_algorithm_that_does() -> None:
+    space = space_of(parse_spec("attention:B=1,H=32,S=8192,D=64"), host_target(), 2)
+    assert [name.rpartition(":")[2] for name in space.sketches] == ["stream"]
+    chain = """kernel chain(A: f32[M, K], B: f32[K, N], C: f32[N, K]) -> (D: f32[M, K]) {
+      H[i, j] += A[i, k] * B[k, j]
+      D[i, k] += tanh(H[i, j]) * C[j, k]
+    }"""
+    workload = workload_from_notation(chain, {"M": 1 << 16, "N": 1 << 16, "K": 8})
+    with pytest.raises(WorkloadError, match="in every algorithm on this target"):
+        space_of(workload, host_target(), 1)
+
+
+def test_the_default_of_long_rows_streams() -> None:
+    short, long = (
+        default_cpu_program(
+            cpu_space(parse_spec(f"attention:B=1,H=12,S={s},D=64"), host_target(), 1)
+        )
+        for s in (128, 8192)
+    )
+    assert not short.trees and len(long.trees) == 1

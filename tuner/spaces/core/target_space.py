@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Generic, TypeVar
 
+from tuner.errors import WorkloadError
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.space import Combination, Config, Space
@@ -17,6 +18,7 @@ from tuner.spaces.rewrite.parallel_units import ParallelUnits
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.spaces.rewrite.winograd_tile import WinogradTile
 from tuner.target.target import Target
+from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload
 
@@ -58,6 +60,9 @@ class SketchCatalogue(Generic[F_co]):
 class TargetSpace(Generic[F_co]):
     """The sketches of one workload for (target, threads), and the program of each config.
 
+    Algorithms that need more memory than the budget of a workload are left out. Raises
+    WorkloadError where that is all of them.
+
     `sketches` has the sketches of each combination, one for each group of its algorithm;
     `algorithms` the algorithm of each; both by the combination's name.
     """
@@ -83,8 +88,11 @@ class TargetSpace(Generic[F_co]):
         self.sketches: dict[str, tuple[Sketch[F_co], ...]] = {}
         self.algorithms: dict[str, Algorithm] = {}
         for algorithm in offered:
-            self._combine(algorithm)
+            if algorithm.nbytes <= BUDGETS.nbytes:
+                self._combine(algorithm)
         self._add_whole_programs(threads)
+        if not self.sketches:
+            raise WorkloadError(_too_large(min(algorithm.nbytes for algorithm in offered)))
         self.space = Space(
             tuple(
                 Combination(name=name, knobs=tuple(knob for part in parts for knob in part.knobs))
@@ -135,6 +143,13 @@ class TargetSpace(Generic[F_co]):
             if (whole := generate(self.algorithm, context)) is not None:
                 self.sketches[whole.name] = whole.sketches
                 self.algorithms[whole.name] = whole.algorithm
+
+
+def _too_large(nbytes: int) -> str:
+    return (
+        f"its inputs, outputs and intermediates take {nbytes / 2**30:.1f} GiB in every algorithm "
+        f"on this target, the limit is {BUDGETS.nbytes / 2**30:.0f} GiB; use smaller extents"
+    )
 
 
 def _context(algorithm: Algorithm, target: Target, units: int) -> SpaceContext:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.spaces.cpu.stream_plan import StreamPlan
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.workload.affine import linear
+from tuner.spaces.rewrite.predicates import at_most_zero
 from tuner.workload.expression import Binary, Scalar
 
 
@@ -18,20 +18,15 @@ def live_range(plan: StreamPlan) -> tuple[Scalar | None, Scalar | None]:
     end: Scalar | None = None
     stream = plan.group.stream
     for condition in plan.group.live_conditions:
-        assert isinstance(condition, Binary)
-        lhs, rhs = linear(condition.lhs), linear(condition.rhs)
-        assert lhs is not None and rhs is not None
-        # The condition as: coefficients times iterators, plus a constant, at most 0.
-        sign = 1 if condition.op in ("le", "lt") else -1
-        names = dict.fromkeys((*lhs.coefficients, *rhs.coefficients))
-        terms = {name: sign * (lhs.coefficient(name) - rhs.coefficient(name)) for name in names}
-        limit = sign * (lhs.constant - rhs.constant) + int(condition.op in ("lt", "gt"))
-        step = terms.pop(stream.name, 0)
-        if step == 0:
+        difference = at_most_zero(condition)
+        step = 0 if difference is None else difference.coefficient(stream.name)
+        if difference is None or step == 0:
             continue
         # Least value that the rest takes in the tile.
-        rest: Scalar = constant(limit)
-        for name, factor in terms.items():
+        rest: Scalar = constant(difference.constant)
+        for name, factor in difference.coefficients.items():
+            if name == stream.name:
+                continue
             corner = plan.rows - 1 if factor < 0 and name == plan.vector.name else 0
             rest = add(rest, times(plan.row(constant(corner))[name], factor))
         if step > 0:  # up to -rest / step

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer, Program
@@ -24,7 +25,7 @@ from tuner.spaces.rewrite.winograd_tile import TILES, WinogradTile
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
-from tuner.workload.expression import DType, Expression
+from tuner.workload.expression import DTYPE_BYTES, DType, Expression
 from tuner.workload.workload import Workload
 
 SERIAL_SUFFIX = "alone"  # of names of stages that one thread computes though there are more
@@ -54,6 +55,14 @@ class Algorithm:
         inputs = frozenset(tensor.name for tensor in self.expression.inputs)
         return (
             inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of inputs, outputs, and what lies in memory between groups."""
+        between = [group.name for group in self.groups if group.name not in self.expression.outputs]
+        return self.stated.nbytes + sum(
+            prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in between
         )
 
     def program(

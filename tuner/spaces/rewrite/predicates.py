@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.workload.affine import Affine, linear
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -101,15 +102,69 @@ def hold_somewhere_along(
 ) -> bool:
     """Whether for any values of the other iterators all conditions hold at some `along`.
 
-    False where there are too many points to enumerate.
+    Of too many points to enumerate, linear comparisons are solved for the iterator, and
+    what is not solved counts as False.
     """
     moving = {
         name: extents[name]
         for name in sorted(set[str]().union({along}, *map(iterators, conditions)))
     }
     if prod(moving.values()) > ENUMERATED:
-        return False
+        return _leave_something(conditions, moving, along)
     return bool(np.all(np.any(_holds(conditions, moving), axis=list(moving).index(along))))
+
+
+def _leave_something(
+    conditions: Collection[Scalar], extents: Mapping[str, int], along: str
+) -> bool:
+    """Whether linear comparisons leave a value of `along` for any values of the others.
+
+    Each one is a bound on `along` from one side, a linear form of the others where its
+    coefficient is one. Some integer is between them where no lower bound is ever above an
+    upper one, which is decided at a corner of the others' values.
+    """
+    lower = [Affine({}, 0)]
+    upper = [Affine({}, extents[along] - 1)]
+    for condition in conditions:
+        difference = at_most_zero(condition)
+        step = 0 if difference is None else difference.coefficient(along)
+        if difference is None or abs(step) != 1:
+            return False
+        terms = {atom: c for atom, c in difference.terms.items() if atom != Var(along)}
+        others = Affine(terms, difference.constant)
+        if step > 0:
+            upper.append(others.scaled(-1))
+        else:
+            lower.append(others)
+    return all(_greatest(low, high, extents) <= 0 for low in lower for high in upper)
+
+
+def _greatest(first: Affine, second: Affine, extents: Mapping[str, int]) -> int:
+    """The greatest value of the difference of two linear forms."""
+    total = first.constant - second.constant
+    for name in {**first.coefficients, **second.coefficients}:
+        step = first.coefficient(name) - second.coefficient(name)
+        total += max(step, 0) * (extents[name] - 1)
+    return total
+
+
+def at_most_zero(condition: Scalar) -> Affine | None:
+    """The linear form of iterators that is at most 0 where a comparison holds.
+
+    None of what is no comparison of linear forms by order.
+    """
+    if not isinstance(condition, Binary) or condition.op not in ("le", "lt", "ge", "gt"):
+        return None
+    lhs, rhs = linear(condition.lhs), linear(condition.rhs)
+    if lhs is None or rhs is None:
+        return None
+    sign = 1 if condition.op in ("le", "lt") else -1
+    steps = {
+        name: sign * (lhs.coefficient(name) - rhs.coefficient(name))
+        for name in {**lhs.coefficients, **rhs.coefficients}
+    }
+    constant = sign * (lhs.constant - rhs.constant) + int(condition.op in ("lt", "gt"))
+    return Affine.of_iterators({name: step for name, step in steps.items() if step}, constant)
 
 
 def term_operations(stage: Stage) -> int:
