@@ -328,6 +328,8 @@ def _valid(model: Any) -> Any:
     Raises ModelRefused where it contradicts itself or has cycles.
     """
     heavy, declared = _put_aside(model.graph)
+    # Until version 4 an initializer had to be an input, too; many files do without.
+    model.ir_version = max(model.ir_version, 4)
     try:
         typed = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
         for value in typed.graph.output:  # the checker wants shapes, which files may leave out

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -216,3 +217,11 @@ def test_integers_for_real_numbers_are_those_of_later_opsets(opset: int, axis: i
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
         made.append(evaluate(read_model(model.SerializeToString(), {}), [X])[0])
     assert (made[0] == made[1]).all() and np.ptp(made[0]) > 0.5
+
+
+def test_constants_of_an_old_file_need_not_be_inputs() -> None:
+    content = net(node("Mul", "c"), X.shape, 7, {"c": floats([2])})
+    model = onnx.load_model_from_string(content)
+    del model.graph.input[1:]
+    for computed in results(model.SerializeToString()):
+        np.testing.assert_array_equal(computed, 2 * X)
