@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "buffers.h"
@@ -254,7 +253,6 @@ noreturn void candidate(int pipe, const struct open *request, const struct blob 
   keep_to_cores(request->threads);
   put_in_memory(content, path);
   if (fence(memory_bytes, (request->deadline_ms / 1000 + 2) * request->threads) != fences) end(NOT_LOADED, 0, "it could not be fenced");
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: a change of user resets it */
   watch_faults();
   load(path);
   serve();
