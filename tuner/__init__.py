@@ -14,6 +14,7 @@ from tuner.version import __version__
 if TYPE_CHECKING:
     from tuner.app.einsum import einsum
     from tuner.app.grad import grad
+    from tuner.app.grad_model import grad_model
     from tuner.app.judge import c_signature, judge
     from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
@@ -34,6 +35,7 @@ __all__ = [
     "c_signature",
     "einsum",
     "grad",
+    "grad_model",
     "judge",
     "tune",
     "tune_model",
@@ -45,6 +47,7 @@ _HOMES = MappingProxyType(
         "c_signature": "tuner.app.judge",
         "einsum": "tuner.app.einsum",
         "grad": "tuner.app.grad",
+        "grad_model": "tuner.app.grad_model",
         "judge": "tuner.app.judge",
         "tune": "tuner.app.tune",
         "tune_model": "tuner.app.tune_model",

@@ -1,6 +1,6 @@
 """A training step of networks compiled with `backend="tuner"`, beside eager and inductor.
 
-    python -m benchmarks.torch.training [--only TEXT] [--seconds S] [--threads N] [--steps 100]
+    python -m benchmarks.torch.training [--only TEXT] [--seconds S] [--threads N] [--json]
 
 A step is forward, backward and Adam. Each network is trained three times from the same weights
 on the same data: by PyTorch alone, with model and optimiser compiled by inductor, and compiled
@@ -189,18 +189,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the networks' names")
     parser.add_argument("--seconds", type=float, default=300.0, help="budget of each region")
+    parser.add_argument("--trials", type=int, help="of each kernel, on average")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=100, help="whose losses are compared")
     parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    budget = {"seconds": given.seconds} | ({"trials": given.trials} if given.trials else {})
     ways = {
         "eager": None,
         "inductor": {"backend": "inductor", "dynamic": False},
         "tuner": {
             "backend": "tuner",
             "dynamic": False,
-            "options": {"tune": "now", "seconds": given.seconds, "threads": given.threads},
+            "options": {"tune": "now", "threads": given.threads, **budget},
         },
     }
     if not given.json:

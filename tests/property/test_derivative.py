@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 
 from tests.property.expressions import expressions
-from tests.support.derivatives import difference
+from tests.support.derivatives import difference, exact_inputs
 from tuner.errors import WorkloadError
 from tuner.workload.expression import Expression, Var, walk
 from tuner.workload.inputs import make_inputs
@@ -43,7 +43,16 @@ def test_derivatives_equal_central_differences(expression: Expression) -> None:
     try:
         distance, _ = difference(workload_from_expression(expression))
     except WorkloadError as error:
-        # Some programs read nothing but padding; of a few the derivative has too many stages.
-        assume("zero everywhere" not in str(error) and "the limit is 16" not in str(error))
+        if "zero everywhere" in str(error):  # as of programs that read nothing but padding
+            assert is_flat(expression)
+            return
+        assume("the limit is 16" not in str(error))  # of few the derivative has more stages
         raise
     assert distance < 1e-6
+
+
+def is_flat(expression: Expression) -> bool:
+    """Whether small changes of all inputs change no output."""
+    inputs = exact_inputs(expression, 1)
+    moved = {name: array + 1e-6 * np.cos(array) for name, array in inputs.items()}
+    return bool((evaluate(expression, moved)["Y"] == evaluate(expression, inputs)["Y"]).all())

@@ -12,7 +12,7 @@ from tuner.workload.workload import Workload
 
 def grad(
     source: Source,
-    wrt: Sequence[str] | None = None,
+    wrt: str | Sequence[str] | None = None,
     *,
     shapes: Mapping[str, int] | None = None,
     numerics: Literal["strict", "fast"] = "strict",
@@ -26,11 +26,12 @@ def grad(
     It is the vector-Jacobian product of reverse mode. Inputs are those of the expression
     that it needs, in their order, then `dY` for each output `Y`, of its shape and dtype:
     the derivative of a loss by `Y`. Outputs are `dA` of the shape and dtype of `A` for
-    each `A` in `wrt`, by default for every input that has a derivative.
+    each `A` in `wrt`, a name or several, by default for every input that has a derivative.
+    Declared constants are inputs like others.
 
     Raises WorkloadError: for a source that is no workload, for an input in `wrt` that does
     not exist, holds integers, or acts by steps, conditions and indices alone; and where
     the program is beyond the limits of the notation, which fewer inputs may keep.
     """
     workload = as_workload(source, shapes=shapes, constants=(), numerics=numerics)
-    return derivative_of(workload, wrt)
+    return derivative_of(workload, (wrt,) if isinstance(wrt, str) else wrt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tuner.errors import TunerError, UsageError
 from tuner.export.directory import check_replaceable
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
+from tuner.models.evaluation import evaluate_graph
 from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
@@ -64,12 +66,13 @@ def tune_model(
 
     The library is called `name` and has the function `<name>_run`.
 
-    `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives,
-    or a `torch.export.ExportedProgram`. `inputs` gives values of a file's inputs by name;
-    an input whose value decides shapes or a branch is fixed at it. The library's outputs
-    are compared with those of ONNX's reference evaluator, or of the program itself. What
-    is None comes from the settings; `trials` are for each kernel on average, `seconds`
-    for the whole call (270 by themselves).
+    `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives, a
+    `torch.export.ExportedProgram`, or a graph of `tuner.grad_model`. `inputs` gives values of
+    a file's inputs by name; an input whose value decides shapes or a branch is fixed at it.
+    The library's outputs are compared with those of ONNX's reference evaluator, of the
+    program itself, or of the graph's expressions in float64. What is None comes from the
+    settings; `trials` are for each kernel on average, `seconds` for the whole call (270 by
+    themselves).
 
     `max_error`, between 0 and 1, bounds the error of an output, relative to its greatest
     value. It lets kernels have fast numerics where the outputs stay within, unless
@@ -121,16 +124,24 @@ def _read(
         graph = import_file(Path(source), shapes, values, content=content)
         model = Model(content=content, shapes=shapes, graph=graph, values=values)
         return checked_import(model, command, note)
-    if not is_exported_program(source):
+    is_graph = isinstance(source, Graph)
+    if not is_graph and not is_exported_program(source):
         kind = f"{type(source).__module__}.{type(source).__qualname__}"
         raise UsageError(
-            f"a {kind} is no model; give the path of an .onnx file, or a "
-            f"torch.export.ExportedProgram"
+            f"a {kind} is no model; give the path of an .onnx file, a "
+            f"torch.export.ExportedProgram, or what tuner.grad_model gave"
         )
     if shapes or values:
         raise UsageError(
             f"shapes {dict(shapes)} and inputs {[*values]} belong to an .onnx file; export the "
             f"program with the extents it is to have"
+        )
+    if is_graph:
+        return Model(
+            content=packed(source),
+            shapes={},
+            graph=source,
+            evaluate=partial(_evaluated, source),
         )
     graph = read_exported(source)
     return Model(
@@ -139,6 +150,12 @@ def _read(
         graph=graph,
         evaluate=lambda inputs: _outputs(source, graph, inputs),
     )
+
+
+def _evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The graph's outputs by its expressions, without kernels."""
+    tensors = evaluate_graph(graph, inputs)
+    return [tensors[output] for output in graph.outputs]
 
 
 def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:

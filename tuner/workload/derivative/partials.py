@@ -181,9 +181,10 @@ class _Sweep:
         self.visit(node.lhs, over(weight, divisor), guards)
         x = _exponent_beside_one(divisor)
         if x is None:
-            self.visit(divisor, negative(times(weight, over(node, divisor))), guards)
+            slope = over(times(weight, self._value(node)), divisor)
+            self.visit(divisor, negative(slope), guards)
         else:
-            self.visit(x, negative(times(times(weight, node), _logistic(x))), guards)
+            self.visit(x, negative(times(times(weight, self._value(node)), _logistic(x))), guards)
 
     def _extreme(self, node: Binary, weight: Scalar, guards: tuple[Guard, ...]) -> None:
         """`max` and `min`: the greater, the lesser operand alone has a derivative."""
@@ -191,7 +192,10 @@ class _Sweep:
         strict, loose = _COMPARED[node.op]
         for operand, other in pairs:
             if not any(True for _ in reads(other)):
-                self.visit(operand, weight, (*guards, (Binary(strict, operand, other), True)))
+                # The result is beyond the constant exactly where the operand is.
+                value = self._value(node)
+                beyond = operand if value is node else value
+                self.visit(operand, weight, (*guards, (Binary(strict, beyond, other), True)))
                 continue
             shared = Select(Binary("eq", operand, other), real(0.5), _ONE)
             guard = (Binary(loose, operand, other), True)
@@ -210,7 +214,8 @@ class _Sweep:
         self.visit(base, times(times(weight, exponent), below), (*guards, guard))
         # Any positive power of 0 is 0, though its logarithm is infinite.
         guard = (Binary("ne", base, ZERO), True)
-        self.visit(exponent, times(times(weight, node), Unary("log", base)), (*guards, guard))
+        value = times(weight, self._value(node))
+        self.visit(exponent, times(value, Unary("log", base)), (*guards, guard))
 
 
 _COMPARED: Mapping[BinaryOp, tuple[BinaryOp, BinaryOp]] = {

@@ -49,12 +49,16 @@ from tuner.workload.terms import suggestion
 _LONGEST_NAME = 58  # of a kernel, so that its derivative's name is none too long
 
 
-def derivative(expression: Expression, wrt: Sequence[str] | None = None) -> Expression:
+def derivative(
+    expression: Expression, wrt: Sequence[str] | None = None, *, with_outputs: bool = False
+) -> Expression:
     """The vector-Jacobian product by the inputs named in `wrt`, without: by all that have one.
 
     Its inputs are those of the expression that it needs, in their order, then `dY` for
     each output Y that counts, of Y's shape and dtype; its outputs are `dA` of A's shape
-    and dtype for each A in `wrt`, in that order. Names that exist get a number.
+    and dtype for each A in `wrt`, in that order. Names that exist get a number. With
+    `with_outputs` the outputs that it needs are inputs too, before these, and are not
+    computed again.
 
     Conversions between floats have the derivative 1, those to integers 0, as steps,
     conditions and indices have. Equal greatest or least terms of `max=` and `min=` share
@@ -63,7 +67,8 @@ def derivative(expression: Expression, wrt: Sequence[str] | None = None) -> Expr
     Raises `WorkloadError` (parameter "wrt") for an input that does not exist, that no
     output depends on smoothly, or that is given twice.
     """
-    return _Builder(expression, _chosen(expression, wrt), wrt is not None).program()
+    given = frozenset(expression.outputs if with_outputs else ())
+    return _Builder(expression, _chosen(expression, wrt), wrt is not None, given).program()
 
 
 def _chosen(expression: Expression, wrt: Sequence[str] | None) -> tuple[str, ...]:
@@ -107,17 +112,17 @@ def _chosen(expression: Expression, wrt: Sequence[str] | None) -> tuple[str, ...
 
 def _reaches_output(expression: Expression, name: str) -> bool:
     return "float" in expression.tensor(name).dtype and any(
-        output in expression.outputs for output in _dependent(expression, (name,))
+        output in expression.outputs for output in dependent(expression, (name,))
     )
 
 
-def _dependent(expression: Expression, wrt: Collection[str]) -> set[str]:
+def dependent(expression: Expression, wrt: Collection[str]) -> set[str]:
     """The tensors of floats that depend smoothly on some inputs, those inputs among them."""
-    dependent = set(wrt)
+    reached = set(wrt)
     for stage in expression.stages:
-        if "float" in stage.dtype and varies(stage.body, dependent.__contains__):
-            dependent.add(stage.name)
-    return dependent
+        if "float" in stage.dtype and varies(stage.body, reached.__contains__):
+            reached.add(stage.name)
+    return reached
 
 
 @dataclass
@@ -127,6 +132,7 @@ class _Builder:
     expression: Expression
     wrt: tuple[str, ...]
     is_asked: bool  # for all of these; else those without a derivative are left out
+    given: frozenset[str]  # outputs that are inputs of the program
     backward: list[Stage] = field(default_factory=list)
     # by tensor, the summands of its derivative
     terms: dict[str, list[Term]] = field(default_factory=dict)
@@ -137,7 +143,7 @@ class _Builder:
     def program(self) -> Expression:
         self.tensors, self.forward = self.expression.tensors, list(self.expression.stages)
         names = {name: self._fresh(f"d{name}") for name in self.expression.outputs}
-        self.dependent = _dependent(self._without_arbitrary_stages(), self.wrt)
+        self.dependent = dependent(self._without_arbitrary_stages(), self.wrt)
         weights = {}
         for name in self.expression.outputs:
             tensor = replace(self.expression.tensor(name), name=names[name])
@@ -149,9 +155,13 @@ class _Builder:
             if stage.name in self.terms:
                 self._pass_on(stage)
         outputs = tuple(self._output(name) for name in self._with_derivative())
-        stages = _needed((*self.forward, *self.backward), outputs)
+        everything = (*self.forward, *self.backward)
+        computed = [stage for stage in everything if stage.name not in self.given]
+        stages = _needed(computed, outputs)
         used = {read.tensor for stage in stages for read in reads(stage.body)}
-        inputs = (*self.expression.inputs, *weights.values())
+        given = (self.expression.tensor(name) for name in self.expression.outputs)
+        results = (tensor for tensor in given if tensor.name in self.given)
+        inputs = (*self.expression.inputs, *results, *weights.values())
         return Expression(
             name=f"{self.expression.name[:_LONGEST_NAME]}_grad",
             inputs=tuple(tensor for tensor in inputs if tensor.name in used),
@@ -192,7 +202,9 @@ class _Builder:
     def _pass_on(self, stage: Stage) -> None:
         """Adds what a stage's derivative gives to the tensors that it reads."""
         weight = self._weight(stage)
-        kept = _element(stage) if stage.reducer is None and _is_function(stage.body) else None
+        kept = None
+        if stage.reducer is None and (stage.name in self.given or _is_function(stage.body)):
+            kept = _element(stage)
         factor, guards = self._by_term(stage)
         derivatives = partials(
             stage.body,
