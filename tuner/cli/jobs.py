@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,9 +11,10 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.curve import curve_lines
 from tuner.cli.invocation import Invocation
+from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.api.schemas import JobAnswer
+    from tuner.api.schemas import JobAnswer, TrialAnswer
 
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="the job's id, or 'last' for the newest")
@@ -135,11 +137,17 @@ def trials(
             help="only trials with this outcome: ok, a failure kind, or failed for all of these",
         ),
     ] = None,
+    t4: Annotated[
+        bool, typer.Option("--t4", help="as one JSON document of the auto-tuning community's T4")
+    ] = False,
 ) -> None:
     """Lists all trials of a job by number, with their configs and outcomes."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
         listed = backend.jobs.trials(job, outcomes=outcome or ())
+    if t4:
+        invocation.output.document(_t4(listed))
+        return
     if invocation.output.as_json:
         invocation.output.items([documents.trial(trial) for trial in listed])
         return
@@ -157,6 +165,32 @@ def trials(
         ("workload", "number", "outcome", "median", "config"),
         rows,
         right=("workload", "number", "median"),
+    )
+
+
+def _t4(listed: Iterable[TrialAnswer]) -> Mapping[str, Any]:
+    """The trials as a T4 document. Raises UsageError for those of several workloads."""
+    from tuner.replay.t4 import Result, t4_document
+
+    answers = list(listed)
+    workloads = {trial.workload for trial in answers}
+    if len(workloads) > 1:
+        raise UsageError(
+            f"the job has trials of {len(workloads)} workloads, and a T4 document holds those of "
+            f"one; take --json"
+        )
+    return t4_document(
+        [
+            Result(
+                config=trial.config,
+                outcome=trial.outcome,
+                median_s=trial.median_s,
+                build_s=trial.build_s,
+                measure_s=trial.measure_s,
+                created_at=trial.created_at,
+            )
+            for trial in answers
+        ]
     )
 
 

@@ -21,7 +21,9 @@ HIGHEST_REGRET = 1.0
 
 def replay(
     context: typer.Context,
-    tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="recorded tables, .npz")],
+    tables: Annotated[
+        list[Path], typer.Argument(metavar="TABLE...", help="recorded tables, .npz, or T4 .json")
+    ],
     strategies: Annotated[
         str,
         typer.Option(

@@ -246,3 +246,11 @@ def test_best_says_which_figures_are_in_doubt(
         kernels.promote(session, new)
     assert "disturbed" in tuner("best").out.splitlines()[1]
     assert [kernel["disturbed"] for kernel in tuner("best", "--json").document["items"]] == [True]
+
+
+def test_trials_in_t4(tuner: Callable[..., Any], job: Job) -> None:
+    document = tuner("trials", job.id, "--t4").document
+    assert document["schema_version"] == "1.0.0"
+    words = [result["invalidity"] for result in document["results"]]
+    assert words == ["correct", "correct", "compile"]
+    assert document["results"][1]["measurements"][0]["unit"] == "s"

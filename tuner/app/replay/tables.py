@@ -15,6 +15,7 @@ import numpy as np
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Past
 from tuner.errors import UsageError
+from tuner.replay.t4 import read_t4
 from tuner.replay.table import RecordedTable, read_table
 from tuner.spaces.by_target import cpu_space
 from tuner.target.document import target_from_document
@@ -26,10 +27,13 @@ LOOP_NEST, KNOBS = "loop nest", "knobs"  # kinds of features
 def open_tables(paths: Sequence[Path]) -> list[RecordedTable]:
     """The tables, with features of the loop nest where the space still has their configs.
 
-    `features_of` tells which features a table has. Raises UsageError for a file that is
-    no table, and for two tables with one name.
+    A `.json` file is one of T4. `features_of` tells which features a table has. Raises
+    UsageError for a file that is no table, and for two tables with one name.
     """
-    tables = [with_features(read_table(path)) for path in paths]
+    tables = [
+        read_t4(path) if path.suffix == ".json" else with_features(read_table(path))
+        for path in paths
+    ]
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
         raise UsageError(
