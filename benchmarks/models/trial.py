@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import torch
 
 import tuner
@@ -42,10 +44,12 @@ def trial(name: str, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in given.items() if value is not None}
     database = f"sqlite:///{folder}/tuner.sqlite"
     path = folder / f"{name}.onnx"
-    if settings["door"] == "onnx" or settings["race"]:
+    if settings["door"] != "program" or settings["race"]:
         torch.onnx.export(network, inputs, path, dynamo=True, external_data=False, verbose=False)
+    if settings["door"] == "int8":
+        path = quantized(path, NETWORKS[name])
     started = time.monotonic()
-    if settings["door"] == "onnx":
+    if settings["door"] != "program":
         options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
         command = ["tune", str(path), "-o", str(directory), "--name", symbol, *options]
         done = subprocess.run(
@@ -67,10 +71,39 @@ def trial(name: str, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     tuned_s = time.monotonic() - started
     package = races.loaded(directory, symbol)
     result: dict[str, Any] = {"kernels": kernels, "tuned_s": tuned_s}
-    result["error"] = error_of(package, f"{symbol}_run", NETWORKS[name], network)
+    right = by_runtime(path) if settings["door"] == "int8" else network
+    result["error"] = error_of(package, f"{symbol}_run", NETWORKS[name], right)
     if settings["race"]:
         result |= asdict(raced(package, f"{symbol}_run", network, inputs, path, settings))
     return result
+
+
+def quantized(path: Path, network: Network) -> Path:
+    """The file of `tuner quantize`, calibrated on some inputs, with every layer as integers."""
+    data, written = path.with_suffix(".npz"), path.with_suffix(".int8.onnx")
+    drawn = [network.inputs() for _ in range(CHECKS)]
+    names = [value.name for value in onnx.load(path).graph.input]
+    values: dict[str, Any] = {
+        name: np.concatenate([each[key].numpy() for each in drawn])
+        for name, key in zip(names, drawn[0], strict=True)
+    }
+    np.savez(data, **values)
+    # All of it, whatever random weights lose: every runtime is timed on this file.
+    command = ["quantize", str(path), "--calibrate", str(data), "-o", str(written), "--max-loss=1"]
+    subprocess.run([sys.executable, "-m", "tuner", *command], check=True, stdout=subprocess.DEVNULL)
+    return written
+
+
+def by_runtime(path: Path) -> Any:
+    """What ONNX Runtime computes of a file, of tensors."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+
+    def run(*inputs: Any) -> Any:
+        feeds = {name: each.numpy() for name, each in zip(names, inputs, strict=True)}
+        return torch.from_numpy(session.run(None, feeds)[0])
+
+    return run
 
 
 def error_of(package: Any, symbol: str, network: Network, eager: Any) -> float:
@@ -102,9 +135,12 @@ def raced(
     rivals = {
         "onnxruntime": partial(races.onnxruntime_call, path.read_bytes(), feeds, threads),
         "openvino": partial(races.openvino_call, path, feeds, threads),
-        "eager": partial(races.eager_call, network, inputs, threads),
-        "inductor": partial(races.inductor_call, network, inputs, threads),
     }
+    if settings["door"] != "int8":  # PyTorch has the network in float32
+        rivals |= {
+            "eager": partial(races.eager_call, network, inputs, threads),
+            "inductor": partial(races.inductor_call, network, inputs, threads),
+        }
     return races.race(races.library_call(package, symbol, feeds, threads), rivals, cores)
 
 

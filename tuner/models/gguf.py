@@ -5,6 +5,13 @@ metadata, a table of tensors, and their data at multiples of an alignment. Quant
 are blocks of 32 weights behind a float16 scale. Q4_0 has weights w + 8, of which a byte
 holds number j below number j + 16; Q8_0 has bytes with a sign. Both become constants of
 the operator `qdense`, bit by bit.
+
+Q4_K has blocks of 256: two float16, d and e, then a scale and a least number of 6 bits for
+each group of 32, then the weights. A weight is d * scale * number - e * least, which is
+(number - zero) * scale with the scales and zero points of `qdense`. A byte holds number j
+of a group below number j of the next. The first four groups' scales and least numbers are
+the low 6 bits of bytes 0 to 3 and 4 to 7; of the last four bytes 8 to 11 hold the low 4
+bits, a scale below a least number, and the high 2 bits of bytes 0 to 7 theirs.
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ from tuner.errors import UsageError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 BLOCK = 32  # weights that share a scale
+K_BLOCK = 256  # weights that share the scales of their scales
 MOST_DIMENSIONS = 4  # as ggml has them
 # Formats of `struct` of the scalar types of metadata, by number.
 SCALARS: Mapping[int, str] = {
@@ -35,6 +43,7 @@ TYPES: Mapping[int, tuple[str, int, int]] = {
     1: ("F16", 1, 2),
     2: ("Q4_0", BLOCK, 2 + BLOCK // 2),
     8: ("Q8_0", BLOCK, 2 + BLOCK),
+    12: ("Q4_K", K_BLOCK, 2 + 2 + 12 + K_BLOCK // 2),
 }
 
 
@@ -48,17 +57,16 @@ class BadGguf(UsageError):
 class PackedWeights:
     """Weights of a layer as `qdense` takes them."""
 
-    weight: Literal["int4", "int8"]
+    weight: Literal["int4", "uint4", "int8"]
     packed: NDArray[Any]  # uint8 [N, K/2], the low half first, or int8 [N, K]
     scales: NDArray[np.float32]  # [N, K/32]
+    zeros: NDArray[np.float32] | None = None  # of uint4: zero points [N, K/32]
 
     def spec(self, rows: int = 1) -> str:
         """The workload that multiplies by these weights, which are constants of it."""
         units, blocks = self.scales.shape
-        return (
-            f"qdense:M={rows},N={units},K={blocks * BLOCK},weight={self.weight},"
-            f"group={BLOCK},const=W+S"
-        )
+        spec = f"qdense:M={rows},N={units},K={blocks * BLOCK},weight={self.weight},group={BLOCK}"
+        return f"{spec},const=W+S" if self.zeros is None else f"{spec},zeros=float32,const=W+S+Z"
 
 
 class GgufFile:
@@ -123,14 +131,42 @@ class GgufFile:
         if len(shape) != 2:
             raise BadGguf(f"{self.path}: {name!r} is {kind} and no matrix")
         blocks = data.reshape(shape[0], -1, size)
+        if kind == "Q4_K":
+            return _k_weights(blocks)
         scales = blocks[:, :, :2].copy().view("<f2")[:, :, 0].astype(np.float32)
         numbers = blocks[:, :, 2:]
         if kind == "Q8_0":
             packed = numbers.reshape(shape).view(np.int8)
             return PackedWeights(weight="int8", packed=packed, scales=scales)
         halves = np.concatenate([numbers & 15, numbers >> 4], -1).reshape(shape)
-        packed = halves[:, ::2] | halves[:, 1::2] << 4
-        return PackedWeights(weight="int4", packed=packed, scales=scales)
+        return PackedWeights(weight="int4", packed=_packed(halves), scales=scales)
+
+
+def _packed(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rows of numbers of 4 bits, two to a byte."""
+    return np.asarray(numbers[:, ::2] | numbers[:, 1::2] << 4, np.uint8)
+
+
+def _k_weights(blocks: NDArray[np.uint8]) -> PackedWeights:
+    """Of blocks of Q4_K, [N, K/256, bytes]."""
+    units = len(blocks)
+    factors = blocks[:, :, :4].copy().view("<f2").astype(np.float32)
+    first, second, last = (blocks[:, :, 4 + 4 * part : 8 + 4 * part] for part in range(3))
+    scales = np.concatenate([first & 63, last & 15 | (first >> 6) << 4], -1)
+    least = np.concatenate([second & 63, last >> 4 | (second >> 6) << 4], -1)
+    steps = (factors[:, :, :1] * scales).reshape(units, -1)
+    below = (factors[:, :, 1:] * least).reshape(units, -1)
+    halves = blocks[:, :, 16:].reshape(units, -1, 1, BLOCK)
+    numbers = np.concatenate([halves & 15, halves >> 4], 2).reshape(units, -1, BLOCK)
+    # Without a scale all weights of a group are its least number.
+    numbers = np.where((steps == 0)[:, :, None], np.uint8(0), numbers)
+    steps = np.where(steps == 0, np.float32(1), steps)
+    return PackedWeights(
+        weight="uint4",
+        packed=_packed(numbers.reshape(units, -1)),
+        scales=steps,
+        zeros=below / steps,
+    )
 
 
 class _Reader:

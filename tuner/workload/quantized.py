@@ -20,6 +20,13 @@ QDENSE = Operator(
             choices=("int4", "uint4", "int8"),
         ),
         Param(
+            name="zeros",
+            kind="choice",
+            about="of uint4: zero points of 4 bits, packed as W is, or any numbers",
+            default="uint4",
+            choices=("uint4", "float32"),
+        ),
+        Param(
             name="group",
             kind="int",
             about="features that share a scale; 0: all of a unit",
@@ -35,12 +42,14 @@ QDENSE = Operator(
         "GROUPS": "@{group=0|1|(K + group - 1)//group}",
         "number": "@{group=0|0|k//group}",
         "low": "f32(bitand(shr(W[j, k//2], i32(4 * (k % 2))), 15))",
-        "zero": "f32(bitand(shr(Z[j, @{number} // 2], i32(4 * (@{number} % 2))), 15))",
+        "few": "f32(bitand(shr(Z[j, @{number} // 2], i32(4 * (@{number} % 2))), 15))",
+        "zero": "@{zeros=uint4|@{few}|Z[j, @{number}]}",
+        "Z": "@{zeros=uint4|u8[N, (@{GROUPS} + 1)//2]|f32[N, @{GROUPS}]}",
         "real": "@{weight=int8|f32(W[j, k])|(@{low} - @{weight=int4|8|@{zero}})}",
     },
     program="""
 kernel qdense(X: f32[M, K], W: @{weight=int8|i8[N, K]|u8[N, (K + 1)//2]}, S: f32[N, @{GROUPS}]
-    @{weight=uint4|, Z: u8[N, (@{GROUPS} + 1)//2]|}@{bias|, bias: f32[N]|}) -> (Y: f32[M, N]) {
+    @{weight=uint4|, Z: @{Z}|}@{bias|, bias: f32[N]|}) -> (Y: f32[M, N]) {
   @{group=0|P|@{main}}[i, j] += X[i, k] * @{real}@{group=0|| * S[j, @{number}]}
   @{group=0|@{main}[i, j] = P[i, j] * S[j, 0]|}
   @{epilogue}

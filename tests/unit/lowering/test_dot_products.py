@@ -65,6 +65,12 @@ APART = (
     "kernel a(A: i8[5, 24, 6], B: i8[24, 40]) -> (C: i32[5, 40]) { C[i, j] += i32(A[i, k, "
     "l]) * i32(B[k, j]) }"
 )
+# Around the image is the zero point, and three channels are taken as four.
+BORDERED = (
+    "kernel c(X: u8[6, 7, 3], F: i8[3, 3, 3, 20]) -> (Y: i32[6, 7, 20]) { Y[h, w, k] += "
+    "i32(X[h + r - 1, w + s - 1, c] else 77) * i32(F[r, s, c, k]) }"
+)
+ONE_ROW = "kernel v(X: u8[37], W: i8[37, 33]) -> (Y: i32[33]) { Y[j] += i32(X[k]) * i32(W[k, j]) }"
 SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
@@ -110,7 +116,7 @@ def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("target", [NARROW, NARROW_FOURS], ids=["pairs", "fours"])
-@pytest.mark.parametrize("given", [*SPECS, *(product(*signs) for signs in SIGNS)])
+@pytest.mark.parametrize("given", [*SPECS, BORDERED, *(product(*signs) for signs in SIGNS)])
 def test_programs_compute_what_the_reference_computes(given: str, target: Target) -> None:
     workload = made(given)
     inputs = extremes(workload)
@@ -125,7 +131,9 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("given", [*WIDER, APART, *(product(*signs) for signs in SIGNS)])
+@pytest.mark.parametrize(
+    "given", [*WIDER, APART, BORDERED, ONE_ROW, *(product(*signs) for signs in SIGNS)]
+)
 @pytest.mark.parametrize("pairs", [False, True], ids=["most", "pairs"])
 def test_kernels_of_integers_are_right_to_the_last_bit(
     given: str, pairs: bool, threads: int

@@ -65,24 +65,51 @@ def q8_0(units: int, features: int) -> tuple[bytes, Any]:
     return content, weights
 
 
-@pytest.mark.parametrize(("number", "made"), [(2, q4_0), (8, q8_0)])
+def q4_k(units: int, features: int) -> tuple[bytes, Any]:
+    """One group in four has no scale."""
+    content, weights = b"", np.zeros((units, features))
+    for unit in range(units):
+        for block in range(features // 256):
+            d, e = np.abs(RNG.normal(size=2)).astype(np.float16)
+            scales, least = RNG.integers(0, 64, (2, 8))
+            scales[RNG.integers(0, 8, 2)] = 0
+            numbers = RNG.integers(0, 16, (8, 32))
+            real = float(d) * scales[:, None] * numbers - float(e) * least[:, None]
+            weights[unit, 256 * block : 256 * block + 256] = real.reshape(-1)
+            packed = [int(scales[j] | (scales[j + 4] >> 4) << 6) for j in range(4)]
+            packed += [int(least[j] | (least[j + 4] >> 4) << 6) for j in range(4)]
+            packed += [int(scales[j] & 15 | (least[j] & 15) << 4) for j in range(4, 8)]
+            content += d.tobytes() + e.tobytes() + bytes(packed)
+            for group in range(0, 8, 2):
+                content += bytes(map(int, numbers[group] | numbers[group + 1] << 4))
+    return content, weights
+
+
+@pytest.mark.parametrize(
+    ("number", "made", "features"), [(2, q4_0, 96), (8, q8_0, 96), (12, q4_k, 512)]
+)
 def test_packed_weights_multiply_as_those_of_the_file(
-    number: int, made: Any, tmp_path: Path
+    number: int, made: Any, features: int, tmp_path: Path
 ) -> None:
-    content, weights = made(5, 96)
+    content, weights = made(5, features)
     file = GgufFile(
         written(
             tmp_path / "m.gguf",
-            {"first": (0, (3,), bytes(12)), "layer": (number, (5, 96), content)},
+            {"first": (0, (3,), bytes(12)), "layer": (number, (5, features), content)},
         )
     )
     layer = file["layer"]
     assert isinstance(layer, PackedWeights)
     workload = parse_spec(layer.spec(rows=2))
-    x = RNG.standard_normal((2, 96)).astype(np.float32)
+    x = RNG.standard_normal((2, features)).astype(np.float32)
     inputs = {"X": x, "W": layer.packed, "S": layer.scales}
-    values, _ = evaluate_with_magnitude(workload.expression, inputs)
-    np.testing.assert_allclose(values["Y"], x.astype(np.float64) @ weights.T, rtol=1e-12)
+    if layer.zeros is not None:
+        inputs["Z"] = layer.zeros
+    values, magnitudes = evaluate_with_magnitude(workload.expression, inputs)
+    # A scale or zero point that is a product or quotient is rounded to float32.
+    bound = 1e-12 if layer.zeros is None else 2.0**-22
+    error = np.abs(values["Y"] - x.astype(np.float64) @ weights.T)
+    assert (error <= bound * magnitudes["Y"]).all()
 
 
 def test_floats_and_metadata(tmp_path: Path) -> None:
@@ -99,7 +126,7 @@ def test_floats_and_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "shape", "content", "message"),
     [
-        (12, (1, 256), bytes(144), "type 12; F32, F16, Q4_0, Q8_0 are read"),
+        (14, (1, 256), bytes(144), "type 14; F32, F16, Q4_0, Q8_0, Q4_K are read"),
         (2, (1, 48), bytes(27), "no multiple of 32"),
         (2, (4, 32), bytes(18), "cut off"),
         (2, (1, 2, 32), bytes(36), "no matrix"),

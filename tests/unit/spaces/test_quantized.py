@@ -99,7 +99,7 @@ def sketched(workload: Workload, word: str, count: int, seed: int) -> None:
     units=st.integers(16, 70),
     features=st.integers(2, 200),
     group=st.sampled_from((0, 8, 16, 32, 128)),
-    weight=st.sampled_from(("int4", "uint4")),
+    weight=st.sampled_from(("int4", "uint4", "uint4,zeros=float32")),
     seed=st.integers(0, 99),
 )
 def test_looked_up_weights(
@@ -124,7 +124,7 @@ def test_weights_of_a_byte_in_groups(
     sketched(parse_spec(spec), "grouped", 1, seed)
 
 
-@pytest.mark.parametrize("weight", ["int4", "uint4", "int8"])
+@pytest.mark.parametrize("weight", ["int4", "uint4", "uint4,zeros=float32", "int8"])
 def test_what_special_values_leave_finite_is_right(weight: str) -> None:
     """A scale of infinity makes one of a group's sum that its terms would not have made."""
     workload = parse_spec(f"qdense:M=4,N=40,K=70,group=16,weight={weight}")

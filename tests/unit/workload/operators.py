@@ -167,7 +167,11 @@ def quantised(p: Params, x: Array, w: Array, s: Array, *rest: Array) -> Array:
     real = w.astype(np.float64)
     if p["weight"] != "int8":
         real = halves(w)[:, :features].astype(np.float64)
-        real -= halves(rest[0])[:, numbers] if p["weight"] == "uint4" else 8
+        if p["weight"] == "uint4":
+            zeros = rest[0] if p["zeros"] == "float32" else halves(rest[0])
+            real -= zeros[:, numbers]
+        else:
+            real -= 8
     bias = rest[-1] if p["bias"] else None
     return finished(p, x @ (real * s[:, numbers]).T, bias)
 

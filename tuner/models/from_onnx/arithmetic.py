@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +21,7 @@ from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
-from tuner.models.operators.values import Value
+from tuner.models.operators.values import Clipped, Value
 from tuner.workload.expression import BinaryOp, UnaryOp
 from tuner.workload.terms import FLOATS
 
@@ -85,7 +87,18 @@ def clip(node: Node) -> Value:
             e = function(e, limit)
         return e
 
-    return elementwise("clip", body, x, *(value for value, _ in bounds))
+    clipped = elementwise("clip", body, x, *(value for value, _ in bounds))
+    ends = {maximum: -math.inf, minimum: math.inf}
+    for value, function in bounds:
+        if value.array is None or value.array.size != 1:
+            return clipped
+        ends[function] = float(value.array.reshape(-1)[0])
+    return replace(clipped, made=Clipped(value=x, low=ends[maximum], high=ends[minimum]))
+
+
+def relu(node: Node) -> Value:
+    clipped = elementwise("relu", ops.relu, node[0])
+    return replace(clipped, made=Clipped(value=node[0], low=0.0, high=math.inf))
 
 
 def cast(node: Node) -> Value:
@@ -249,7 +262,7 @@ TABLE: Mapping[str, Convert] = {
     "PRelu": prelu,
     "Pow": power,
     "Reciprocal": each(ops.reciprocal),
-    "Relu": each(ops.relu),
+    "Relu": relu,
     "Round": named("round"),
     "Selu": parametrized(_selu, alpha=1.6732632423543772, gamma=1.0507009873554805),
     "Shrink": parametrized(ops.shrink, bias=0.0, lambd=0.5),

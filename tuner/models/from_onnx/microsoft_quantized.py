@@ -14,7 +14,7 @@ from functools import partial
 from tuner.models.from_onnx import products, recurrent, reductions
 from tuner.models.from_onnx.microsoft_attention import projected_attention
 from tuner.models.from_onnx.node import Convert, Node, Results
-from tuner.models.operators import contraction, movement
+from tuner.models.operators import contraction, integer_products, movement
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators import quantization as ops
 from tuner.models.operators import reduction as reduce_ops
@@ -135,12 +135,9 @@ def _scaled(product: Value, a_scale: Value, b_scale: Value, bias: Value | None) 
 
 def gemm(node: Node) -> Value:
     """Integers in and out; without a scale of the result, real numbers out."""
-    a = products.less_zero(node[0], node.optional(2), -2)
-    a = transpose(a, [1, 0]) if node.attribute("transA", 0) else a
-    by_row = bool(node.attribute("transB", 0))
-    b = products.less_zero(node[3], node.optional(5), 0 if by_row else 1)
-    b = transpose(b, [1, 0]) if by_row else b
-    product = contraction.matmul(a, b, dtype="int32")
+    a = transpose(node[0], [1, 0]) if node.attribute("transA", 0) else node[0]
+    b = transpose(node[3], [1, 0]) if node.attribute("transB", 0) else node[3]
+    product = integer_products.matmul(a, node.optional(2), b, node.optional(5))
     if (bias := node.optional(6)) is not None:
         product = elementwise("bias", lambda e, c: e + c, product, bias)
     alpha = float(node.attribute("alpha", 1.0))
@@ -152,17 +149,13 @@ def gemm(node: Node) -> Value:
 
 
 def matmul_integer_to_float(node: Node) -> Value:
-    a = products.less_zero(node[0], node.optional(4), -2)
-    b = products.less_zero(node[1], node.optional(5), -1)
-    product = contraction.matmul(a, b, dtype="int32")
+    product = integer_products.matmul(node[0], node.optional(4), node[1], node.optional(5))
     return _scaled(product, node[2], node[3], node.optional(6))
 
 
 def dynamic_quantize_matmul(node: Node) -> Value:
     integers, scale, zero = ops.dynamic_quantize(node[0])
-    a = products.less_zero(integers, zero, -2)
-    b = products.less_zero(node[1], node.optional(3), -1)
-    product = contraction.matmul(a, b, dtype="int32")
+    product = integer_products.matmul(integers, zero, node[1], node.optional(3))
     return _scaled(product, scale, node[2], node.optional(4))
 
 
@@ -246,9 +239,7 @@ def _unpacked(bytes_of: Value, places: tuple[Elem, ...], bits: int) -> Elem:
 
 
 def attention(node: Node) -> Results:
-    a = products.less_zero(node[0], node.optional(6), -2)
-    b = products.less_zero(node[1], node.optional(7), -1)
-    product = contraction.matmul(a, b, dtype="int32")
+    product = integer_products.matmul(node[0], node.optional(6), node[1], node.optional(7))
     real = _scaled(product, node[3], node[4], node[2])
     return projected_attention(node, real, node.optional(5), node.optional(8), None)
 

@@ -17,16 +17,16 @@ from tuner.models.from_onnx.node import (
     element_type,
     rounding_of,
 )
-from tuner.models.operators import contraction, pooling, quantization, resize
-from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators import contraction, integer_products, pooling, quantization, resize
+from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.normalization import channel
-from tuner.models.operators.scalars import Elem, cast_to
 from tuner.models.operators.values import Value
 
 
 def matmul(node: Node) -> Value:
-    return contraction.matmul(node[0], node[1])
+    integers = integer_products.real_matmul(node[0], node[1])
+    return contraction.matmul(node[0], node[1]) if integers is None else integers
 
 
 def gemm(node: Node) -> Value:
@@ -34,6 +34,8 @@ def gemm(node: Node) -> Value:
     a = transpose(a, [1, 0]) if node.attribute("transA", 0) else a
     b = transpose(b, [1, 0]) if node.attribute("transB", 0) else b
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    if alpha == beta == 1 and ((integers := integer_products.real_matmul(a, b, c)) is not None):
+        return integers
     product = contraction.matmul(a, b)
     if alpha != 1:
         product = elementwise("alpha", lambda e: e * alpha, product)
@@ -79,18 +81,18 @@ def biased(result: Value, bias: Value | None) -> Value:
 
 
 def conv(node: Node) -> Value:
-    x, weight = node[0], node[1]
-    kernel = weight.shape[2:]
-    strides, pads, dilations = geometry(node, x.shape[2:], kernel)
-    result = contraction.convolution(
-        x,
-        weight,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=node.attribute("group", 1),
-    )
-    return biased(result, node.optional(2))
+    x, weight, bias = node[0], node[1], node.optional(2)
+    how = _convolved(node, x, weight)
+    integers = integer_products.real_convolution(x, weight, bias, how)
+    if integers is not None:
+        return integers
+    return biased(contraction.convolution(x, weight, **how), bias)
+
+
+def _convolved(node: Node, x: Value, weight: Value) -> integer_products.Geometry:
+    strides, pads, dilations = geometry(node, x.shape[2:], weight.shape[2:])
+    groups = node.attribute("group", 1)
+    return {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
 
 
 def conv_transpose(node: Node) -> Value:
@@ -135,10 +137,10 @@ def window_of(node: Node) -> pooling.Window:
 
 
 def max_pool(node: Node) -> Results:
-    window = window_of(node)
-    pooled = pooling.max_pool(node[0], window)
+    window, x = window_of(node), node[0]
     if len(node.outputs) < 2:
-        return pooled
+        return quantization.chosen(x, lambda value: pooling.max_pool(value, window))
+    pooled = pooling.max_pool(x, window)
     column_major = bool(node.attribute("storage_order", 0))
     return pooled, pooling.max_pool_positions(node[0], window, pooled, column_major=column_major)
 
@@ -153,7 +155,11 @@ def lp_pool(node: Node) -> Value:
 
 
 def global_pool(greatest: bool) -> Convert:
-    return lambda node: pooling.global_pool(node[0], greatest=greatest)
+    if not greatest:
+        return lambda node: pooling.global_pool(node[0], greatest=False)
+    return lambda node: quantization.chosen(
+        node[0], lambda value: pooling.global_pool(value, greatest=True)
+    )
 
 
 def global_lp_pool(node: Node) -> Value:
@@ -290,66 +296,34 @@ def dynamic_quantize(node: Node) -> Results:
     return quantization.dynamic_quantize(node[0])
 
 
-def less_zero(x: Value, zero: Value | None, axis: int) -> Value:
-    if zero is None:
-        return x
-    counted = quantization.per_axis(zero, x, axis)
-    return elementwise("less_zero", lambda e, z: e - z, x, counted, dtype="int32")
-
-
 def matmul_integer(node: Node) -> Value:
-    a = less_zero(node[0], node.optional(2), -2)
-    b = less_zero(node[1], node.optional(3), -1)
-    return contraction.matmul(a, b, dtype="int32")
+    return integer_products.matmul(node[0], node.optional(2), node[1], node.optional(3))
 
 
 def conv_integer(node: Node) -> Value:
     x, weight = node[0], node[1]
-    strides, pads, dilations = geometry(node, x.shape[2:], weight.shape[2:])
-    return contraction.convolution(
-        x,
-        weight,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=node.attribute("group", 1),
-        zero_point=node.optional(2),
-        weight_zero_point=node.optional(3),
-        dtype="int32",
-    )
+    how = _convolved(node, x, weight)
+    sums = integer_products.convolution(x, node.optional(2), weight, node.optional(3), how)
+    return cast(sums, "int32")
 
 
 def qlinear_conv(node: Node) -> Value:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (node[i] for i in range(8))
-    strides, pads, dilations = geometry(node, x.shape[2:], weight.shape[2:])
-    summed = contraction.convolution(
-        x,
-        weight,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=node.attribute("group", 1),
-        zero_point=x_zero,
-        weight_zero_point=w_zero,
-        dtype="int32",
-    )
-    summed = biased(summed, node.optional(8))
-    return _requantized(summed, [x_scale, w_scale], y_scale, y_zero, 1)
+    how, bias = _convolved(node, x, weight), node.optional(8)
+    summed = integer_products.convolution(x, x_zero, weight, w_zero, how, bias)
+    return _requantized(summed, (x_scale, w_scale), y_scale, y_zero, 1)
 
 
 def qlinear_matmul(node: Node) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node[i] for i in range(8))
-    product = contraction.matmul(less_zero(a, a_zero, -2), less_zero(b, b_zero, -1), dtype="int32")
-    return _requantized(product, [a_scale, b_scale], y_scale, y_zero, -1)
+    product = integer_products.matmul(a, a_zero, b, b_zero)
+    return _requantized(product, (a_scale, b_scale), y_scale, y_zero, -1)
 
 
-def _requantized(x: Value, scales: Sequence[Value], scale: Value, zero: Value, axis: int) -> Value:
-    factors = [quantization.per_axis(value, x, axis) for value in scales]
-
-    def body(e: Elem, first: Elem, second: Elem) -> Elem:
-        return cast_to(first.dtype, e) * (first * second)
-
-    real = elementwise("rescaled", body, x, *factors, dtype=scale.dtype)
+def _requantized(
+    x: Value, scales: tuple[Value, Value], scale: Value, zero: Value, axis: int
+) -> Value:
+    real = integer_products.rescaled(x, *scales, axis)
     return quantization.quantize(real, scale, zero, quantization.Layout(axis=axis), zero.dtype)
 
 

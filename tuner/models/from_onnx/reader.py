@@ -256,7 +256,9 @@ class _Reader:
         has_row = node.op in rows
         if bounded.concerns(node) and has_row:
             return bounded.converted(node, rows[node.op])
-        if is_known and (size <= _FOLDED_ELEMENTS or not has_row):
+        # Constants that are made of integers are computed by their row, which notes these.
+        folds = size <= _FOLDED_ELEMENTS and node.op != "DequantizeLinear"
+        if is_known and (folds or not has_row):
             try:
                 return self.folded(node, proto, scope)
             except _FAULTS:  # the evaluator does not take some valid inputs of GatherElements

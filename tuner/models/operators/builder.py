@@ -172,6 +172,10 @@ class GraphBuilder:
         self._shapes[name] = self._tensors[name] = tensor
         return self._value(tensor, tensor.shape, range(len(tensor.shape)))
 
+    def is_input(self, value: Value) -> bool:
+        """Whether a value is a model's input, perhaps under another shape."""
+        return any(tensor.name == self.root(value.tensor) for tensor in self._inputs)
+
     # --- nodes
 
     def compute(

@@ -118,13 +118,15 @@ def convolution(
     groups: int,
     zero_point: Value | None = None,
     weight_zero_point: Value | None = None,
+    pad: int = 0,
     dtype: DType | None = None,
 ) -> Value:
     """Of x in N, C, spatial and weights in O, I / groups, spatial; any number of spatial
     dimensions. `pads` are those in front, then those behind. The result is stored with its
-    channels last.
+    channels last. Outside of x is `pad`.
 
-    With zero points both operands are integers that are counted from them.
+    With zero points both operands are integers that are counted from them. The products are
+    of the weights' dtype, which may be floats for an x of integers.
     """
     spatial = x.rank - 2
     kernel, filters = weight.shape[2:], weight.shape[0]
@@ -155,10 +157,10 @@ def convolution(
         if weight_zero_point is not None:
             factor = factor - _per_channel(weight_zero_point, o)
         if zero_point is None:
-            read = x.padded(n, channel, *inside, pad=0)
+            read = x.padded(n, channel, *inside, pad=pad)
         else:
             read = _counted(x, (n, channel, *inside), zero_point[_first(zero_point)])
-        return read * factor
+        return cast_to(factor.dtype, read) * factor
 
     return x.builder.reduce(
         f"conv{spatial}d",

@@ -35,7 +35,7 @@ def elementwise(name: str, function: Function, *values: Value, dtype: DType | No
     return values[0].builder.compute(
         name,
         shape,
-        lambda *i: function(*(value[i] for value in spread)),
+        lambda *i: function(*(value.number(i) for value in spread)),
         dtype=dtype or values[0].dtype,
         order=order_like(sorted(values, key=lambda value: -value.elements), shape),
     )

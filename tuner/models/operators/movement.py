@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -49,15 +50,35 @@ def expand(x: Value, shape: Sequence[int]) -> Value:
 def transpose(x: Value, order: Sequence[int]) -> Value:
     """Dimension k of the result is dimension `order[k]` of x."""
     if x.array is not None:
-        return x.builder.constant(np.transpose(x.array, order), x.dtype)
+        return _with_integers(x, x.builder.constant(np.transpose(x.array, order), x.dtype), order)
     places = np.argsort(order)
     return x.view([x.shape[axis] for axis in order], lambda *i: [i[place] for place in places])
+
+
+def _with_integers(x: Value, moved: Value, order: Sequence[int]) -> Value:
+    """A transposed constant with the integers that x was made of in the same order."""
+    if x.integers is None:
+        return moved
+    axis = x.integers.axis
+    integers = replace(
+        x.integers,
+        value=transpose(x.integers.value, order),
+        axis=None if axis is None else list(order).index(axis),
+    )
+    return replace(moved, made=integers)
 
 
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """The elements counted in order, in another shape. A copy is made only where dimensions
     are joined that do not lie beside each other."""
-    shape = tuple(shape)
+    reshaped = _reshaped(x, tuple(shape))
+    if x.integers is None or x.integers.axis is not None:
+        return reshaped
+    integers = replace(x.integers, value=_reshaped(x.integers.value, tuple(shape)))
+    return replace(reshaped, made=integers)
+
+
+def _reshaped(x: Value, shape: tuple[int, ...]) -> Value:
     if prod(shape) != x.elements:
         raise ValueError(f"{x.elements} elements do not fill the shape {list(shape)}")
     if shape == x.shape:
@@ -184,7 +205,7 @@ def concatenate(values: Sequence[Value], axis: int) -> Value:
         for value, begin in zip(values, begins, strict=True):
             places = [*i]
             places[axis] = i[axis] - begin
-            parts.append(value.guarded(*places))
+            parts.append(value.number(tuple(places), guarded=True))
         chosen = parts[-1]
         for part, end in zip(reversed(parts[:-1]), reversed(ends[:-1]), strict=True):
             chosen = where(i[axis] < end, part, chosen)

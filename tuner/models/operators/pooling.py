@@ -10,8 +10,9 @@ import numpy as np
 
 from tuner.models.operators.elementwise import elementwise, same
 from tuner.models.operators.movement import order_like
+from tuner.models.operators.quantization import parameter
 from tuner.models.operators.reduction import reduce
-from tuner.models.operators.scalars import Elem, clamp, constant, maximum, unary, where
+from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, maximum, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.terms import FLOATS
 
@@ -120,14 +121,9 @@ def average_pool(x: Value, w: Window, *, count_padding: bool) -> Value:
     counts = [_counts(w, x.shape[2 + d], d, count_padding=count_padding) for d in range(rank)]
     uniform = all(len(set(count)) == 1 for count in counts)
     order = order_like([x], x.shape)
-
-    def body(*places: Elem) -> Elem:
-        n, c, *rest = places
-        return x.padded(n, c, *_places(w, rest[:rank], rest[rank:]), pad=0)
-
+    shape = [*x.shape[:2], *w.sizes]
     with x.builder.kernel("average_pool"):
-        shape = [*x.shape[:2], *w.sizes]
-        total = x.builder.reduce("sum", "sum", shape, w.kernel, body, dtype=x.dtype, order=order)
+        total = _window_sums(x, w, order)
         if uniform:
             share = 1 / math.prod(count[0] for count in counts)
             return elementwise("average_pool", lambda e: e * share, total)
@@ -140,6 +136,32 @@ def average_pool(x: Value, w: Window, *, count_padding: bool) -> Value:
             return result
 
         return x.builder.compute("average_pool", shape, averaged, dtype=x.dtype, order=order)
+
+
+def _window_sums(x: Value, w: Window, order: Sequence[int]) -> Value:
+    """The sum of each window, with zeros around x; of the integers that it is made of where
+    there are such, so that nothing but these is read."""
+    rank, shape = len(w.kernel), [*x.shape[:2], *w.sizes]
+    integers = x.integers if x.array is None else None
+    origin = None if integers is None or integers.axis is not None else integers.origin
+    source = x if integers is None or origin is None else integers.value
+
+    def body(*places: Elem) -> Elem:
+        n, c, *rest = places
+        return source.padded(n, c, *_places(w, rest[:rank], rest[rank:]), pad=origin or 0)
+
+    dtype = source.dtype if source is x else "int32"
+    total = x.builder.reduce("sum", "sum", shape, w.kernel, body, dtype=dtype, order=order)
+    if integers is None or source is x:
+        return total
+    scale, zeros = parameter(integers.scale), [parameter(integers.zero)] if integers.zero else []
+
+    def real(e: Elem, factor: Elem, *zero: Elem) -> Elem:
+        for z in zero:  # also what is around x
+            e = e - z * math.prod(w.kernel)
+        return cast_to("float32", e) * factor
+
+    return elementwise("sums", real, total, scale, *zeros, dtype="float32")
 
 
 def _counts(w: Window, extent: int, d: int, *, count_padding: bool) -> list[int]:

@@ -6,15 +6,17 @@ result that lies between two integers depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tuner.models.operators.elementwise import decoded, elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS, Format, Rounding
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, maximum, minimum, unary, where
-from tuner.models.operators.values import Value
+from tuner.models.operators.values import Clipped, Integers, Scaled, Value
 from tuner.workload.expression import INTEGER_RANGES, DType, UnaryOp
 from tuner.workload.terms import FLOATS
 
@@ -73,14 +75,25 @@ def quantize(
 
     The quotient is rounded to `precision`, by default the scale's dtype.
     """
-    spread = [layout.spread(scale, x)]
+    if format is None and _made_so(x.integers, scale, zero_point, dtype):
+        assert x.integers is not None
+        return x.integers.value
     is_integer = format is None or format.name in INTEGER_LIMITS
-    if zero_point is not None and is_integer:  # that of a float is 0
-        spread.append(layout.spread(zero_point, x))
     nearest = _NEAREST.get(precision or (scale.dtype if scale.format is None else x.dtype))
+    # What an operator computes is not defined to the last digit, so that a product with the
+    # reciprocal of the scale is as good as the quotient, and faster.
+    inverse = None if x.builder.is_input(x) else _reciprocal(scale)
+    if inverse is not None and format is None:
+        x = _without_bounds(x, scale, zero_point, dtype)
+        if zero_point is None or zero_point.elements == 1:
+            x, inverse, layout = _at_once(x, inverse, layout)
+    spread = [layout.spread(parameter(scale if inverse is None else inverse), x)]
+    if zero_point is not None and is_integer and known(zero_point) != 0:  # a float's is 0
+        spread.append(layout.spread(parameter(zero_point), x))
 
     def body(e: Elem, s: Elem, *zero: Elem) -> Elem:
-        quotient = _real(e) / _like(_real(decoded(scale, s)), _real(e))
+        real, factor = _real(e), _like(_real(decoded(scale, s)), _real(e))
+        quotient = real / factor if inverse is None else real * factor
         if nearest is not None:
             quotient = unary(nearest, quotient)
         if format is not None and not is_integer:
@@ -92,6 +105,48 @@ def quantize(
         return cast_to("int32", clamp(rounded, low, high))
 
     return replace(elementwise("quantize", body, x, *spread, dtype=dtype), format=format)
+
+
+def _without_bounds(x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
+    """What the numbers were before they were clipped, where the integers end there too."""
+    clipped, origin = x.made, 0 if zero is None else known(zero)
+    if not isinstance(clipped, Clipped) or origin is None or scale.array is None:
+        return x
+    steps = scale.array.reshape(-1).astype(np.float64)
+    low, high = INTEGER_RANGES[dtype]
+    ends = np.rint(np.float32(clipped.low / steps)), np.rint(np.float32(clipped.high / steps))
+    if (ends[0] + origin > low).any() or (ends[1] + origin < high).any():
+        return x
+    return clipped.value
+
+
+def _at_once(x: Value, inverse: Value, layout: Layout) -> tuple[Value, Value, Layout]:
+    """The factor of x and that of its rounding as one, where each is known."""
+    scaled = x.made
+    if not isinstance(scaled, Scaled) or inverse.elements != 1:
+        return x, inverse, layout
+    product = np.asarray(scaled.factor.array, np.float64) * np.asarray(inverse.array).reshape(-1)
+    factor = x.builder.constant(product.astype(np.float32))
+    return scaled.value, factor, Layout(axis=scaled.axis)
+
+
+def parameter(vector: Value) -> Value:
+    """Scales or zero points as a tensor, so that layers that differ in nothing else are one
+    kernel."""
+    return vector if vector.format is not None else vector.builder.stored(vector)
+
+
+def known(zero: Value) -> int | None:
+    """The zero point of all, where it is one that is known."""
+    return Integers(value=zero, scale=zero, zero=zero, axis=None).origin
+
+
+def _reciprocal(scale: Value) -> Value | None:
+    """Of scales that are known and far from the ends of float32."""
+    array = None if scale.dtype != "float32" or scale.format is not None else scale.array
+    if array is None or not ((array > 2.0**-120) & (array < 2.0**120)).all():
+        return None
+    return scale.builder.constant((1 / array.astype(np.float64)).astype(np.float32))
 
 
 def _real(e: Elem) -> Elem:
@@ -109,10 +164,10 @@ def dequantize(
     layout: Layout,
     dtype: DType | None = None,
 ) -> Value:
-    spread = [layout.spread(scale, x)]
+    spread = [layout.spread(parameter(scale), x)]
     is_integer = x.format is None or x.format.name in INTEGER_LIMITS
-    if zero_point is not None and is_integer:  # that of a float is 0
-        spread.append(layout.spread(zero_point, x))
+    if zero_point is not None and is_integer and known(zero_point) != 0:  # a float's is 0
+        spread.append(layout.spread(parameter(zero_point), x))
 
     def body(e: Elem, s: Elem, *zero: Elem) -> Elem:
         number, factor = decoded(x, e), _real(decoded(scale, s))
@@ -121,7 +176,52 @@ def dequantize(
         return cast_to(factor.dtype, number) * factor
 
     kept = "float32" if scale.format is not None else scale.dtype
-    return elementwise("dequantize", body, x, *spread, dtype=dtype or kept)
+    real = elementwise("dequantize", body, x, *spread, dtype=dtype or kept)
+    return replace(real, made=_integers(x, scale, zero_point, layout, real.dtype))
+
+
+def _integers(
+    x: Value, scale: Value, zero: Value | None, layout: Layout, dtype: DType
+) -> Integers | None:
+    """What the real numbers are made of, where its scales are known."""
+    vectors = [vector for vector in (scale, zero) if vector is not None]
+    if (
+        x.dtype not in ("int8", "uint8", "int32")
+        or any(value.format is not None for value in (x, *vectors))
+        or any(vector.array is None for vector in vectors)
+        or (scale.dtype, dtype) != ("float32", "float32")
+        or layout.block
+        or len({vector.elements for vector in vectors}) > 1
+    ):
+        return None
+    axis = None if scale.elements == 1 else layout.axis % x.rank
+    scale, *zeros = (reshape(vector, [vector.elements]) for vector in vectors)
+    return Integers(value=x, scale=scale, zero=zeros[0] if zeros else None, axis=axis)
+
+
+def _made_so(integers: Integers | None, scale: Value, zero: Value | None, dtype: DType) -> bool:
+    """Whether rounding gives back what the numbers were made of, which it does by the same
+    scale and zero point: the two roundings of float32 are far below half a step."""
+    if integers is None or integers.axis is not None or scale.elements != 1:
+        return False
+    if scale.array is None or integers.scale.array is None or integers.value.dtype != dtype:
+        return False
+    origin = Integers(value=integers.value, scale=scale, zero=zero, axis=None).origin
+    same = float(scale.array.reshape(-1)[0]) == float(integers.scale.array.reshape(-1)[0])
+    return same and origin is not None and origin == integers.origin
+
+
+def chosen(x: Value, choose: Callable[[Value], Value]) -> Value:
+    """An operator that chooses the greatest of some numbers, on the integers that they are
+    made of where there are such: a greater integer is a greater number."""
+    integers = x.integers
+    if x.array is not None or integers is None or integers.axis is not None:
+        return choose(x)
+    steps = np.asarray(integers.scale.array)
+    if not (steps > 0).all():
+        return choose(x)
+    picked = choose(integers.value)
+    return dequantize(picked, integers.scale, integers.zero, Layout())
 
 
 def dynamic_quantize(x: Value) -> tuple[Value, Value, Value]:

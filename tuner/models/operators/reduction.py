@@ -55,7 +55,7 @@ def reduce(
 
     def body(*places: Elem) -> Elem:
         indices = dict(zip([*kept, *axes], places, strict=True))
-        return function(x[tuple(indices[axis] for axis in range(x.rank))])
+        return function(x.number(tuple(indices[axis] for axis in range(x.rank))))
 
     if not axes:
         result = elementwise(name, function, x, dtype=dtype)

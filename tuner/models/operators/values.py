@@ -57,6 +57,13 @@ class Value:
     counts: Mapping[int, Value] = field(default_factory=dict)
     # What integers that are computed from extents may be. None: anything.
     limits: Limits | None = None
+    # How the numbers came about, as far as an operator behind can use it.
+    made: Integers | Scaled | Clipped | None = None
+
+    @property
+    def integers(self) -> Integers | None:
+        """The integers that real numbers were made of. None: of other numbers."""
+        return self.made if isinstance(self.made, Integers) else None
 
     @property
     def rank(self) -> int:
@@ -108,6 +115,15 @@ class Value:
         read = Read(value.tensor, inside, padding)
         wide = value.computed_in
         return Elem(read if wide == value.dtype else Cast(wide, read), wide)
+
+    def number(self, places: tuple[Operand, ...], *, guarded: bool = False) -> Elem:
+        """The element at logical indices, computed from the integer that stands for it
+        where there is one, so that no real numbers need be stored. With `guarded` as
+        `guarded` has it."""
+        integers = None if self.array is not None else self.integers
+        whole = self if integers is None else integers.value
+        element = whole.guarded(*places) if guarded else whole[places]
+        return element if integers is None else integers.real(element, places)
 
     def _everywhere(self) -> float | int | bool | None:
         """The number that a constant has at all its places; None for any other."""
@@ -161,12 +177,77 @@ class Value:
             access=tuple(_folded(substitute(place, logical)) for place in self.access),
             counts={},
             limits=None,
+            made=self.integers and self.integers.viewed(shape, access),
         )
 
     def materialized(self, order: Sequence[int] | None = None) -> Value:
         """The value stored as a tensor of its own, in the given order of its dimensions
         (default: as they are)."""
         return self.builder.stored_copy(self, tuple(order or range(self.rank)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Integers:
+    """Integers that stand for real numbers: `real = scale * (integer - zero)`, each with the
+    scale and zero point of all, or of its index along a dimension."""
+
+    value: Value  # int8, uint8 or, as biases are, int32; of the shape of the real numbers
+    scale: Value  # float32
+    zero: Value | None  # of the integers' dtype; None: 0
+    axis: int | None  # of a vector of scales and zero points; None: one for all
+
+    def real(self, integer: Elem, places: Sequence[Operand]) -> Elem:
+        """The number that the integer at some places stands for."""
+        number = self.centred(integer, places)
+        scale = self.parameter(self.scale, places)
+        return Elem(Cast(scale.dtype, number.node), scale.dtype) * scale
+
+    def centred(self, integer: Elem, places: Sequence[Operand]) -> Elem:
+        """The integer less its zero point."""
+        return integer if self.origin == 0 else integer - self.parameter(self.zero, places)
+
+    def parameter(self, vector: Value | None, places: Sequence[Operand]) -> Elem:
+        """The scale or zero point of some places, from its tensor."""
+        assert vector is not None, "a zero point that is left out is 0"
+        vector = vector.builder.stored(vector)
+        place = constant(0, "int64") if self.axis is None else index(places[self.axis])
+        return vector[tuple(place for _ in vector.shape)]
+
+    def viewed(
+        self, shape: Sequence[int], access: Callable[..., Sequence[Operand]]
+    ) -> Integers | None:
+        """Of a view of the numbers; None where they are constant, or have several scales."""
+        if self.axis is not None or self.value.array is not None:
+            return None
+        return replace(self, value=self.value.view(shape, access))
+
+    @property
+    def origin(self) -> int | None:
+        """The zero point of all, where it is known."""
+        if self.zero is None:
+            return 0
+        array = self.zero.array
+        if array is None or not (array == array.reshape(-1)[:1]).all():
+            return None
+        return int(array.reshape(-1)[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """A product with constants: a rounding behind it has them multiplied with its own."""
+
+    value: Value
+    factor: Value  # float32, a vector of the dimension, or one number
+    axis: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clipped:
+    """Numbers between bounds: a rounding behind it may have the same."""
+
+    value: Value
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

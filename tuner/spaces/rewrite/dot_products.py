@@ -63,11 +63,16 @@ def split_reduction(
     """The stage with a reduction axis split into steps and `parts` within a step.
 
     Also returns the names of the inner axes, the innermost last. Where the parts do not
-    divide the axis, both factors are padded with zero beyond its end. None where a
-    tensor extends beyond that end, or has another padding.
+    divide the axis, factors without padding are padded with zero beyond its end; one is
+    enough, whatever the other has there. None where a tensor extends beyond that end, or
+    neither factor is zero there.
     """
     rest = axis.extent % prod(parts)
-    if rest and not all(ends_with(access, axis, shapes) for access in accesses(stage, shapes)):
+    read_accesses = accesses(stage, shapes)
+    if rest and not (
+        all(ends_with(access, axis, shapes) for access in read_accesses)
+        and any(pads_with_zero(access) for access in read_accesses)
+    ):
         return None
     names = {existing.name for existing in (*stage.axes, *stage.reduce_axes)}
     fresh = (name for number in count(1) if (name := axis.name + "h" * number) not in names)
@@ -89,16 +94,19 @@ def split_reduction(
 
 
 def ends_with(access: Access, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the read leaves its tensor at the end of the axis, where it may be zero."""
-    if not access.divides(axis.name) or (
-        access.read.pad is not None and access.read.pad.value != 0
-    ):
+    """Whether the read leaves its tensor at the end of the axis."""
+    if not access.divides(axis.name):
         return False
     forms = zip(map(linear, access.read.indices), shapes[access.read.tensor], strict=True)
     return any(
         form is not None and form.coefficient(axis.name) and extent == axis.extent
         for form, extent in forms
     )
+
+
+def pads_with_zero(access: Access) -> bool:
+    """Whether outside of its tensor the read is zero, or may be."""
+    return access.read.pad is None or access.read.pad.value == 0
 
 
 def _zero_outside(read: Read, dtypes: Mapping[str, DType]) -> Read:

@@ -22,7 +22,7 @@ import numpy as np
 
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import accesses
-from tuner.spaces.rewrite.dot_products import ends_with
+from tuner.spaces.rewrite.dot_products import ends_with, pads_with_zero
 from tuner.spaces.rewrite.stages import inline_into
 from tuner.workload.affine import linear
 from tuner.workload.evaluator import Dual, evaluate_stage
@@ -310,7 +310,7 @@ def _cut(
     (shared,) = reads(factors.shared)
     if axis.extent % group:
         own = {access.read: access for access in accesses(stage, shapes)}
-        if not ends_with(own[shared], axis, shapes):
+        if not (ends_with(own[shared], axis, shapes) and pads_with_zero(own[shared])):
             return None
     body = rewrite(factors.body, cut)
     if axis.extent % group:
