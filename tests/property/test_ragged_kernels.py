@@ -23,7 +23,7 @@ from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_r
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload
 
-ROWS, COLUMNS, PLACES = 9, 7, 40
+ROWS, COLUMNS, PLACES = 17, 7, 68  # as many rows as two threads have tasks, and one more
 SPECS = (
     f"spmm:M={ROWS},N={COLUMNS},K=21,density={PLACES / ROWS / COLUMNS}",
     f"spmv:M={ROWS},N={COLUMNS},density={PLACES / ROWS / COLUMNS},index=int64",
@@ -35,7 +35,7 @@ SPECS = (
 @dataclass(frozen=True)
 class Kernels:
     workload: Workload
-    functions: tuple[TunedFunction, ...]  # of the default schedule, then of sampled configs
+    functions: tuple[TunedFunction, ...]  # of the default schedule, then one of each sketch
 
 
 @cache
@@ -43,8 +43,9 @@ def kernels(spec: str) -> Kernels:
     workload, target, folder = parse_spec(spec), host_target(), Path(mkdtemp())
     expression, functions = workload.expression, list[TunedFunction]()
     space = cpu_space(workload, target, 2).space
-    points = space.sample(np.random.default_rng(0), 2)
-    for number, config in enumerate([None, *(space.config(point) for point in points)]):
+    points = space.sample(np.random.default_rng(0), 40)
+    configs = {str(config["sketch"]): config for config in map(space.config, points)}
+    for number, config in enumerate([None, *configs.values()]):
         compiled = compile_kernel(
             workload=workload, target=target, threads=2, config=config, symbol="k"
         )

@@ -25,6 +25,7 @@ from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.passes.dot_products import use_dot_products
 from tuner.lowering.passes.nan_conversions import convert_nans_to_zero
 from tuner.lowering.passes.pipeline import register_pipeline
+from tuner.lowering.passes.ragged_loops import may_reassociate
 from tuner.lowering.passes.table_lookups import use_table_lookups
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
@@ -141,14 +142,16 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     try:
         summed = use_table_lookups(use_dot_products(transpose_in_registers(mod), isa), isa)
         lowered = restore_argument_shapes(use_amx_tiles(summed, isa))
+        # LLVM's option holds for the whole module.
+        options = {**target.tvm, "fast-math-reassoc": True} if may_reassociate(mod) else target.tvm
         try:
-            return _generated(lowered, target.tvm)
+            return _generated(lowered, options)
         except tvm.error.InternalError as error:
             if "LLVM module verification failed" not in str(error):
                 raise
             # At its highest level LLVM makes invalid code of some chains of conditional
             # loads, which its own verifier refuses.
-            return _generated(lowered, {**target.tvm, "opt-level": 2})
+            return _generated(lowered, {**options, "opt-level": 2})
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 

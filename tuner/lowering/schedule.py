@@ -22,6 +22,8 @@ from tuner.lowering.passes.amx import AMX, PARTS
 from tuner.lowering.passes.dot_products import DOT, INTERLEAVE
 from tuner.lowering.passes.guarded_copies import GUARDED
 from tuner.lowering.passes.no_unroll import NO_UNROLL
+from tuner.lowering.passes.ragged_loops import REASSOCIATE
+from tuner.lowering.passes.shared_rows import SHARED
 from tuner.lowering.passes.table_lookups import LOOK_UP
 from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
@@ -35,6 +37,8 @@ from tuner.spaces.program.marks import (
     Mark,
     NoUnroll,
     Parallel,
+    Reassociate,
+    ShareByPlaces,
     TableLookup,
     TransposeInRegisters,
     TransposeWordsInRegisters,
@@ -80,6 +84,7 @@ class StoredSchedule:
 # schedules have them.
 ANNOTATIONS: Mapping[type[Mark], str] = {
     NoUnroll: NO_UNROLL,
+    Reassociate: REASSOCIATE,
     Interleave: INTERLEAVE,
     DotProduct: DOT,
     AmxTile: AMX,
@@ -192,6 +197,8 @@ class Applier:
                 sch.annotate(loop, TRANSPOSE_WORDS, vector_lanes)
             case TransposeInRegisters(vector_lanes=vector_lanes):
                 sch.annotate(loop, TRANSPOSE, vector_lanes)
+            case ShareByPlaces(tasks=tasks):
+                sch.annotate(loop, SHARED, tasks)
             case TableLookup(table=table):
                 sch.annotate(loop, LOOK_UP, list(table))
             case _:

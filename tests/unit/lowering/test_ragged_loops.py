@@ -1,4 +1,5 @@
-"""Loops over the places of rows are cut, and only where that changes nothing."""
+"""Loops over the places of rows are cut, and only where that changes nothing; threads
+share rows by places; sums along places become vectors."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ from tvm_ffi import structural_equal, structural_walk
 
 from tests.support.targets import ZEN5
 from tuner.lowering.passes.pipeline import register_pipeline
-from tuner.lowering.passes.ragged_loops import cut_ragged_loops
+from tuner.lowering.passes.ragged_loops import cut_ragged_loops, may_reassociate
+from tuner.lowering.passes.shared_rows import share_rows
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import cpu_space
+from tuner.spaces.cpu.ragged import TASKS
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -107,6 +110,37 @@ def test_other_conditions_leave_the_loop_alone(condition: str) -> None:
     assert len(loops(cut_ragged_loops(before), over_all_places)) == len(
         loops(before, over_all_places)
     )
+
+
+def test_threads_share_rows_by_places() -> None:
+    rows, spec = 53, "spmm:M=53,N=64,K=32,density=0.1"
+    space = cpu_space(parse_spec(spec), ZEN5, 2)
+    config = next(
+        config
+        for config in map(space.space.config, space.space.sample(np.random.default_rng(0), 99))
+        if config["sketch"] == "Y:shared_k"
+    )
+    cut = cut_ragged_loops(lowered(space.program(config)))
+
+    def parallel(mod: tvm.IRModule) -> list[int]:
+        kind = tirx.ForKind.PARALLEL
+        return [int(loop.extent) for loop in loops(mod, lambda loop: loop.kind == kind)]
+
+    assert parallel(cut) == [rows]
+    assert parallel(share_rows(cut)) == [2 * TASKS]
+
+
+def test_sums_along_places_may_be_reordered_and_others_not() -> None:
+    space = cpu_space(parse_spec("spmv:M=9,N=64,density=0.1"), ZEN5, 1)
+    for sketch in ("ragged", "ragged_e"):
+        config = {"sketch": f"Y:{sketch}"}
+        scheduled = schedule(space.program(config), "k").mod
+        assert may_reassociate(scheduled) == (sketch == "ragged_e")
+    costly = """kernel k(P: i32[7] splits 64, A: f32[64]) -> (Y: f32[6]) {
+      Y[i] += exp(A[e]) for e in P[i]:P[i + 1]
+    }"""
+    (name,) = cpu_space(workload_from_notation(costly, {}), ZEN5, 1).sketches
+    assert name == "Y:ragged"
 
 
 def test_dense_programs_are_left_as_they_are() -> None:

@@ -19,7 +19,9 @@ int entry_greedy(void *, const TunerAny *, int32_t, TunerAny *);
 enum { COUNT = 1024, THREADS = 8, ROUNDS = 1000 };
 
 static const int64_t shape[] = {COUNT};
-static const struct tuner_argument arguments[] = {{"X", shape, 4 * COUNT, 1, 2, 32, 0, 0, 0}, {"Y", shape, 4 * COUNT, 1, 2, 32, 1, 0, 0}};
+static const struct tuner_argument arguments[] = {
+    {"X", shape, 4 * COUNT, 1, 2, 32, 0, 0, 0, TUNER_NO_FACT, 0, 0},
+    {"Y", shape, 4 * COUNT, 1, 2, 32, 1, 0, 0, TUNER_NO_FACT, 0, 0}};
 static atomic_int isa_state;
 
 #define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3, NULL, NULL, 0}
@@ -39,7 +41,8 @@ static const struct tuner_function neither = {"neither", NULL, arguments, NULL, 
 /* Rows of 16 elements: both kernels take 64 of them, any number up to 200 is to be had. */
 enum { ROW = 16, MOST = 200 };
 static const struct tuner_argument whole[] = {
-    {"X", shape, 4 * ROW * MOST, 1, 2, 32, 0, 4 * ROW, 0}, {"Y", shape, 4 * ROW * MOST, 1, 2, 32, 1, 4 * ROW, 0}};
+    {"X", shape, 4 * ROW * MOST, 1, 2, 32, 0, 4 * ROW, 0, TUNER_NO_FACT, 0, 0},
+    {"Y", shape, 4 * ROW * MOST, 1, 2, 32, 1, 4 * ROW, 0, TUNER_NO_FACT, 0, 0}};
 static const struct tuner_function *const blocks[] = {&right[0], &either};
 static const int64_t block_rows[] = {COUNT / ROW, COUNT / ROW};
 static const uint8_t plan[MOST + 1] = {[30 ... 90] = 1};

@@ -95,7 +95,7 @@ def input_map(access: Access, axes: NestAxes, context: SpaceContext) -> ReadMap:
         for name in access.axes & set(names):
             step = form.coefficient(name) if form is not None else 1
             coefficients[dimension, names.index(name)] = abs(step)
-    strides = [access.stride(name) for name in names]
+    strides = [access.stride_within(name, shape) for name in names]
     return ReadMap(
         coefficients=coefficients,
         shape=np.array(shape or (1,), np.int64),

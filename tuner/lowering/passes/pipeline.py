@@ -15,6 +15,7 @@ from tuner.lowering.passes.extremes import propagate_nans, propagate_nans_on_gpu
 from tuner.lowering.passes.no_unroll import prevent_unrolling
 from tuner.lowering.passes.non_temporal import use_non_temporal_stores
 from tuner.lowering.passes.ragged_loops import cut_ragged_loops
+from tuner.lowering.passes.shared_rows import share_rows
 from tuner.lowering.passes.strided_loads import shuffle_strided_loads
 from tuner.lowering.passes.wrapping import wrap_unsigned
 
@@ -33,7 +34,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
 
     def finish() -> Any:
         ragged = tvm.transform.module_pass(
-            lambda mod, _: cut_ragged_loops(mod), opt_level=0, name="tuner.CutRaggedLoops"
+            lambda mod, _: share_rows(cut_ragged_loops(mod)),
+            opt_level=0,
+            name="tuner.CutRaggedLoops",
         )
         loads = tvm.transform.module_pass(
             lambda mod, _: shuffle_strided_loads(mod), opt_level=0, name="tuner.PickNeighbours"

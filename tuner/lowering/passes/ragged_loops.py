@@ -20,6 +20,21 @@ from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from tuner.lowering.passes.substitution import substituted
 
+REASSOCIATE = "tuner_reassociate"  # the annotation of loops whose terms may change places
+
+
+def may_reassociate(mod: tvm.IRModule) -> bool:
+    """Whether a scheduled module has a loop whose terms may be added in any order."""
+    marked: list[tirx.For] = []
+
+    def note(loop: tirx.For) -> None:
+        if REASSOCIATE in loop.annotations:
+            marked.append(loop)
+
+    for function in mod.functions.values():
+        structural_walk(function, (tirx.For, note))
+    return bool(marked)
+
 
 def cut_ragged_loops(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every ragged loop cut to its range."""

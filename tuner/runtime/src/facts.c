@@ -2,29 +2,38 @@
  * One pass finds out whether anything is wrong, without a branch for each element, and only then a second one says what. */
 #include "facts.h"
 
-/* Of 2^31 or 2^63 numbers from `start` on, a number is among the first `count` if neither its distance nor what is left has
- * the sign bit. Differences wrap around. Independent sums of signs, so that the compiler may make vectors of them. */
-#define DEFINE_CHECKS(BITS)                                                                                                     \
-  static int within_##BITS(const uint##BITS##_t *x, int64_t length, uint##BITS##_t start, uint##BITS##_t last) {                \
-    uint##BITS##_t signs[16] = {0};                                                                                             \
-    int64_t i = 0;                                                                                                              \
-    for (; i + 16 <= length; i += 16)                                                                                           \
-      for (int lane = 0; lane < 16; ++lane) {                                                                                   \
-        uint##BITS##_t distance = x[i + lane] - start;                                                                          \
-        signs[lane] |= distance | (last - distance);                                                                            \
-      }                                                                                                                         \
-    for (; i < length; ++i) signs[0] |= (x[i] - start) | (last - (x[i] - start));                                               \
-    for (int lane = 1; lane < 16; ++lane) signs[0] |= signs[lane];                                                              \
-    return (signs[0] >> (BITS - 1)) == 0;                                                                                       \
-  }                                                                                                                             \
-  static int rising_##BITS(const uint##BITS##_t *x, int64_t length) {                                                           \
-    uint##BITS##_t signs[16] = {0};                                                                                             \
-    int64_t i = 0;                                                                                                              \
-    for (; i + 17 <= length; i += 16)                                                                                           \
-      for (int lane = 0; lane < 16; ++lane) signs[lane] |= x[i + lane + 1] - x[i + lane];                                       \
-    for (; i + 1 < length; ++i) signs[0] |= x[i + 1] - x[i];                                                                    \
-    for (int lane = 1; lane < 16; ++lane) signs[0] |= signs[lane];                                                              \
-    return (signs[0] >> (BITS - 1)) == 0;                                                                                       \
+#include <string.h>
+
+enum { BLOCK_BYTES = 64 }; /* as buffers are aligned; the compiler makes vectors of the target's length of it */
+
+/* Of 2^31 or 2^63 numbers from `start` on, a number is among the first `last` + 1 if neither its distance nor what is left has the
+ * sign bit; differences wrap around. Signs are collected, so that there is no branch for each element. */
+#define DEFINE_CHECKS(BITS)                                                                                      \
+  typedef uint##BITS##_t block_##BITS __attribute__((vector_size(BLOCK_BYTES)));                                 \
+  static int all_positive_##BITS(const block_##BITS *signs, uint##BITS##_t rest) {                               \
+    for (size_t lane = 0; lane < sizeof *signs / sizeof rest; ++lane) rest |= (*signs)[lane];                    \
+    return (rest >> (BITS - 1)) == 0;                                                                            \
+  }                                                                                                              \
+  static int within_##BITS(const uint##BITS##_t *x, int64_t length, uint##BITS##_t start, uint##BITS##_t last) { \
+    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                     \
+    const block_##BITS *blocks = (const block_##BITS *)x;                                                        \
+    block_##BITS signs = {0};                                                                                    \
+    uint##BITS##_t rest = 0;                                                                                     \
+    for (int64_t i = 0; i < length / LANES; ++i) signs |= (blocks[i] - start) | (last - (blocks[i] - start));    \
+    for (int64_t i = length / LANES * LANES; i < length; ++i) rest |= (x[i] - start) | (last - (x[i] - start));  \
+    return all_positive_##BITS(&signs, rest);                                                                    \
+  }                                                                                                              \
+  static int rising_##BITS(const uint##BITS##_t *x, int64_t length) {                                            \
+    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                     \
+    block_##BITS signs = {0}, next;                                                                              \
+    uint##BITS##_t rest = 0;                                                                                     \
+    int64_t i = 0;                                                                                               \
+    for (; i + LANES < length; i += LANES) {                                                                     \
+      memcpy(&next, x + i + 1, sizeof next);                                                                     \
+      signs |= next - *(const block_##BITS *)(x + i);                                                            \
+    }                                                                                                            \
+    for (; i + 1 < length; ++i) rest |= x[i + 1] - x[i];                                                         \
+    return all_positive_##BITS(&signs, rest);                                                                    \
   }
 
 DEFINE_CHECKS(32)

@@ -6,17 +6,28 @@ axis, so the nest is that of any sum, with the loop over places cut to the row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from tuner.spaces.core.choice import choice
 from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config
 from tuner.spaces.cpu.arithmetic import TileValues
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.facts import Unrolling
 from tuner.spaces.cpu.register_tiles import register_tiles
+from tuner.spaces.cpu.tile_choices import TileChoices
+from tuner.spaces.cpu.tile_plan import Instruction
 from tuner.spaces.cpu.tile_sketch import TileSketch
 from tuner.spaces.cpu.tiled_stage import TiledStage
+from tuner.spaces.program.marks import Parallel, ShareByPlaces
+from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.spaces.rewrite.stages import is_expensive
 from tuner.workload.expression import RaggedRange, ragged_range
+
+TASKS = 8  # of each thread: what one has more than another is then an eighth of a task
 
 
 def is_ragged(group: TileGroup) -> bool:
@@ -25,13 +36,80 @@ def is_ragged(group: TileGroup) -> bool:
 
 
 def ragged_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]:
-    """The sketch of one row at a time, vectorised along the output's last dense axis."""
+    """The sketch of one row at a time, vectorised along the output's last dense axis.
+
+    Of sums without one there is a second sketch, in which the compiler makes vectors along
+    the places. Short rows may be slower so.
+    """
     ragged = ragged_range(group.anchor)
     assert ragged is not None
     dense = [axis for axis in group.anchor.axes if axis.name != ragged.row and axis.extent >= 2]
     vector = dense[-1].name if dense else None
     stage = TiledStage(group=group, context=context, vector=vector)
-    return [TileSketch(stage=stage, arithmetic=RowArithmetic(ragged), copying=False)]
+    stages = [stage]
+    if vector is None and _is_plain_sum(group):
+        stages.append(replace(stage, instruction=Instruction(reassociated=True)))
+    plain = [
+        TileSketch(stage=each, arithmetic=RowArithmetic(ragged), copying=False) for each in stages
+    ]
+    if context.units == 1 or group.anchor.extents[ragged.row] < TASKS * context.units:
+        return plain
+    arithmetic = RowArithmetic(ragged, shares=True)
+    return [
+        *plain,
+        *(SharedRows(stage=each, arithmetic=arithmetic, copying=False) for each in stages),
+    ]
+
+
+def _is_plain_sum(group: TileGroup) -> bool:
+    """Whether all that a group computes are floats' sums and products."""
+    anchor, output = group.anchor, group.output
+    is_costly = is_expensive(anchor.body) or is_expensive(output.body)
+    return anchor.reducer == "sum" and "float" in anchor.accumulator and not is_costly
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRows(TileSketch):
+    """Rows one by one in the outermost loop, which threads share by places.
+
+    A few long rows then do not keep one thread at work while the others wait.
+    """
+
+    @cached_property
+    def choices(self) -> TileChoices:
+        choices, row = super().choices, self._row
+        owner = f"{self.group.name}.{self.name}"
+        alone = choice(owner, KnobRole.CACHE_BLOCK, (1,), int, subject=row)
+        orders = [
+            (order, stored)
+            for order, stored in zip(
+                choices.outer_order.values, choices.outer_order.stored, strict=True
+            )
+            if order[0] == row
+        ]
+        return replace(
+            choices,
+            cache_blocks={**choices.cache_blocks, row: alone},
+            outer_order=replace(
+                choices.outer_order,
+                values=tuple(order for order, _ in orders),
+                stored=tuple(stored for _, stored in orders),
+            ),
+        )
+
+    @property
+    def _row(self) -> str:
+        ragged = ragged_range(self.group.anchor)
+        assert ragged is not None
+        return ragged.row
+
+    def nest(self, config: Config) -> Nest:
+        nest = super().nest(config)
+        (parallel,) = (step for step in nest.steps if isinstance(step, Parallel))
+        tasks = TASKS * self.stage.context.units
+        return Nest(
+            nest.blocks, nest.buffers, (*nest.steps, ShareByPlaces(loop=parallel.loop, tasks=tasks))
+        )
 
 
 @dataclass(frozen=True)
@@ -39,9 +117,12 @@ class RowArithmetic:
     """One multiply-add for each lane, and no tile along rows: their places differ."""
 
     ragged: RaggedRange
+    shares: bool = False  # whether threads share the rows by places
 
     def name(self, stage: TiledStage) -> str:
-        return f"ragged_{stage.vector}" if stage.vector else "ragged"
+        word = "shared" if self.shares else "ragged"
+        axis = self.ragged.axis if stage.instruction.reassociated else stage.vector
+        return f"{word}_{axis}" if axis else word
 
     def rate(self, stage: TiledStage) -> float:
         return 1.0

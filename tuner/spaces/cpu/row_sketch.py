@@ -126,7 +126,8 @@ def lane_sketches(group: TileGroup, context: SpaceContext) -> list[RowSketch]:
             axis.extent >= 8
             and moving
             and all(
-                read.stride(axis.name) == 1 and not read.padded and not read.gathered
+                read.stride_within(axis.name, context.shapes[read.read.tensor]) == 1
+                and not read.padded
                 for read in moving
             )
         ):

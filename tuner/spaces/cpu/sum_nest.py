@@ -21,7 +21,7 @@ from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.cpu.write_back import write_back
 from tuner.spaces.cpu.zero_point import ZeroPointSums, add_zero_point
 from tuner.spaces.program.loops import LoopId, loops_of
-from tuner.spaces.program.marks import AmxParts, NoUnroll, Unroll
+from tuner.spaces.program.marks import AmxParts, NoUnroll, Reassociate, Unroll
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Buffer,
@@ -206,6 +206,8 @@ class SumNest:
         for axis in plan.reduction:
             if axis.unroll > 1:
                 steps.append(Unroll(loop=LoopId.of(innermost, axis.unrolled)))
+        if plan.instruction.reassociated:
+            steps.append(Reassociate(loop=LoopId.of(innermost, plan.reduction[-1].inner)))
         if plan.vector is not None and plan.instruction.register_rows is None:
             rolled = [axis.inner for axis in plan.reduction if axis.inner.extent >= FEWEST_ROLLED]
             steps += [NoUnroll(loop=LoopId.of(innermost, axis)) for axis in rolled]

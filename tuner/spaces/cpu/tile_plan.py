@@ -58,6 +58,9 @@ class ReductionAxis:
 class Instruction:
     """What multiplies and adds in a tile's body, where that is no plain vector."""
 
+    # Whether the compiler makes vectors along the reduction, of sums whose terms it may
+    # add in any order: tuner.spaces.cpu.ragged.
+    reassociated: bool = False
     # Reduction axes that it takes as a whole: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx.
     axes: tuple[str, ...] = ()
     register_rows: str | None = None  # the axis along which AMX's registers have their rows

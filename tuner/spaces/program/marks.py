@@ -58,6 +58,29 @@ class NoUnroll(Mark):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareByPlaces(Mark):
+    """A parallel loop over compressed rows is shared among threads by places, not by rows.
+
+    It becomes `tasks` iterations, each with rows that have about as many places.
+    """
+
+    label = "share_by_places"
+
+    tasks: int
+
+
+class Reassociate(Mark):
+    """The compiler may add the loop's terms in any order, and so make vectors of them.
+
+    Only for programs of plain arithmetic: it is free to do so wherever they add, and the
+    steps of a polynomial must not be reordered.
+    """
+
+    __slots__ = ()
+    label = "reassociate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransposeInRegisters(Mark):
     """A plain copy is transposed in registers, rectangle by rectangle.
 

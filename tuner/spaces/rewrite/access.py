@@ -77,6 +77,21 @@ class Access:
             return 0
         return None if self.strides is None else self.strides.get(axis, 0)
 
+    def stride_within(self, axis: str, shape: Sequence[int]) -> int | None:
+        """As `stride`, also where other axes choose by an index that is read from a tensor:
+        the elements moved within what is gathered. `shape` is that of the tensor."""
+        if not self.gathered:
+            return self.stride(axis)
+        total, step = 0, 1
+        for index, extent in zip(reversed(self.read.indices), reversed(shape), strict=True):
+            form = linear(index)
+            if form is not None:
+                total += form.coefficient(axis) * step
+            elif any(isinstance(node, Var) and node.name == axis for node in walk(index)):
+                return None
+            step *= extent
+        return total
+
     def divides(self, axis: str) -> bool:
         """Whether different values of the axis read different parts of the tensor.
 
