@@ -22,6 +22,7 @@ Counts: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 LEVELS = 256
 _BINS = 2048  # from zero to the greatest number of the first array
 _MOST_BINS = 8 * _BINS  # later arrays may be wider; then two bins become one
+_LEAST_WIDTH = float(np.finfo(np.float32).tiny)  # of a bin
 _LEAST_BINS = 128  # on a side, that entropy may leave
 _CANDIDATES = 64  # ends that entropy compares
 
@@ -63,7 +64,7 @@ class Histogram:
         low, high = float(numbers.min()), float(numbers.max())
         self.low, self.high = min(self.low, low), max(self.high, high)
         if self._width == 0:
-            self._width = max(-low, high) / _BINS
+            self._width = max(-low / _BINS, high / _BINS, _LEAST_WIDTH)
         while (max(-self.low, self.high) / self._width) > _MOST_BINS:
             self._halve()
         places = np.floor(numbers / self._width).astype(np.int64)

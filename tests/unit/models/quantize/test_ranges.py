@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.models.quantize.ranges import METHODS, Histogram, Method, Range
@@ -34,6 +34,7 @@ def test_max_covers_all_in_whatever_parts_it_comes(numbers: list[float], parts: 
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from(METHODS))
+@example([5e-324, -1e6], "entropy")
 def test_no_method_covers_more_than_was_seen(numbers: list[float], method: Method) -> None:
     histogram = Histogram()
     for number in numbers:  # from tiny to large, so that bins are joined
