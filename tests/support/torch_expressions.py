@@ -65,6 +65,8 @@ def _stage(stage: Stage, tensors: Tensors) -> torch.Tensor:
             return value.sum(along)
         case "max":
             return value.amax(along)
+        case "min":
+            return value.amin(along)
         case None:
             return value
         case reducer:

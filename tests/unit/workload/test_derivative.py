@@ -344,5 +344,11 @@ def test_a_program_beyond_the_limits_says_the_way_out() -> None:
         of_text(text)
 
 
+def test_a_derivative_with_too_many_operations_is_refused_before_it_is_written() -> None:
+    workload = of_function("*".join(["X[i]", "Z[i]"] * 60))
+    with pytest.raises(WorkloadError, match="stage Y by X has more than 8000 operations"):
+        derivative_of(workload)
+
+
 def test_inputs_that_only_choose_are_left_out() -> None:
     assert of_text(STEPS).expression.outputs == ("dA",)

@@ -44,6 +44,15 @@ def index_of(form: Affine) -> Scalar:
     return total
 
 
+def is_index(node: Scalar) -> bool:
+    """Whether a scalar is arithmetic on iterators alone, which is exact."""
+    return all(
+        isinstance(part, Var | Binary | Unary)
+        or (isinstance(part, Const) and part.dtype == "int64")
+        for part in walk(node)
+    )
+
+
 def _multiple(atom: Scalar, factor: int) -> Scalar:
     return atom if factor == 1 else Binary("mul", integer(factor), atom)
 
@@ -258,9 +267,8 @@ def _substituted(node: Scalar, step: Step) -> Scalar:
         match part:
             case Var(name=name):
                 return step.values.get(name)
-            case Binary(op="add" | "sub" | "mul") | Unary(op="neg"):
+            case Binary(op="add" | "sub" | "mul") | Unary(op="neg") if is_index(part):
                 form = affine(part)
-                # Iterators are integers, so a sum with one among its terms is exact.
                 return index_of(_replaced(form, step, change)) if form.coefficients else None
             case _:
                 return None

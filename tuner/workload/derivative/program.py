@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 
 from tuner.errors import WorkloadError
@@ -42,10 +43,13 @@ from tuner.workload.expression import (
     children,
     reads,
     substitute,
+    walk,
 )
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 from tuner.workload.terms import suggestion
 
+# Of one right-hand side; no text holds as many.
+_MOST_OPERATIONS = 8000
 _LONGEST_NAME = 58  # of a kernel, so that its derivative's name is none too long
 
 
@@ -213,6 +217,13 @@ class _Builder:
             guards=guards,
             result=kept,
         )
+        for read, value in derivatives.items():
+            if sum(1 for _ in islice(walk(value), _MOST_OPERATIONS + 1)) > _MOST_OPERATIONS:
+                raise WorkloadError(
+                    f"the derivative of stage {stage.name} by {read.tensor} has more than "
+                    f"{_MOST_OPERATIONS} operations; make parts of the stage stages of their own",
+                    parameter="wrt",
+                )
         for read, value in self._shared(stage, derivatives).items():
             summand = term(read, value, stage, self.tensors)
             if summand is not None:

@@ -14,7 +14,15 @@ from math import prod
 
 from tuner.workload.affine import Affine, Domain, affine
 from tuner.workload.bounds import is_inside
-from tuner.workload.derivative.access import Inverse, Reach, index_of, integer, inverse, place
+from tuner.workload.derivative.access import (
+    Inverse,
+    Reach,
+    index_of,
+    integer,
+    inverse,
+    is_index,
+    place,
+)
 from tuner.workload.derivative.algebra import ZERO, is_number, real, times
 from tuner.workload.expression import (
     Binary,
@@ -132,7 +140,7 @@ class _Assembly:
         return rewrite(node, change)
 
     def _divided(self, as_quotient: bool, index: Scalar, divisor: int) -> Scalar | None:
-        if not _is_index(index):
+        if not is_index(index):
             return None
         form = affine(index)
         whole = {a: step // divisor for a, step in form.terms.items() if step % divisor == 0}
@@ -182,9 +190,9 @@ class _Assembly:
     def _holds(self, condition: Scalar) -> bool | None:
         """Whether a comparison of indices holds always, or never; None where it depends."""
         match condition:
-            case Binary(op="eq" | "ge" | "lt" as op, lhs=lhs, rhs=rhs) if _is_index(
+            case Binary(op="eq" | "ge" | "lt" as op, lhs=lhs, rhs=rhs) if is_index(
                 lhs
-            ) and _is_index(rhs):
+            ) and is_index(rhs):
                 form = affine(lhs) - affine(rhs)
             case _:
                 return None
@@ -200,14 +208,6 @@ class _Assembly:
             "lt": values.low >= 0,
         }
         return True if always[op] else False if never[op] else None
-
-
-def _is_index(node: Scalar) -> bool:
-    """Whether a scalar is arithmetic on iterators alone."""
-    return all(
-        isinstance(part, Var | Binary) or (isinstance(part, Const) and part.dtype == "int64")
-        for part in walk(node)
-    )
 
 
 def _is_polynomial(node: Scalar) -> bool:
