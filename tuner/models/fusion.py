@@ -2,7 +2,8 @@
 
 Movements go into the nodes that read them, elementwise nodes into the node before them.
 A kernel is then a reduction (or several along the same rows) with the elementwise
-epilogue, which its schedule computes before the result leaves the registers.
+epilogue, which its schedule computes before the result leaves the registers. A softmax
+between two products becomes one node with them, whose rows may stream.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import TypeGuard
 
 from tuner.models.graph import Graph, without_unused
 from tuner.models.nodes import Node, reads_of
+from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
+from tuner.spaces.rewrite.streaming import stream_group
 from tuner.workload.bounds import with_conditional_padding
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
@@ -27,7 +30,7 @@ def fuse(graph: Graph) -> Graph:
     while len(graph.nodes) < count:
         count = len(graph.nodes)
         graph = _maps_joined(_epilogues_attached(graph))
-    return without_unused(graph)
+    return without_unused(_rows_streamed(graph))
 
 
 def is_map(node: Node) -> TypeGuard[Expression]:
@@ -225,6 +228,46 @@ def _maps_joined(graph: Graph) -> Graph:
                 continue
         position += 1
     return graph
+
+
+def _rows_streamed(graph: Graph) -> Graph:
+    """Products, the softmax that reads them, and the products with that, as one node, where
+    several rows have the same columns: their rows can be computed part by part."""
+    for node in graph.nodes:
+        for parts, joint in _streams(graph, node):
+            graph = _replaced(graph, {id(part): () for part in parts} | {id(node): (joint,)})
+            break
+    return graph
+
+
+def _streams(
+    graph: Graph, node: Node
+) -> Iterator[tuple[tuple[Expression, Expression], Expression]]:
+    """The scores and the softmax before a sum, with all three as one node."""
+    if not isinstance(node, Expression) or len(node.outputs) != 1:
+        return
+    for softmax in _producers(graph, node):
+        if not any(stage.reducer == "max" for stage in softmax.stages):
+            continue
+        for scores in _producers(graph, softmax):
+            weighted = None if is_map(scores) else _joint(softmax, node)
+            joint = None if weighted is None else _joint(scores, weighted)
+            group = None if joint is None else stream_group(simplified(joint))
+            if joint is not None and group is not None and group.product and group.shared_rows:
+                yield (scores, softmax), joint
+
+
+def _producers(graph: Graph, node: Expression) -> list[Expression]:
+    """The nodes of one result that only this node reads."""
+    names = {tensor.name for tensor in node.inputs}
+    return [
+        producer
+        for producer in graph.nodes
+        if isinstance(producer, Expression)
+        and len(producer.outputs) == 1
+        and producer.outputs[0] in names
+        and _private(graph, producer.outputs[0]) is node
+    ]
 
 
 def with_pairs(graph: Graph) -> Graph:

@@ -70,7 +70,39 @@ def is_copy(stage: Stage) -> bool:
 
 
 def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
-    assert len(graphs["bert"].nodes) == 12
+    assert len(graphs["bert"].nodes) == 10
+
+
+def test_a_softmax_and_its_products_are_one_node(graphs: dict[str, Graph]) -> None:
+    maxima = [
+        node
+        for node in graphs["bert"].expressions
+        if any(stage.reducer == "max" for stage in node.stages)
+    ]
+    sums = [[stage.name for stage in node.stages if stage.reducer == "sum"] for node in maxima]
+    assert [len(names) for names in sums] == [3]  # scores, weights of a row, weighted values
+
+
+@pytest.mark.parametrize(("results", "nodes"), [(("y",), 1), (("y", "w"), 3)])
+def test_weights_that_are_a_result_stay_a_node(results: tuple[str, ...], nodes: int) -> None:
+    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    shapes = {"q": [2, 9, 4], "k": [2, 4, 11], "v": [2, 11, 5], "w": [2, 9, 11], "y": [2, 9, 5]}
+    values = {name: info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [
+                node("MatMul", ["q", "k"], ["s"]),
+                node("Softmax", ["s"], ["w"], axis=-1),
+                node("MatMul", ["w", "v"], ["y"]),
+            ],
+            "attention",
+            [values[name] for name in ("q", "k", "v")],
+            [values[name] for name in results],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    assert len(read_graph(made.SerializeToString(), {}).nodes) == nodes
 
 
 def test_equal_kernels_are_tuned_once(graphs: dict[str, Graph]) -> None:

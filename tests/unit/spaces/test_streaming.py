@@ -85,7 +85,7 @@ def check_drawn(workload: Workload, threads: int, configs: int) -> None:
 
 
 def test_attention_is_a_product_its_exponentials_and_two_sums() -> None:
-    group = group_of(parse_spec("attention:B=1,H=2,S=64,D=16,causal=true"))
+    group = group_of(parse_spec("attention:B=2,H=2,S=64,D=16,causal=true"))
     assert group.product is not None and group.product.name == "G"
     assert [running.name for running in group.sums] == ["Z", "O"]
     assert group.sums[0].factor is None and isinstance(group.sums[1].factor, Read)
@@ -102,6 +102,20 @@ def test_programs_of_the_form_are_found_whatever_their_stages(ending: str, mask:
     check_stream(group, expression)
     assert group.product is not None and group.columns[-1].extent == rows.columns
     assert not streamed_away(expression, group) & group.sources
+
+
+def test_axes_of_one_element_are_read_at_0_or_by_an_iterator() -> None:
+    text = """kernel one(Q: f32[1, M, D], K: f32[1, M, D], V: f32[1, M, C]) -> (O: f32[1, M, C]) {
+      S[b, i, j] += Q[0, i, d] * K[b, j, d]
+      m[b, i] max= S[0, i, j] for b in 0:1
+      e[b, i, j] = exp(S[b, i, j] - m[0, i])
+      s[b, i] += e[b, i, j]
+      w[b, i, j] = e[0, i, j] / s[0, i] for b in 0:1
+      O[b, i, c] += w[b, i, j] * V[0, j, c]
+    }"""
+    workload = workload_from_notation(text, {"M": 9, "D": 4, "C": 6})
+    check_stream(group_of(workload), prepared(workload))
+    check_interpreted(workload, seed=1)
 
 
 def test_given_scores_stream_too() -> None:
@@ -214,26 +228,28 @@ def test_no_buffer_grows_with_the_row() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_agree_step_by_step(seed: int) -> None:
-    check_interpreted(seed)
+    check_random(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 192, 24))
 def test_two_hundred_random_programs_agree_step_by_step(first: int) -> None:
     for seed in range(first + 8, first + 32):
-        check_interpreted(seed)
+        check_random(seed)
 
 
-def check_interpreted(seed: int) -> None:
-    rows = random_rows(np.random.default_rng(seed))
-    workload = rows.workload
+def check_random(seed: int) -> None:
+    check_interpreted(random_rows(np.random.default_rng(seed)).workload, seed)
+
+
+def check_interpreted(workload: Workload, seed: int) -> None:
     inputs = make_inputs(workload.expression, seed=seed)
     with np.errstate(all="ignore"):
         want = evaluate(workload.expression, inputs)["O"]
     ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
     (program,) = drawn(streamed(workload, NARROW), 1, seed)
     (got,) = run(program, ordered)
-    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=str(rows))
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=workload.notation or "")
 
 
 CASES = (

@@ -28,9 +28,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
-    reads,
     rewrite,
-    walk,
 )
 
 T = TypeVar("T")
@@ -204,26 +202,10 @@ def stream_sketch(group: StreamGroup, context: SpaceContext) -> StreamSketch | N
     Vectors go along the longest axis of the rows along which no operand moves that moves
     along the streamed axis: each element of those is used by all lanes.
     """
-    scalars = [running.factor for running in group.sums if running.factor is not None]
-    scalars += [] if group.product is None else [group.product.body]
-    streamed = [
-        _moving(read)
-        for scalar in scalars
-        for read in reads(scalar)
-        if group.stream.name in _moving(read)
-    ]
-    shared = [
-        axis
-        for axis in group.rows
-        if axis.extent > 1 and not any(axis.name in moving for moving in streamed)
-    ]
+    shared = group.shared_rows
     if not shared:
         return None
     return StreamSketch(group, context, max(shared, key=lambda axis: axis.extent))
-
-
-def _moving(read: Read) -> set[str]:
-    return {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
 
 
 def _accumulators(tile: tuple[int, int, int], lanes: int) -> int:

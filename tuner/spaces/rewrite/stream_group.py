@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.workload.expression import Axis, DType, Read, Scalar, Stage, Var, reads
+from tuner.workload.expression import Axis, DType, Read, Scalar, Stage, Var, reads, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,22 @@ class StreamGroup:
             own.add(self.product.name)
         return frozenset(read.tensor for scalar in scalars for read in reads(scalar)) - own
 
+    @property
+    def shared_rows(self) -> tuple[Axis, ...]:
+        """The axes of the rows along which no operand moves that moves along the streamed one.
+
+        Rows along them use each element of those operands.
+        """
+        scalars = [running.factor for running in self.sums if running.factor is not None]
+        scalars += [] if self.product is None else [self.product.body]
+        moving = [_moving(read) for scalar in scalars for read in reads(scalar)]
+        streamed = [names for names in moving if self.stream.name in names]
+        return tuple(
+            axis
+            for axis in self.rows
+            if axis.extent > 1 and not any(axis.name in names for names in streamed)
+        )
+
     def place(self, *axes: Axis) -> tuple[Scalar, ...]:
         """The indices of something that has the rows and these axes."""
         return tuple(Var(axis.name) for axis in (*self.rows, *axes))
@@ -62,3 +78,7 @@ class StreamGroup:
     def total(self, running: RunningSum) -> Read:
         """What the output reads for a sum."""
         return Read(running.name, self.place(*running.columns))
+
+
+def _moving(read: Read) -> set[str]:
+    return {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}

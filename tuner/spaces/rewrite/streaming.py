@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner.errors import IllegalSchedule
+from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.groups import epilogue_of
 from tuner.spaces.rewrite.liveness import live_conditions
 from tuner.spaces.rewrite.predicates import iterators
@@ -133,24 +134,26 @@ class _Rows:
 
     def __init__(self, expression: Expression, peak: Stage) -> None:
         self.expression = expression
-        self.stages = {stage.name: stage for stage in expression.stages}
-        self.peak = peak
+        self.stages = {stage.name: _without_units(stage) for stage in expression.stages}
+        self.peak = self.stages[peak.name]
         self.length = peak.reduce_axes[0].extent
+        self.places: dict[str, Mapping[str, str]] = {}  # of members' axes, the group's names
 
     def group(self, last: Stage) -> StreamGroup | None:
         """The group of which `last` is the sum with columns."""
         if not self._may_be_sum(last):
             return None
-        stream = last.reduce_axes[0]
+        last, stream = self.stages[last.name], last.reduce_axes[0]
         exponent = self._exponent(last)
         if exponent is None:
             return None
         value, names = exponent
-        by_name = {axis.name: axis for axis in last.axes}
-        rows = tuple(by_name[name] for name in names)
-        columns = tuple(axis for axis in last.axes if axis.name not in names)
+        self.places[self.peak.name] = names | {self.peak.reduce_axes[0].name: stream.name}
+        own_rows = {*names.values()}
+        rows = tuple(axis for axis in last.axes if axis.name in own_rows or axis.extent == 1)
+        columns = tuple(axis for axis in last.axes if axis not in rows)
         term = self._term(last, value)
-        if term is None or not any(axis.extent > 1 for axis in columns):
+        if term is None or not columns:
             return None
         epilogue = epilogue_of(last, self.expression, set())
         if epilogue is not None and epilogue.dtype not in FLOATS and epilogue.dtype != last.dtype:
@@ -162,7 +165,8 @@ class _Rows:
             result = Binary("div", result, divisor)
         output = replace(last, body=result, reduce_axes=(), reducer=None)
         if epilogue is not None:
-            output = replace(epilogue, body=_with_value(epilogue.body, last.name, result))
+            body = _with_value(_without_units(epilogue).body, last.name, result)
+            output = replace(epilogue, body=body)
         totals = self._totals(output, value, rows, stream, last)
         if totals is None:
             return None
@@ -190,9 +194,9 @@ class _Rows:
             and self.peak.accumulator == stage.accumulator
         )
 
-    def _exponent(self, stage: Stage) -> tuple[Scalar, tuple[str, ...]] | None:
+    def _exponent(self, stage: Stage) -> tuple[Scalar, dict[str, str]] | None:
         """What the exponential of the stage's terms is of, before the maximum is
-        subtracted, and the names of the stage's axes that are the maximum's."""
+        subtracted, and by the maximum's axes the stage's."""
         stream = stage.reduce_axes[0]
         numerators, _ = _factors(self._resolved(stage.body, stream.name))
         for factor in numerators:
@@ -201,15 +205,13 @@ class _Rows:
                     pass
                 case _:
                     continue
-            names = _names(top)
-            if top.tensor != self.peak.name or names is None or stream.name in names:
+            names = _place(top, self.peak) if top.tensor == self.peak.name else None
+            if names is None or stream.name in names.values():
                 continue
-            renamed = {
-                axis.name: Var(name) for axis, name in zip(self.peak.axes, names, strict=True)
-            }
-            renamed[self.peak.reduce_axes[0].name] = Var(stream.name)
-            own = self._resolved(substitute(self.peak.body, renamed), stream.name)
-            if own == value and iterators(value) <= {*names, stream.name}:
+            along = self.peak.reduce_axes[0].name
+            renamed = _renamed(self.peak.body, names | {along: stream.name})
+            own = self._resolved(renamed, stream.name)
+            if own == value and iterators(value) <= {*names.values(), stream.name}:
                 return value, names
         return None
 
@@ -255,22 +257,26 @@ class _Rows:
         totals = []
         for read in dict.fromkeys(reads(output.body)):
             stage = self.stages.get(read.tensor)
+            if stage is self.peak:
+                own_rows = _place(read, stage)
+                if own_rows is None or not own_rows.items() <= self.places[stage.name].items():
+                    return None
             if stage is None or stage is last or not self._may_be_sum(stage):
                 continue
-            names = _names(read)
-            if names is None or set(names) != {axis.name for axis in rows}:
+            names = _place(read, stage)
+            if names is None or {*names.values()} != _long(rows):
                 continue
             own = self._exponent(stage)
             if own is None:
                 continue
-            renamed = {axis.name: Var(name) for axis, name in zip(stage.axes, names, strict=True)}
-            renamed[stage.reduce_axes[0].name] = Var(stream.name)
-            if substitute(own[0], renamed) != value or names != tuple(axis.name for axis in rows):
+            names[stage.reduce_axes[0].name] = stream.name
+            if _renamed(own[0], names) != value:
                 return None
             term = self._term(stage, own[0])
             if term is None or term.outside or term.divisors:
                 return None
-            factor = None if term.factor is None else substitute(term.factor, renamed)
+            factor = None if term.factor is None else _renamed(term.factor, names)
+            self.places[stage.name] = names
             totals.append(RunningSum(name=stage.name, columns=(), factor=factor))
         return tuple(totals)
 
@@ -280,30 +286,29 @@ class _Rows:
         self, value: Scalar, rows: tuple[Axis, ...], stream: Axis, last: Stage
     ) -> tuple[Stage | None, Scalar]:
         """A sum that is read at each point, in terms of the group's axes, and f with it."""
-        place = {axis.name for axis in (*rows, stream)}
         for read in reads(value):
-            stage, names = self.stages.get(read.tensor), _names(read)
+            stage = self.stages.get(read.tensor)
+            names = None if stage is None else _place(read, stage)
             if (
                 stage is None
                 or stage.reducer != "sum"
                 or names is None
-                or set(names) != place
+                or {*names.values()} != _long((*rows, stream))
                 or stage.accumulator != last.accumulator
                 or not stage.reduce_axes
             ):
                 continue
             reserved = {axis.name for axis in (*last.axes, stream)}
-            renamed = {axis.name: name for axis, name in zip(stage.axes, names, strict=True)}
             for axis in stage.reduce_axes:
-                renamed[axis.name] = fresh_name(axis.name, reserved)
-                reserved.add(renamed[axis.name])
+                names[axis.name] = fresh_name(axis.name, reserved)
+                reserved.add(names[axis.name])
             product = replace(
                 stage,
                 axes=(*rows, stream),
                 reduce_axes=tuple(
-                    replace(axis, name=renamed[axis.name]) for axis in stage.reduce_axes
+                    replace(axis, name=names[axis.name]) for axis in stage.reduce_axes
                 ),
-                body=substitute(stage.body, {old: Var(new) for old, new in renamed.items()}),
+                body=_renamed(stage.body, names),
             )
             own = Read(stage.name, tuple(Var(axis.name) for axis in product.axes))
             changed = _with_read(value, read, own)
@@ -319,18 +324,18 @@ class _Rows:
                 return self._resolved(part.arg, stream)
             if not isinstance(part, Read):
                 return None
-            stage, names = self.stages.get(part.tensor), _names(part)
+            stage = self.stages.get(part.tensor)
+            names = None if stage is None else _place(part, stage)
             if (
                 stage is None
                 or stage.reducer is not None
                 or names is None
-                or stream not in names
-                or len(names) != len(self.peak.axes) + 1
+                or stream not in names.values()
+                or len(names) != len(_long(self.peak.axes)) + 1
                 or stage.dtype not in (*FLOATS, "float64")
             ):
                 return None
-            renamed = {axis.name: Var(name) for axis, name in zip(stage.axes, names, strict=True)}
-            return self._resolved(substitute(stage.body, renamed), stream)
+            return self._resolved(_renamed(stage.body, names), stream)
 
         return rewrite(node, change)
 
@@ -342,24 +347,13 @@ class _Rows:
         axes = (*(axis.name for axis in group.rows), group.stream.name)
         common: list[Scalar] | None = None
         for name in (group.peak, *(running.name for running in group.sums)):
-            stage = self.stages[name]
-            own = self._row_names(stage, group)
-            renamed = {old: Var(new) for old, new in own.items()}
-            conditions = [substitute(part, renamed) for part in every.get(name, ())]
+            own = self.places.get(name, {})
+            conditions = [_renamed(part, own) for part in every.get(name, ())]
             conditions = [part for part in conditions if iterators(part) <= set(axes)]
             common = (
                 conditions if common is None else [part for part in common if part in conditions]
             )
         return tuple(common or ())
-
-    def _row_names(self, stage: Stage, group: StreamGroup) -> dict[str, str]:
-        """The group's name of each axis of a member."""
-        if stage.name == group.sums[-1].name:
-            return {}
-        named = zip(stage.axes, group.rows, strict=True)
-        return {old.name: new.name for old, new in named} | {
-            stage.reduce_axes[0].name: group.stream.name
-        }
 
 
 def _factors(node: Scalar) -> tuple[list[Scalar], list[Scalar]]:
@@ -375,11 +369,33 @@ def _factors(node: Scalar) -> tuple[list[Scalar], list[Scalar]]:
             return [node], []
 
 
-def _names(read: Read) -> tuple[str, ...] | None:
-    """The iterators that are the indices, each once; None where others stand there, or padding."""
-    names = tuple(index.name for index in read.indices if isinstance(index, Var))
-    plain = read.pad is None and len(names) == len(read.indices) == len(set(names))
-    return names if plain else None
+def _place(read: Read, stage: Stage) -> dict[str, str] | None:
+    """By each axis of a stage that is longer than one, the iterator that reads along it.
+
+    None where other indices stand there, an iterator twice, or padding.
+    """
+    names: dict[str, str] = {}
+    for axis, index in zip(stage.axes, read.indices, strict=True):
+        if axis.extent > 1:
+            if not isinstance(index, Var) or index.name in names.values():
+                return None
+            names[axis.name] = index.name
+    return names if read.pad is None else None
+
+
+def _without_units(stage: Stage) -> Stage:
+    """The stage with 0 in the place of iterators that are nothing else."""
+    zeros = {name: constant(0) for name, extent in stage.extents.items() if extent == 1}
+    return replace(stage, body=substitute(stage.body, zeros))
+
+
+def _long(axes: tuple[Axis, ...]) -> set[str]:
+    """Names of the axes that are longer than one."""
+    return {axis.name for axis in axes if axis.extent > 1}
+
+
+def _renamed(node: Scalar, names: Mapping[str, str]) -> Scalar:
+    return substitute(node, {old: Var(new) for old, new in names.items()})
 
 
 def _is_stage(node: Scalar, stages: Mapping[str, Stage]) -> bool:
