@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -198,6 +198,7 @@ class Parent:
                     timeout_s,
                     scratch,
                     readable=(invitation.harness,),
+                    started=lambda pid: Path(invitation.number).write_text(f"{pid}\n"),
                 )
                 return classify(end, scratch / "output", timeout_s, expected="done")
         finally:
@@ -261,11 +262,12 @@ class Parent:
         timeout_s: float,
         scratch: Path,
         readable: tuple[str, ...] = (),
+        started: Callable[[int], object] = lambda pid: None,
     ) -> End:
         """Do `work` in a fenced child, and wait for its end.
 
         `library` is the generated code that it loads, None for a rival's. `readable`:
-        files that it reads besides.
+        files that it reads besides. `started` gets its process number.
         """
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
@@ -281,6 +283,7 @@ class Parent:
                 work, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno()
             )
         os.close(pipe)
+        started(pid)
         refusals = None
         if near is not None and far is not None:
             far.close()

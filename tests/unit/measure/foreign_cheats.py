@@ -40,8 +40,10 @@ static long call(long number, long one, long two, long three, long four) {
 #endif
 }
 #if defined(__x86_64__)
+enum { MPROTECT = 10 };
 enum { EXIT = 231, CLONE = 56, SOCKET = 41, EXECVE = 59, PTRACE = 101, FUTEX = 202, KILL = 62 };
 #else
+enum { MPROTECT = 226 };
 enum { EXIT = 94, CLONE = 220, SOCKET = 198, EXECVE = 221, PTRACE = 117, FUTEX = 98, KILL = 129 };
 #endif
 """
@@ -145,6 +147,21 @@ CHEATS: tuple[Cheat, ...] = (
         what="lets an output share memory with an input",
         verdict="input_changed",
         source=_body("multiply(a, b, (float *)b); for (int i = 0; i < 256; ++i) c[i] = b[i];"),
+    ),
+    Cheat(
+        what="unprotects an input by number, and changes it",
+        verdict="input_changed",
+        source=_called(
+            "call(MPROTECT, (long)a & ~4095l, 4096, 3, 0); ((volatile float *)a)[5] = 3;"
+        ),
+    ),
+    Cheat(
+        what="unprotects a guard page by number, and writes there",
+        verdict="out_of_bounds",
+        source=_called(
+            "long page = ((long)c & ~4095l) + 4096; call(MPROTECT, page, 4096, 3, 0);"
+            " *(volatile float *)page = 3;"
+        ),
     ),
     Cheat(
         what="writes behind its output",

@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,44 @@ def test_no_timed_call_repeats_an_input(examination: Examination, tmp_path: Path
     assert len(examination.time(subject)) > 1
     with pytest.raises(Guilty, match="returned 77"):
         examination.verify(subject)
+
+
+# Says that it is done, then looks for the next inputs before their round has begun.
+PEEKING = (
+    CALL
+    + HONEST
+    + BEGIN
+    + """
+  volatile unsigned *go = (unsigned *)(((unsigned long)a & ~4095ul) - 2 * 4096), *done = go + 16;
+  unsigned round = *go;
+  float first = a[0];
+  multiply(a, b, c);
+  __atomic_store_n(done, round, __ATOMIC_SEQ_CST);
+  call(FUTEX, (long)done, 1, 1, 0);
+  for (long i = 0; i < 40000000; ++i) {
+    int changed = *(volatile float *)a != first;
+    if (*go != round) return 0;
+    if (changed) return 55;
+  }
+"""
+    + END
+)
+
+
+def test_no_input_is_seen_before_its_time(
+    process: RunnerProcess, placement: Placement, tmp_path: Path
+) -> None:
+    """However long they lie there."""
+    subject = contestant(PEEKING, tmp_path)
+    with (
+        Examination(WORKLOAD, process, placement, system_toolchain()) as begun,
+        begun._guest(subject, slots=1) as (guest, arena),
+    ):
+        for number in range(3):
+            inputs = make_inputs(WORKLOAD.expression, number)
+            arena.fill(0, list(inputs.values()), 0xFF)
+            time.sleep(0.05)
+            assert guest.play(1) > 0  # raises what the kernel returned
 
 
 # Computes the answer in float64, as the reference is, and looks for it in all its memory.

@@ -26,6 +26,9 @@ def check_answer(
     damaged = arena.damaged(slot)
     if damaged is not None:
         raise Guilty(VerdictName.OUT_OF_BOUNDS, f"the kernel wrote out of bounds of {damaged}")
+    changed = arena.changed(slot, case.pristine)
+    if changed is not None:
+        raise Guilty(VerdictName.INPUT_CHANGED, f"the kernel changed its input {changed}")
     places = range(len(case.inputs), len(arena.layout.tensors))
     answers = [arena.array(slot, place).copy() for place in places]
     return max(

@@ -117,10 +117,20 @@ class Arena:
                 canary[...] = CANARY
 
     def damaged(self, slot: int) -> str | None:
-        """The buffer around which canary bytes were overwritten; None where none were."""
+        """The buffer around which canary bytes or a guard page were overwritten; None where
+        none were."""
         for place, tensor in enumerate(self.layout.tensors):
             if any((canary != CANARY).any() for canary in self._canaries(slot, place)):
                 return tensor.name
+            if any(guard.any() for guard in self._guards(slot, place)):
+                return tensor.name
+        return None
+
+    def changed(self, slot: int, inputs: Sequence[Array]) -> str | None:
+        """The input of a slot that is not what `fill` wrote; None where all are."""
+        for place, array in enumerate(inputs):
+            if not np.array_equal(raw(self.array(slot, place)), raw(array)):
+                return self.layout.takes[place].name
         return None
 
     def pointers(self) -> ctypes.Array[ctypes.c_void_p]:
@@ -155,6 +165,15 @@ class Arena:
         """Unmap it, once no view is left."""
         del self._words
         self._mapping.close()
+
+    def _guards(self, slot: int, place: int) -> list[np.ndarray[Any, np.dtype[np.uint64]]]:
+        """The guard pages of a buffer, which hold zeros: a kernel may unprotect them."""
+        first, last = self.layout.pages(slot, place)
+        count = mmap.PAGESIZE // 8
+        return [
+            np.frombuffer(self._mapping, np.uint64, count, offset)
+            for offset in (first - mmap.PAGESIZE, last)
+        ]
 
     def _canaries(self, slot: int, place: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], ...]:
         layout = self.layout

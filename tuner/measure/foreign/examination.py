@@ -185,9 +185,12 @@ class Examination:
         path.unlink(missing_ok=True)
         with path.open("xb") as file:
             file.truncate(layout.nbytes)
+        number = Path(self._folder.name, "number")
+        number.write_text("")
         invitation = Invitation(
             harness=str(self._harness),
             arena=str(path),
+            number=str(number),
             layout=layout,
             library=None if contestant is None else contestant.library,
             symbol="" if contestant is None else contestant.symbol,

@@ -34,6 +34,7 @@ class Invitation:
 
     harness: str  # path of the library that `harness` made
     arena: str  # path of the memory that it shares with its judge
+    number: str  # path of a file that gets its process number, out of its own reach
     layout: Layout
     library: str | None = None  # of the kernel; None: a guest that only waits, to time that
     symbol: str = ""

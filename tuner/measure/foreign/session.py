@@ -1,7 +1,9 @@
 """The judge's side of a guest: rounds of calls, timed by the judge's own clock.
 
 Judge and guest take turns on one core, so that what the judge wrote lies in the caches
-that the kernel reads from, as it does when a kernel is called over and over.
+that the kernel reads from, as it does when a kernel is called over and over. Between two
+rounds the guest is stopped: it sees no inputs before its time begins, and changes nothing
+after it has ended.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -49,6 +54,7 @@ class Session:
         self._error: Exception | None = None
         self._ended = threading.Event()
         self._round = words.READY
+        self._pid = 0  # of the guest, once it is there
         self._process, self._placement, self._invitation = process, placement, invitation
         self._thread = threading.Thread(target=self._host, name="guest", daemon=True)
 
@@ -61,10 +67,10 @@ class Session:
         self._round += 1
         arena.set_word(words.COUNT, count)
         begun_s = perf_counter()
-        arena.set_word(words.GO, self._round)
-        _futex(arena.address + words.GO, _WAKE, 1)
+        self._go(self._round)
         self._wait(self._round)
         elapsed_s = perf_counter() - begun_s
+        self._stop()
         status = arena.word(words.STATUS)
         if status != 0:
             raise Guilty(
@@ -109,14 +115,45 @@ class Session:
             self._arena.set_word(word, 0)
         self._thread.start()
         self._wait(words.READY)
+        self._pid = self._number()
+        self._stop()
 
     def close(self) -> None:
         """End the guest, as far as it still is there, and wait for its end."""
         if not self._ended.is_set():
             self._arena.set_word(words.COUNT, words.STOP)
-            self._arena.set_word(words.GO, self._round + 1)
-            _futex(self._arena.address + words.GO, _WAKE, 1)
+            self._go(self._round + 1)
         self._thread.join()
+
+    def _go(self, round_number: int) -> None:
+        """Let the guest go on, with another round."""
+        self._arena.set_word(words.GO, round_number)
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGCONT)
+        _futex(self._arena.address + words.GO, _WAKE, 1)
+
+    def _stop(self) -> None:
+        """Stop the guest, and wait until it is. Raises Guilty when it has ended instead."""
+        stat = f"/proc/{self._pid}/stat"
+        try:
+            os.kill(self._pid, signal.SIGSTOP)
+            while Path(stat).read_text("ascii", "replace").rpartition(")")[2].split()[0] != "T":
+                if self._ended.is_set():
+                    break
+                os.sched_yield()
+        except (ProcessLookupError, FileNotFoundError):
+            self._ended.wait()
+        if self._ended.is_set():
+            raise self._end()
+
+    def _number(self) -> int:
+        """The guest's process number, which the runner wrote when it started it."""
+        while True:
+            text = Path(self._invitation.number).read_text("ascii")
+            if text.endswith("\n"):
+                return int(text)
+            time.sleep(0.001)
 
 
 def verdict_name(failure: Failed) -> VerdictName:
