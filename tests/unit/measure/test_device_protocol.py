@@ -190,16 +190,37 @@ HUGE = DESCRIPTION.replace(
 PATHS = DESCRIPTION.replace(b'"kernel", "functions"', b'"../../lib", "functions"').replace(
     b"PREPACK", b""
 )
+ROWS = PLAIN.replace(
+    b'"isa": []', b'"isa": [], "rows": {"name": "M", "low": 1, "high": 9, "ranged": [0, 9]}'
+)
 UNCHANGED = frame(Answer.SURROUNDINGS, struct.pack("<IIQ", 0, 0, 0))
 
 
 @pytest.mark.parametrize(
     ("answers", "kind", "message"),
     [
-        ({"OPEN": frame(Answer.OPENED, b"{}")}, FailureKind.RUN_CRASH, "describes no function"),
-        ({"OPEN": frame(Answer.OPENED, b"[" * 5000)}, FailureKind.RUN_CRASH, "describes no"),
+        (
+            {"OPEN": frame(Answer.OPENED, b"{}")},
+            FailureKind.RUN_CRASH,
+            "does not describe a function",
+        ),
+        ({"OPEN": frame(Answer.OPENED, b"[" * 5000)}, FailureKind.RUN_CRASH, "does not describe a"),
         ({"OPEN": frame(Answer.OPENED, HUGE)}, FailureKind.RUN_CRASH, "a tensor of more than"),
         ({"OPEN": frame(Answer.OPENED, PATHS)}, FailureKind.RUN_CRASH, "no names of C"),
+        *(
+            ({"OPEN": frame(Answer.OPENED, text)}, FailureKind.RUN_CRASH, "does not describe a")
+            for text in (
+                PLAIN.replace(b"float32", b"evil"),
+                PLAIN.replace(b"[1003]", b"7"),
+                PLAIN.replace(b'"isa": []', b'"isa": [], "rows": 3'),
+                HUGE.replace(b'"symbol": "p"', b'"symbol": 7'),
+                HUGE.replace(b"4294967296", b'"wide"'),
+                HUGE.replace(b"4294967296", b"1").replace(b"[1, 2]", b"[-1, 2]"),
+                HUGE.replace(b"4294967296", b"1").replace(b"[0]", b'["A"]'),
+                HUGE.replace(b"4294967296", b"-1"),
+                ROWS,
+            )
+        ),
         (
             {"OPEN": frame(Answer.OPENED, PLAIN.replace(b"1003", b"1004"))},
             FailureKind.RUN_CRASH,

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from pathlib import Path
+from struct import error as StructError
 
 import numpy as np
 
@@ -23,8 +25,13 @@ from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended, Fra
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.pace import Pace, PacedTiming, PaceUpdate
 from tuner.measure.timing import LONG_CALL_S, Timing, time_calls
-from tuner.runtime.loader import STATUS, Signature, signature_of
+from tuner.runtime.loader import STATUS, ShapeError, Signature, signature_of
 
+# What reading a text raises that is no description of a library.
+MALFORMED = (
+    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
+    ShapeError, StructError,
+)  # fmt: skip
 SETTLE_US = 1000  # of calls before those that count: the core waited for the request
 
 
@@ -82,8 +89,9 @@ class Trial:
             threads=self.threads,
             memory_bytes=self.memory_bytes,
         )
-        name, signature = described(description, self.request.symbol, self.cases[0])
-        self.connection.bind(binding(name, signature, self.cases[0], inputs, self.threads))
+        self.connection.bind(
+            binding_of(description, self.request.symbol, self.cases[0], inputs, self.threads)
+        )
 
     def _checked(self) -> tuple[float, float]:
         """The largest error of all cases, and the seconds of the last call."""
@@ -174,10 +182,6 @@ class Trial:
             name = STATUS.get(error.status, "unknown")
             kind = FailureKind.OUT_OF_MEMORY if name == "memory" else FailureKind.RUN_CRASH
             raise Refused(kind, f"{error} (status {error.status}: {name})") from error
-        except FrameError as error:
-            raise Refused(
-                FailureKind.RUN_CRASH, f"its library cannot run on a device: {error}"
-            ) from error
         except CandidateEnded as error:
             raise Refused(*self._why(error.ended)) from error
 
@@ -229,19 +233,28 @@ def _by_signal(number: int, stage: str) -> tuple[FailureKind, str]:
             return FailureKind.RUN_CRASH, f"ended by {name} while {stage}"
 
 
-def described(description: str, symbol: str, case: Case) -> tuple[str, Signature]:
-    """The library's name and the function's signature, as the library describes them.
+def binding_of(
+    description: str,
+    symbol: str,
+    case: Case,
+    inputs: tuple[tuple[bytes, ...], ...],
+    threads: int,
+) -> Binding:
+    """The function with its buffers, as its library describes itself; constants packed.
 
-    Raises Refused for one that is not the workload's.
+    Raises Refused for what describes another function than the workload's. The text is the
+    device's, which may say anything.
     """
     try:
         document = json.loads(description)
-        name = str(document["name"])
-        signatures = {entry["symbol"]: entry for entry in document["functions"]}
-        signature = signature_of(signatures[symbol]).of(case.pristine)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        entries = {entry["symbol"]: entry for entry in document["functions"]}
+        signature = signature_of(entries[symbol]).of(case.pristine)
+        binding = _binding(str(document["name"]), signature, case, inputs, threads)
+        binding.packed()
+    except (FrameError, *MALFORMED) as error:
         raise Refused(
-            FailureKind.RUN_CRASH, f"the library describes no function {symbol!r}: {error!r}"
+            FailureKind.RUN_CRASH,
+            f"the library does not describe a function {symbol!r} that a device can run: {error!r}",
         ) from error
     takes = [(argument.shape, argument.numpy_dtype.itemsize) for argument in signature.inputs]
     gives = [(argument.shape, argument.numpy_dtype.itemsize) for argument in signature.outputs]
@@ -249,18 +262,20 @@ def described(description: str, symbol: str, case: Case) -> tuple[str, Signature
         (expected.reference.shape, expected.dtype.itemsize) for expected in case.expected
     ]:
         raise Refused(FailureKind.RUN_CRASH, f"{symbol} takes other tensors than the workload's")
-    return name, signature
+    return binding
 
 
-def binding(
+def _binding(
     name: str,
     signature: Signature,
     case: Case,
     inputs: tuple[tuple[bytes, ...], ...],
     threads: int,
 ) -> Binding:
-    """The function with its buffers, constants packed as its library says."""
     prepack = signature.prepack
+    packed = prepack.packed if prepack else ()
+    arguments = (*signature.arguments, *packed)
+    sizes = [prod(argument.shape) * argument.numpy_dtype.itemsize for argument in arguments]
     return Binding(
         function=signature.symbol,
         timer=f"{name}_time",
@@ -274,10 +289,7 @@ def binding(
         rows=signature.count,
         packer=prepack.symbol if prepack else "",
         constants=prepack.constants if prepack else (),
-        packed_bytes=tuple(
-            int(np.prod(argument.shape)) * argument.numpy_dtype.itemsize
-            for argument in (prepack.packed if prepack else ())
-        ),
+        packed_bytes=tuple(sizes[len(signature.arguments) :]),
         passed=prepack.passed if prepack else tuple(range(len(case.pristine))),
     )
 
