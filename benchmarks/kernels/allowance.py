@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log2, prod
+from math import log2
 
 from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.dot_products import factors
@@ -31,6 +31,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
+    ragged_range,
     walk,
 )
 from tuner.workload.workload import Workload
@@ -150,8 +151,9 @@ def _stage_instructions(
     stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]
 ) -> tuple[float, float]:
     axes = (*stage.axes, *stage.reduce_axes)
-    points = prod(axis.extent for axis in axes) * live_fraction(stage, matters)
-    _, term = term_predicates(stage)
+    points = stage.points * live_fraction(stage, matters)
+    ragged = ragged_range(stage)
+    term = term_predicates(stage)[1] if ragged is None else ragged.body
     per_point: float = _weight(term, axes[-1].name if axes else "")
     products = 0.0
     if stage.reducer is not None:

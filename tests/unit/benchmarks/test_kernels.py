@@ -25,7 +25,7 @@ from benchmarks.kernels.report import (
     significant,
     to_line,
 )
-from benchmarks.kernels.suite import SUITE, suite_key
+from benchmarks.kernels.suite import SUITE, read_suite, suite_key
 from benchmarks.measurement import Machine, from_text, to_text
 from docs.generators.benchmarks import SUITES
 from tests.support.targets import ZEN5
@@ -223,3 +223,14 @@ def test_random_programs_are_those_of_their_seed(small: bool) -> None:
     assert {case.workload.key for case in cases(6, 4, small=small)}.isdisjoint(
         case.workload.key for case in chosen
     )
+
+
+def test_rows_of_a_sparse_matrix_share_its_places(machine: Target) -> None:
+    sparse = allowance(parse_spec("spmm:M=64,N=64,K=64,density=0.125"), machine, 1)
+    dense = allowance(parse_spec("matmul:M=64,N=64,K=8"), machine, 1)
+    assert sparse.instructions_s == pytest.approx(dense.instructions_s)
+
+
+def test_the_sparse_suite_can_be_read() -> None:
+    cases_of_suite = read_suite(SUITE.with_name("sparse.json"))
+    assert len(cases_of_suite) == len({case.name for case in cases_of_suite}) >= 24

@@ -213,6 +213,43 @@ def test_weights_that_are_not_known_are_not_packed(monkeypatch: pytest.MonkeyPat
         open_rival("onednn", parse_spec("dense:M=5,N=6,K=7"), (), 1)
 
 
+@pytest.mark.parametrize("name", ["scipy", "torch"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "spmv:M=50,N=40,density=0.1,index=int64",
+        "spmm:M=50,N=40,K=7,density=0.1,lengths=power_law",
+        "embedding_bag:V=50,D=7,B=9,L=3",
+        "embedding_bag:V=50,D=7,B=9,L=3,mode=mean,index=int64",
+        "embedding_bag:V=50,D=7,B=9,L=3,mode=weighted",
+        "segment_reduce:M=9,N=50,D=7",
+    ],
+)
+def test_rivals_compute_the_sparse_workload(name: str, spec: str) -> None:
+    pytest.importorskip(name)
+    check_route(name, spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "sddmm:M=50,N=40,K=7,density=0.1",
+        "segment_reduce:M=9,N=500,D=7,mode=max,lengths=equal",
+        "embedding_bag:V=50,D=7,B=9,L=3,dtype=bfloat16",
+    ],
+)
+def test_pytorch_computes_what_scipy_lacks(spec: str) -> None:
+    pytest.importorskip("torch")
+    check_route("torch", spec)
+    with pytest.raises(UsageError, match="no route to operator"):
+        open_rival(
+            "scipy",
+            parse_spec(spec),
+            tuple(make_inputs(parse_spec(spec).expression, 0).values()),
+            1,
+        )
+
+
 def check_route(name: str, spec: str) -> None:
     workload = parse_spec(spec)
     expression = workload.expression

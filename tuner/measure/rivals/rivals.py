@@ -17,11 +17,11 @@ import numpy as np
 
 from tuner.errors import UsageError
 from tuner.measure.check import Array
-from tuner.measure.rivals import numpy_routes, torch_routes
+from tuner.measure.rivals import numpy_routes, scipy_routes, torch_routes
 from tuner.measure.rivals.route import Route
 from tuner.workload.workload import Workload
 
-RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
+RIVALS: tuple[str, ...] = ("numpy", "scipy", "torch", "onednn")
 # Of rivals that come with a module of another name.
 _MODULES: Mapping[str, str] = {"onednn": "torch"}
 # Libraries choose other algorithms (Winograd, other summation). This bound asks only for the
@@ -104,6 +104,7 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
 
 _ROUTES: Mapping[str, Callable[..., list[Route]]] = {
     "numpy": numpy_routes.routes,
+    "scipy": scipy_routes.routes,
     "torch": torch_routes.routes,
     "onednn": torch_routes.prepacked_routes,  # PyTorch's way to it
 }

@@ -6,6 +6,7 @@ NHWC, OIHW for NCHW), and are laid out for each route before any call.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -255,6 +256,63 @@ def _embedding(
     ]
 
 
+def _sparse_product(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    """By MKL, which has no narrow floats."""
+    pointers, columns, values, dense = operands
+    if params["dtype"] not in ("float32", "float64"):
+        return []
+    size = (len(pointers) - 1, len(dense))
+    matrix = _compressed(torch, pointers, columns, values, size)
+    return [("csr", lambda: matrix @ dense, _same)]
+
+
+def _compressed(torch: Any, pointers: Any, columns: Any, values: Any, size: tuple[int, int]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that compressed rows are in beta
+        return torch.sparse_csr_tensor(pointers, columns, values, size=size, check_invariants=False)
+
+
+def _sampled_product(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    """Of places in the order of their rows, as trials have them."""
+    rows, columns, a, b = operands
+    if params["dtype"] not in ("float32", "float64"):
+        return []
+    pointers = torch.zeros(len(a) + 1, dtype=rows.dtype)
+    pointers[1:] = torch.bincount(rows, minlength=len(a)).cumsum(0)
+    zeros = torch.zeros(len(rows), dtype=a.dtype)
+    pattern = _compressed(torch, pointers, columns, zeros, (len(a), len(b)))
+    sampled = torch.sparse.sampled_addmm
+    return [("sampled", lambda: sampled(pattern, a, b.t(), beta=0.0), lambda y: y.values())]
+
+
+def _embedding_bag(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    pointers, indices, *weights, table = operands
+    options = {
+        "mode": "mean" if params["mode"] == "mean" else "sum",
+        "per_sample_weights": weights[0] if weights else None,
+        "include_last_offset": True,
+    }
+    bag = torch.nn.functional.embedding_bag
+    return [("embedding_bag", lambda: bag(indices, table, pointers, **options), _same)]
+
+
+def _segments(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    pointers, rows = operands
+    options = {"offsets": pointers.long(), "axis": 0, "unsafe": True}
+    if params["mode"] == "mean":  # of an empty segment not a number
+        return []
+    reduce = torch.segment_reduce
+    return [("segment_reduce", lambda: reduce(rows, params["mode"], **options), _same)]
+
+
 def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
     plain = [("channels-first", torch.contiguous_format)]
     return [*plain, ("channels-last", torch.channels_last)] if rank == 2 else plain
@@ -346,5 +404,6 @@ _FAMILIES: Mapping[str, Family] = {
     "layer_norm": _normalised, "rms_norm": _normalised, "reduce_sum": _reduction,
     "reduce_mean": _reduction, "reduce_max": _reduction, "transpose": _transpose,
     "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention,
-    "embedding": _embedding,
+    "embedding": _embedding, "embedding_bag": _embedding_bag, "segment_reduce": _segments,
+    "spmv": _sparse_product, "spmm": _sparse_product, "sddmm": _sampled_product,
 }  # fmt: skip
