@@ -52,11 +52,11 @@ def convolution(
     offset = -origin * array.sum(tuple(range(1, array.ndim)))
     if bias is not None and bias.array is not None:
         offset, bias = offset + bias.array.reshape(-1), None
-    # Of channels by themselves no instruction sums products in groups, and few 32-bit
-    # integers are multiplied at a time.
-    greatest = np.abs(offset).max(initial=0) + count * 255 * 255
+    # No instruction sums products in fours where lanes of a vector are of several groups,
+    # and few 32-bit integers are multiplied at a time.
+    greatest = 255 * np.abs(array).sum(tuple(range(1, array.ndim))) + np.abs(offset)
     dtype: DType = "int32"
-    if weight.shape[1] == 1 and bias is None and greatest < EXACT:
+    if geometry["groups"] > 1 and bias is None and greatest.max(initial=0) < EXACT:
         dtype, weight = "float32", weight.builder.constant(array.astype(np.float32))
     sums = contraction.convolution(x, weight, **geometry, pad=origin, dtype=dtype)
     if offset.any():
