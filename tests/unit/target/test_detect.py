@@ -39,8 +39,8 @@ def processor(vendor: str, family: int, model: int, flags: frozenset[str]) -> Pr
 
 
 def test_this_machine_agrees_with_llvm() -> None:
-    """LLVM goes by the number of the model, which a hypervisor may make up: then its
-    name tells less than the machine has."""
+    """LLVM goes by the number of the model, which a hypervisor may make up, and whose
+    features it may hide: its name then tells less or more than the machine has."""
     codegen, target = pytest.importorskip("tvm.target.codegen"), pytest.importorskip("tvm.target")
 
     def features(name: str) -> set[str]:
@@ -51,7 +51,8 @@ def test_this_machine_agrees_with_llvm() -> None:
     detected, theirs = detect_cpu(), codegen.llvm_get_system_cpu()
     ours = str(detected.tvm["mcpu"])
     assert features(ours) <= set(detected.isa)
-    assert ours == theirs or features(theirs) < features(ours)
+    more = features(theirs) - set(detected.isa)
+    assert ours == theirs or features(theirs) < features(ours) or more
 
 
 def test_this_machine_is_complete() -> None:
