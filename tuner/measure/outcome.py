@@ -139,3 +139,12 @@ def kept_pace(trials: Iterable[Trial]) -> bool:
     timed = [trial.outcome.conditions.pace for trial in trials if isinstance(trial.outcome, Timed)]
     paces = sorted(pace for pace in timed if pace is not None)
     return not paces or paces[-1] <= STEADY_FACTOR * paces[len(paces) // 10]
+
+
+def printable(text: str) -> str:
+    """What a stranger's program said, without what drives a terminal or is no text to a
+    database."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )

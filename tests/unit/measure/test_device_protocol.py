@@ -175,6 +175,32 @@ def test_a_silent_device_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         Connection(device_that_says(tmp_path, HELLO=struct.pack("<I", 64)))
 
 
+def test_signs_of_life_are_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "ANSWER_S", 0.5)
+    greeting = frame(Answer.DEVICE, DEVICE).hex()
+    program = tmp_path / "device.py"
+    program.write_text(
+        f"import os\nos.read(0, 12)\nos.write(1, bytes.fromhex('{greeting}'))\n"
+        f"while True: os.write(1, bytes.fromhex('{frame(Answer.BEAT, b'').hex()}'))\n"
+    )
+    with Connection(Device(command=(sys.executable, "-S", str(program)))) as connection:
+        with pytest.raises(DeviceError, match="it gave no answer within"):
+            connection.pace_s()
+        assert not connection.is_open
+
+
+def test_what_a_device_writes_to_its_errors_fills_nothing(tmp_path: Path) -> None:
+    """Only the end of it is held."""
+    program = tmp_path / "device.py"
+    program.write_text(
+        "import os\nfor _ in range(1000): os.write(2, bytes(1 << 14))\n"
+        "os.write(2, b'\\33[2Jlast words')\n"
+    )
+    with pytest.raises(DeviceError, match=r"it ended; it wrote: .*last words") as ended:
+        Connection(Device(command=(sys.executable, "-S", str(program))))
+    assert len(str(ended.value)) < 2000 and "\x1b" not in str(ended.value)
+
+
 DESCRIPTION = (
     b'{"name": "kernel", "functions": [{"symbol": "kernel", "isa": [], "threads": 1, "arguments": ['
     b'{"name": "A", "dtype": "float32", "shape": [1003], "role": "in"}, '
@@ -300,6 +326,7 @@ def test_a_device_that_lies_fails_the_trial(
         ((1e9, 2e9, 16384.0, 1e9, 1e14, 1e9), "does what no cpu:neoverse-n1 can"),
         ((2e9, 1e9, 16384.0, 1e9, 1e9, 1e9), "does what no cpu:neoverse-n1 can"),
         ((1e9, 2e9, *(16384.0, 1e9, 1e9, 1e9) * 2), "working sets of"),
+        ((1e9, 2e9, 1e300, 1e9, 1e9, 1e9), "working sets of"),
     ],
 )
 def test_limits_that_no_such_core_has_are_refused(values: tuple[float, ...], message: str) -> None:

@@ -10,12 +10,12 @@ import hashlib
 import os
 import select
 import subprocess
-import tempfile
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Device
@@ -30,11 +30,14 @@ from tuner.measure.device.protocol import (
     FrameError,
     Surroundings,
 )
+from tuner.measure.outcome import printable
 
 START_S = 40.0  # for ssh to connect, and for an emulator to start
 SILENT_S = 12.0  # an agent that works says so every second
 SEND_S = 120.0  # of one tensor over a slow link
+ANSWER_S = 300.0  # of a whole answer, beyond what its candidate may work, however it goes on
 END_S = 2.0
+LAST_WORDS_S = 0.2  # they may be on their way
 QUOTED_BYTES = 500  # of what the command wrote to standard error
 MOST_LIBRARIES = 8  # kept on the device
 
@@ -64,6 +67,24 @@ class CallFailed(Exception):
         self.status = status
 
 
+class _LastWords:
+    """The end of what a stream says. A thread reads it: nothing of it fills a disk."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._tail = b""
+        self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        self._thread.join(LAST_WORDS_S)
+        return printable(self._tail.decode("utf-8", "replace").strip())
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            while part := stream.read(1 << 16):
+                self._tail = (self._tail + part)[-QUOTED_BYTES:]
+
+
 class Connection:
     """A started agent. Not thread-safe; close it, or use it as a context.
 
@@ -74,23 +95,25 @@ class Connection:
     def __init__(self, device: Device) -> None:
         """Starts the agent, and asks it for its machine."""
         self.device = device
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # `close` closes it
+        self._work_s = 0.0  # that the candidate may work
         self._kept: OrderedDict[bytes, bool] = OrderedDict()  # hash: whether it is a library
         try:
             self._process = subprocess.Popen(
                 device.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=device.folder or None,
                 start_new_session=True,
             )
         except OSError as error:
-            self._errors.close()
             raise DeviceError(f"{device.text} cannot be started: {error}") from error
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stderr is not None
+        self._to, self._from = process.stdin, process.stdout
+        self._last_words = _LastWords(process.stderr)
         os.set_blocking(self._to.fileno(), False)
         payload = self._ask(Ask.HELLO, protocol.number(protocol.VERSION), patience_s=START_S)
         self.facts: DeviceFacts = self._read(DeviceFacts.of, payload)
@@ -127,6 +150,7 @@ class Connection:
         payload = protocol.opening(
             library, deadline_s=deadline_s, threads=threads, memory_bytes=memory_bytes
         )
+        self._work_s = deadline_s
         return self._ask(Ask.OPEN, payload).decode("utf-8", "replace")
 
     def bind(self, binding: Binding) -> None:
@@ -190,7 +214,6 @@ class Connection:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._errors.close()
 
     def _forget(self, digest: bytes) -> None:
         del self._kept[digest]
@@ -210,12 +233,13 @@ class Connection:
         return self._answer(protocol.lengths(asked, expected), patience_s)
 
     def _answer(self, answers: Mapping[int, tuple[int, int]], patience_s: float) -> bytes:
+        deadline = time.monotonic() + ANSWER_S + self._work_s
         while True:
-            kind, length = HEADER.unpack(self._bytes(HEADER.size, patience_s))
+            kind, length = HEADER.unpack(self._bytes(HEADER.size, patience_s, deadline))
             least, most = answers.get(kind, (1, 0))
             if not least <= length <= most:
                 raise self._lost(f"it answered with {length} bytes of type {kind}")
-            payload = self._bytes(length, SILENT_S)
+            payload = self._bytes(length, SILENT_S, deadline)
             match kind:
                 case Answer.BEAT:
                     patience_s = SILENT_S
@@ -228,10 +252,13 @@ class Connection:
                 case _:
                     return payload
 
-    def _bytes(self, length: int, patience_s: float) -> bytes:
+    def _bytes(self, length: int, patience_s: float, deadline: float) -> bytes:
         data, waiting = bytearray(), select.poll()
         waiting.register(self._from, select.POLLIN)
         while len(data) < length:
+            # Signs of life, or a byte now and then, are no answer.
+            if time.monotonic() >= deadline:
+                raise self._lost(f"it gave no answer within {ANSWER_S + self._work_s:.0f} s")
             if not waiting.poll(patience_s * 1000):
                 raise self._lost(f"it was silent for {patience_s:.0f} s")
             part = os.read(self._from.fileno(), min(length - len(data), 1 << 20))
@@ -270,9 +297,5 @@ class Connection:
         return DeviceError(f"{self.device.text}: {reason}{said}")
 
     def _said(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.2)  # its last words may be on their way
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - QUOTED_BYTES))
-        text = self._errors.read().decode("utf-8", "replace").strip()
+        text = self._last_words.text()
         return f"; it wrote: {text}" if text else ""

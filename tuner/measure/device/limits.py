@@ -40,7 +40,7 @@ def limits_of(values: tuple[float, ...], target: Target) -> Limits:
     if not 0 < values[0] <= values[1] <= flops or not all(0 < rate <= moved for rate in rates):
         raise LimitsError(f"the device says that its core does what no {target.name} can")
     sizes = [row[0] for row in rows]
-    if sizes != sorted(set(sizes)) or sizes[0] < 1:
+    if sizes != sorted(set(sizes)) or not 1 <= sizes[0] <= sizes[-1] <= LARGEST_SET_BYTES:
         raise LimitsError(f"the device says that it measured working sets of {sizes} bytes")
     return Limits(
         fma_flops=values[0],

@@ -14,6 +14,8 @@ from enum import IntEnum, IntFlag
 from math import isfinite
 from typing import TypeVar
 
+from tuner.measure.outcome import printable
+
 VERSION = 1
 MAX_TENSORS = 16  # inputs, and outputs, and packed buffers
 MAX_CASES = 8
@@ -270,7 +272,7 @@ def _padded(values: Sequence[int]) -> list[int]:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace").partition("\0")[0].strip()
+    return printable(data.decode("utf-8", "replace").partition("\0")[0].strip())
 
 
 def _member(kind: type[Kind], value: int) -> Kind:
