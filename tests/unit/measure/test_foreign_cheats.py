@@ -14,10 +14,11 @@ import pytest
 from tests.unit.measure.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.foreign.compiler import compile_source
-from tuner.measure.foreign.examination import Contestant, Examination
+from tuner.measure.foreign.examination import Contestant, Examination, _allocate
+from tuner.measure.foreign.guest import shared_folder
 from tuner.measure.foreign.judgement import judge_contestant
 from tuner.measure.foreign.verdict import Guilty, Verdict, VerdictName
-from tuner.measure.runner import RunnerProcess
+from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.runtime.link import system_toolchain
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -177,6 +178,25 @@ def test_no_input_is_seen_before_its_time(
             arena.fill(0, list(inputs.values()), 0xFF)
             time.sleep(0.05)
             assert guest.play(1) > 0  # raises what the kernel returned
+
+
+def test_nothing_is_left_of_a_judge_that_is_killed(
+    examination: Examination, tmp_path: Path
+) -> None:
+    """Its memory has no name while the guest is there."""
+    subject = contestant(HONEST + BEGIN + "multiply(a, b, c);" + END, tmp_path)
+    with examination._guest(subject, slots=1):
+        names = {path.name for path in Path(examination._folder.name).iterdir()}
+    assert names == {"libguest.so", "number"}
+
+
+def test_inputs_that_there_is_no_room_for_are_an_error(tmp_path: Path) -> None:
+    """Not the end of the process that writes them."""
+    with shared_folder(1 << 60) as folder:
+        assert not folder.startswith("/dev/shm")
+    with pytest.raises(RunnerError, match=r"no room for \d+ bytes"):
+        _allocate(tmp_path / "arena", 1 << 60)
+    assert not any(tmp_path.iterdir())
 
 
 # Computes the answer in float64, as the reference is, and looks for it in all its memory.

@@ -176,3 +176,29 @@ def test_damaged_objects_are_refused_not_believed(tmp_path: Path) -> None:
                 VerdictName.SYMBOL_REFUSED,
                 VerdictName.BUILD_ERROR,
             )
+
+
+def refusal(source: str) -> str:
+    with pytest.raises(Guilty) as guilty:
+        compile_source(source, "f", system_toolchain())
+    return guilty.value.verdict.message
+
+
+@pytest.mark.parametrize(
+    "line", ['#include "FILE"', '__asm__(".incbin \\"FILE\\"");', '#pragma GCC dependency "FILE"']
+)
+def test_nobody_learns_what_files_there_are(tmp_path: Path, line: str) -> None:
+    (tmp_path / "secret").write_text("x")
+    there, missing = (
+        refusal(f"{line.replace('FILE', str(tmp_path / name))}\n{KERNEL}\n#error end").replace(
+            name, "NAME"
+        )
+        for name in ("secret", "absent")
+    )
+    assert there == missing
+
+
+def test_what_drives_a_terminal_is_not_passed_on() -> None:
+    message = refusal('#error "\x1b[2Jcleared\x00"\n')
+    assert "cleared" in message
+    assert all(character.isprintable() or character == "\n" for character in message)

@@ -37,7 +37,8 @@ FRAME_BYTES = 1 << 20  # of a function's local variables: a caller's stack may h
 QUOTED_BYTES = 4000  # of what the compiler says
 _SOURCE, _OBJECT, _LIBRARY = "kernel.c", "kernel.o", "kernel.so"
 _NATIVE = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
-_REFUSED_HEADER = ("Permission denied", "No such file or directory", "file not found")
+_UNREACHABLE = ("Permission denied", "No such file or directory")
+_REFUSED_HEADER = ("No such file or directory", "file not found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +122,13 @@ def _is_filled(path: Path) -> bool:
 
 
 def _said(output: Path) -> str:
+    """What the compiler says. Files out of its reach look as if they were not there."""
     try:
         with output.open("rb") as file:
-            return file.read(QUOTED_BYTES).decode(errors="replace").strip()
+            text = file.read(QUOTED_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
+    return text.replace(*_UNREACHABLE)
 
 
 def _refusal(status: int, text: str) -> Guilty:

@@ -7,6 +7,7 @@ another, and what is timed is what is checked.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from tuner.measure.foreign.guest import Invitation, harness, shared_folder
 from tuner.measure.foreign.session import Session, session
 from tuner.measure.foreign.verdict import Guilty, VerdictName
 from tuner.measure.problem import Problem
-from tuner.measure.runner import RunnerProcess
+from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.workload import Workload
 
@@ -70,7 +71,10 @@ class Examination:
         *,
         timeout_s: float = 30.0,
     ) -> None:
-        """`timeout_s`: of each guest. Raises UsageError for a workload with constants."""
+        """`timeout_s`: of each guest. Raises UsageError for a workload with constants.
+
+        Every method raises RunnerError where there is no room for its inputs and outputs.
+        """
         if workload.constants:
             raise UsageError(
                 "a foreign kernel gets all inputs in each call; leave const="
@@ -83,13 +87,13 @@ class Examination:
         self._problems: list[Problem] = []
 
     def __enter__(self) -> Examination:
-        self._folder = shared_folder()
-        folder = Path(self._folder.name)
         expression = self._workload.expression
         self._tensors = (
             expression.inputs,
             tuple(expression.tensor(name) for name in expression.outputs),
         )
+        self._folder = shared_folder(self._layout(self._cached_slots).nbytes)
+        folder = Path(self._folder.name)
         self._harness = harness(len(sum(self._tensors, ())), self._toolchain, folder)
         return self
 
@@ -149,8 +153,11 @@ class Examination:
 
     @property
     def _cached_slots(self) -> int:
-        each = Layout(takes=self._tensors[0], gives=self._tensors[1], slots=1).slot_bytes
+        each = self._layout(1).slot_bytes
         return max(1, min(MOST_SLOTS, CACHED_BYTES // max(each, 1)))
+
+    def _layout(self, slots: int) -> Layout:
+        return Layout(takes=self._tensors[0], gives=self._tensors[1], slots=slots)
 
     def _make_cases(self) -> None:
         """Make the inputs of timed calls, which no process meets twice."""
@@ -180,11 +187,9 @@ class Examination:
     def _guest(
         self, contestant: Contestant | None, *, slots: int
     ) -> Iterator[tuple[Session, Arena]]:
-        layout = Layout(takes=self._tensors[0], gives=self._tensors[1], slots=slots)
+        layout = self._layout(slots)
         path = Path(self._folder.name, "arena")
-        path.unlink(missing_ok=True)
-        with path.open("xb") as file:
-            file.truncate(layout.nbytes)
+        _allocate(path, layout.nbytes)
         number = Path(self._folder.name, "number")
         number.write_text("")
         invitation = Invitation(
@@ -200,6 +205,7 @@ class Examination:
         arena = Arena(str(path), layout)
         try:
             with session(self._process, self._lane(invitation), invitation, arena) as guest:
+                path.unlink()  # all who need it have it: none is left behind by who is killed
                 yield guest, arena
         finally:
             arena.close()
@@ -215,6 +221,22 @@ class Examination:
             isolation=placement.isolation,
             memory_bytes=placement.memory_bytes,
         )
+
+
+def _allocate(path: Path, nbytes: int) -> None:
+    """A new file with all of its room, or writing to it would end this process.
+
+    Raises RunnerError.
+    """
+    path.unlink(missing_ok=True)
+    try:
+        with path.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise RunnerError(
+            f"{path.parent} has no room for {nbytes} bytes of inputs and outputs: {error.strerror}"
+        ) from error
 
 
 def _ask(guest: Session, arena: Arena, case: Case, poison: int, earlier: Sequence[Case]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from tuner.runtime.loader import Library, LibraryError
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import Tensor
 
+_MEMORY = "/dev/shm"
 OUT_OF_BOUNDS = "the kernel accessed memory"  # begins what is reported of a guard page
 
 
@@ -117,9 +119,16 @@ def _watch(arena: Arena, report: Report) -> GuardWatch:
     return GuardWatch(arena.protect(), hit)
 
 
-def shared_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for an arena: in memory, where there is such a file system."""
-    memory = "/dev/shm"
+def shared_folder(nbytes: int) -> tempfile.TemporaryDirectory[str]:
+    """A folder for an arena of so many bytes: in memory, where such a file system has room."""
     return tempfile.TemporaryDirectory(
-        prefix="tuner-arena-", dir=memory if os.access(memory, os.W_OK) else None
+        prefix="tuner-arena-", dir=_MEMORY if _has_room(_MEMORY, nbytes) else None
     )
+
+
+def _has_room(folder: str, nbytes: int) -> bool:
+    """Whether half of what is free there is enough."""
+    try:
+        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free // 2 >= nbytes
+    except OSError:
+        return False

@@ -69,6 +69,7 @@ class Session:
         begun_s = perf_counter()
         self._go(self._round)
         self._wait(self._round)
+        self._signal(signal.SIGSTOP)  # so that nothing is computed after its time
         elapsed_s = perf_counter() - begun_s
         self._stop()
         status = arena.word(words.STATUS)
@@ -129,9 +130,12 @@ class Session:
         """Let the guest go on, with another round."""
         self._arena.set_word(words.GO, round_number)
         if self._pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGCONT)
+            self._signal(signal.SIGCONT)
         _futex(self._arena.address + words.GO, _WAKE, 1)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, number)
 
     def _stop(self) -> None:
         """Stop the guest, and wait until it is. Raises Guilty when it has ended instead."""
@@ -148,11 +152,16 @@ class Session:
             raise self._end()
 
     def _number(self) -> int:
-        """The guest's process number, which the runner wrote when it started it."""
+        """The guest's process number, which the runner wrote when it started it.
+
+        Raises Guilty when the guest has ended instead.
+        """
         while True:
             text = Path(self._invitation.number).read_text("ascii")
             if text.endswith("\n"):
                 return int(text)
+            if self._ended.is_set():
+                raise self._end()
             time.sleep(0.001)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.measure.outcome import printable
 from tuner.measure.statistics import Ratio
 
 
@@ -84,5 +85,6 @@ class Guilty(Exception):
     def __init__(
         self, name: VerdictName, message: str, element: WrongElement | None = None
     ) -> None:
-        super().__init__(message)
-        self.verdict = Verdict(name=name, message=message, element=element)
+        text = printable(message)
+        super().__init__(text)
+        self.verdict = Verdict(name=name, message=text, element=element)
