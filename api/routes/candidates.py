@@ -6,6 +6,7 @@ stored as bytes here; workers compile it behind a fence.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
@@ -68,7 +69,7 @@ def submit_candidate(
     if workload.constants:
         raise UsageError("a foreign kernel gets all inputs in each call; leave constants away")
     content = request.source.encode("utf-8", errors="replace")
-    source = service.artifacts.put(content)
+    source = hashlib.sha256(content).hexdigest()
     with service.database.write("submit") as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         if target.on_device:
@@ -98,6 +99,8 @@ def submit_candidate(
             request_digest=digest(request),
         )
         answered = _answer(session, job)
+        if created:
+            service.artifacts.put(content)  # before the commit; what is refused leaves no file
     response.headers["Location"] = f"/v1/candidates/{job.id}"
     if not created:
         response.headers["Idempotency-Replayed"] = "true"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -89,6 +90,14 @@ def test_a_repeated_request_is_one_job(service: LiveService, key: str) -> None:
     assert second.headers["Idempotency-Replayed"] == "true"
     other = send(service, key, BODY | {"source": SOURCE + " "}, **{"Idempotency-Key": "once"})
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+def test_what_is_refused_leaves_no_file(service: LiveService) -> None:
+    key = service.key("submit:source", quota=0)
+    refused = send(service, key, BODY | {"source": SOURCE + "// refused"})
+    assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
+    digest = hashlib.sha256(f"{SOURCE}// refused".encode()).hexdigest()
+    assert not ArtifactStore(service.options.artifacts).exists(digest)
 
 
 @pytest.mark.parametrize("scope", ["read", "submit", "worker"])
