@@ -16,7 +16,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, check_graph, without_unused
 from tuner.models.nodes import Node, reads_of
-from tuner.workload.derivative.program import dependent, derivative
+from tuner.workload.derivative.program import dependent, derivative, distinct
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -40,8 +40,8 @@ def backward(graph: Graph, wrt: Sequence[str] | None = None) -> Graph:
     all that have one.
 
     Its inputs are the model's, then `dy` for each output `y` of floats; its outputs `dx`
-    for each input `x` in `wrt`, of its shape and dtype. Constants have no derivative: a
-    weight that is trained must be an input of the model.
+    for each input `x` in `wrt`, of its shape and dtype. Labels that exist get a number.
+    Constants have no derivative: a weight that is trained must be an input of the model.
 
     Raises ModelRefused for an input that does not exist or has no derivative, for control
     flow and outputs of computed extents on the way, and for a node whose derivative is
@@ -57,6 +57,8 @@ def _inputs_of(graph: Graph, wrt: Sequence[str] | None) -> dict[str, str]:
     """The labels of the inputs to differentiate by, by their names in the graph."""
     labels = dict(zip(graph.labels, (tensor.name for tensor in graph.inputs), strict=False))
     floats = [label for label, name in labels.items() if "float" in graph.tensor(name).dtype]
+    if wrt is not None and not wrt:
+        raise ModelRefused(f"wrt names no input; the model's inputs are {', '.join(labels)}")
     for label in floats if wrt is None else wrt:
         if label not in labels:
             raise ModelRefused(
@@ -84,9 +86,11 @@ class _Builder:
     aliases: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
     count: int = 0  # of tensors that were made
+    model_names: set[str] = field(default_factory=set)  # of stages in nodes too
 
     def graph_of_derivatives(self) -> Graph:
         graph = self.graph
+        self.model_names = _names_in(graph)
         varying = self._varying()
         weights: list[Tensor] = []
         for name in graph.outputs:
@@ -104,11 +108,14 @@ class _Builder:
                 self._pass_on(node, varying)
         results = {label: self._result(name) for name, label in self._with_derivative().items()}
         given = graph.labels[len(graph.inputs) :]
-        marked = [
-            _MARK + label
+        smooth = [
+            label
             for label, name in zip(given, graph.outputs, strict=True)
             if "float" in graph.tensor(name).dtype
         ]
+        labels = list(graph.labels[: len(graph.inputs)])
+        for label in (*smooth, *results):
+            labels.append(distinct(_MARK + label, labels))
         return replace(
             graph,
             inputs=(*graph.inputs, *weights),
@@ -116,11 +123,7 @@ class _Builder:
             outputs=tuple(results.values()),
             aliases={**graph.aliases, **self.aliases},
             shapes={**graph.shapes, **self.shapes},
-            labels=(
-                *graph.labels[: len(graph.inputs)],
-                *marked,
-                *(_MARK + label for label in results),
-            ),
+            labels=tuple(labels),
             formats={
                 label: format
                 for label, format in graph.formats.items()
@@ -154,7 +157,9 @@ class _Builder:
 
     def _fresh(self) -> str:
         self.count += 1
-        return f"g{self.count}"
+        while (name := f"g{self.count}") in self.model_names:  # of a derivative's own graph
+            self.count += 1
+        return name
 
     def _add(self, root: str, tensor: Tensor) -> None:
         self.summands.setdefault(root, []).append(tensor)
@@ -244,6 +249,11 @@ class _Builder:
         self.shapes[alias.name] = alias
         self.aliases[alias.name] = self.aliases.get(tensor.name, tensor.name)
         return alias
+
+
+def _names_in(graph: Graph) -> set[str]:
+    stages = (stage.name for node in graph.expressions for stage in node.stages)
+    return {*(tensor.name for tensor in graph.inputs), *graph.constants, *graph.shapes, *stages}
 
 
 def _derivative(node: Expression, chosen: Sequence[str]) -> Expression | None:

@@ -123,9 +123,27 @@ def test_inputs_are_chosen_by_their_labels() -> None:
     compare(graph, inputs_of(graph), made)
 
 
+def test_a_derivative_is_differentiated_again() -> None:
+    graph = backward(dense(GraphBuilder()), ["w1"])
+    made = backward(graph)
+    assert made.labels == ("x", "w1", "w2", "dy", "ddw1", "dx", "dw1", "dw2", "ddy")
+    compare(graph, inputs_of(graph), made)
+
+
+def test_labels_stay_distinct() -> None:
+    node = parse("kernel k(A: f32[3], B: f32[3]) -> (Y: f32[3]) { Y[i] = A[i] * B[i] }", {})
+    graph = Graph(
+        inputs=node.inputs, constants={}, nodes=(node,), outputs=("Y",), labels=("a", "b", "y")
+    )
+    for _ in range(4):
+        graph = backward(graph)
+        assert len({*graph.labels}) == len(graph.labels), graph.labels
+
+
 @pytest.mark.parametrize(
     ("wrt", "says"),
     [
+        ([], "wrt names no input"),
         (["w3"], "no input 'w3'.*x, w1, w2"),
         (["n"], "holds int64"),
         (["s"], "there is no derivative by 's': no output depends on it"),

@@ -195,11 +195,7 @@ class _Builder:
         return replace(self.expression, stages=stages)
 
     def _fresh(self, name: str) -> str:
-        number, fresh = 1, name
-        while fresh in self.tensors:
-            number += 1
-            fresh = f"{name}_{number}"
-        return fresh
+        return distinct(name, self.tensors)
 
     # --- one stage
 
@@ -345,7 +341,7 @@ class _Builder:
         values: dict[str, Scalar] = {place(d).name: Var(axis) for d, axis in enumerate(names)}
         summed: dict[str, int] = {}
         for iterator, extent in free.items():
-            plain = _distinct(iterator.strip("@"), (*names, *summed))
+            plain = distinct(iterator.strip("@"), (*names, *summed))
             values[iterator], summed[plain] = Var(plain), extent
         computed = _computed(tensor.dtype)
         made = Stage(
@@ -386,7 +382,7 @@ class _Builder:
         for dimension in range(len(tensor.shape)):
             used = (read.indices[dimension] for read in everything if read.tensor == tensor.name)
             plain = [index.name for index in used if isinstance(index, Var)]
-            names.append(_distinct(plain[0] if plain else f"i{dimension}", names))
+            names.append(distinct(plain[0] if plain else f"i{dimension}", names))
         return names
 
 
@@ -399,7 +395,8 @@ def _element(stage: Stage) -> Read:
     return Read(stage.name, tuple(Var(axis.name) for axis in stage.axes))
 
 
-def _distinct(name: str, names: Collection[str]) -> str:
+def distinct(name: str, names: Collection[str]) -> str:
+    """The name, with a number from 2 on where it is one of those given."""
     number, fresh = 1, name
     while fresh in names:
         number += 1
