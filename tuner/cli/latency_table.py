@@ -7,9 +7,9 @@ import importlib
 import importlib.util
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.errors import UsageError
 
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from tuner.api.estimate_schemas import EstimatesAnswer
 
 SUFFIXES = (".json", ".csv", ".parquet")
+
+
+class _Row(NamedTuple):
+    workload: str  # its key
+    spec: str | None
+    target: str  # its key
+    threads: int
+    calls: int
+    median_s: float
+    low_s: float
+    high_s: float
+    source: str
+    disturbed: bool
 
 
 def check_table(path: Path) -> None:
@@ -36,34 +49,35 @@ def write_table(path: Path, answer: EstimatesAnswer, calls: Sequence[int]) -> No
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _rows(answer: EstimatesAnswer, calls: Sequence[int]) -> list[Mapping[str, Any]]:
+def _rows(answer: EstimatesAnswer, calls: Sequence[int]) -> list[_Row]:
     return [
-        {
-            "workload": item.workload.key,
-            "spec": item.workload.spec,
-            "target": answer.target.key,
-            "threads": answer.threads,
-            "calls": count,
-            "median_s": item.median_s,
-            "low_s": item.low_s,
-            "high_s": item.high_s,
-            "source": item.source,
-            "disturbed": item.disturbed,
-        }
+        _Row(
+            workload=item.workload.key,
+            spec=item.workload.spec,
+            target=answer.target.key,
+            threads=answer.threads,
+            calls=count,
+            median_s=item.median_s,
+            low_s=item.low_s,
+            high_s=item.high_s,
+            source=item.source,
+            disturbed=item.disturbed,
+        )
         for item, count in zip(answer.items, calls, strict=True)
     ]
 
 
-def _content(suffix: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
+def _content(suffix: str, rows: Sequence[_Row]) -> bytes:
     if suffix == ".json":
-        return (json.dumps({"items": rows}, indent=1) + "\n").encode()
+        return (json.dumps({"items": [row._asdict() for row in rows]}, indent=1) + "\n").encode()
     if suffix == ".csv":
         text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]))
-        writer.writeheader()
+        writer = csv.writer(text)
+        writer.writerow(_Row._fields)
         writer.writerows(rows)
         return text.getvalue().encode()
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    columns = {name: [getattr(row, name) for row in rows] for name in _Row._fields}
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(list(rows)), buffer)
+    parquet.write_table(arrow.table(columns), buffer)
     return buffer.getvalue()

@@ -63,6 +63,22 @@ def test_the_table_has_a_row_for_each_workload(
     assert [row["spec"] for row in rows] == [item["spec"] for item in items]
 
 
+def test_the_table_of_nothing_has_its_columns(
+    tuner: Callable[..., Any], database: Database, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", "y")
+    )
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    opset = [onnx.helper.make_opsetid("", 13)]
+    graph = onnx.helper.make_graph([node], "nothing", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
+    called = tuner("estimate", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "table.csv"))
+    assert called.code == 0 and "all calls" in called.out
+    assert (tmp_path / "table.csv").read_text().startswith("workload,spec,target,threads,calls,")
+
+
 def test_a_table_of_another_kind_is_refused(tuner: Callable[..., Any], database: Database) -> None:
     called = tuner("estimate", PRODUCT.format(5), "-o", "table.xlsx")
     assert called.code == 2 and ".json, .csv, .parquet" in called.err
