@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +40,11 @@ def quantize(
         str, typer.Option(help="how ranges are chosen: max, percentile or entropy")
     ] = "max",
     percentile: Annotated[
-        float, typer.Option(metavar="PCT", help="of a tensor's numbers, with --method percentile")
-    ] = 99.99,
+        float | None,
+        typer.Option(
+            metavar="PCT", help="of a tensor's numbers, with --method percentile; default: 99.99"
+        ),
+    ] = None,
     max_loss: Annotated[
         float,
         typer.Option(metavar="SHARE", help="error of the outputs, relative to them, that is taken"),
@@ -72,7 +76,7 @@ def quantize(
 
 def _check_files(model: str, out: Path) -> None:
     if not is_model(model) or not is_model(str(out)):
-        raise UsageError(f"{model} becomes {out}; both are .onnx files")
+        raise UsageError(f"{model} becomes {out}; both must be .onnx files")
     if out.exists() and Path(model).exists() and out.samefile(model):
         raise UsageError(f"-o {out} is the model itself; give another file")
     if not out.absolute().parent.is_dir() or out.is_dir():
@@ -80,7 +84,12 @@ def _check_files(model: str, out: Path) -> None:
 
 
 def _options(
-    method: str, percentile: float, max_loss: float, keep: str | None, rows: int, seconds: float
+    method: str,
+    percentile: float | None,
+    max_loss: float,
+    keep: str | None,
+    rows: int,
+    seconds: float,
 ) -> Options:
     from tuner.models.quantize.ranges import METHODS
     from tuner.models.quantize.result import Options
@@ -88,23 +97,21 @@ def _options(
     methods = {name: name for name in METHODS}
     if method not in methods:
         raise UsageError(f"--method is {method!r}; known are {', '.join(METHODS)}")
+    if percentile is not None and method != "percentile":
+        raise UsageError(f"--percentile {percentile:g} belongs to --method percentile")
     for flag, value, low, high in (
         ("--percentile", percentile, 50.0, 100.0),
         ("--max-loss", max_loss, 0.0, 1.0),
         ("--rows", rows, 1, 1 << 20),
         ("--seconds", seconds, 10.0, _LONGEST_S),
     ):
-        if not low <= value <= high:
-            raise UsageError(f"{flag} is {value:g}; it may be {low:g} to {high:g}")
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{flag} is {value:g}; it may be {low:g} to {high:.7g}")
     names = tuple(part.strip() for part in (keep or "").split(",") if part.strip())
-    return Options(
-        method=methods[method],
-        percentile=percentile,
-        max_loss=max_loss,
-        keep=names,
-        rows=rows,
-        seconds=seconds,
+    options = Options(
+        method=methods[method], max_loss=max_loss, keep=names, rows=rows, seconds=seconds
     )
+    return options if percentile is None else replace(options, percentile=percentile)
 
 
 def _write(out: Path, content: bytes) -> None:

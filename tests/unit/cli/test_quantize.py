@@ -42,7 +42,7 @@ def test_json_has_all_of_it(tuner: Callable[..., Any], work: Path) -> None:
     )  # fmt: skip
     document = called.document
     assert document["file"] == "small.onnx"
-    assert document["left"] == [{"name": "c1", "op": "Conv", "reason": "kept as asked"}]
+    assert document["left"] == [{"name": "c1", "op": "Conv", "reason": "is kept as asked"}]
     assert {*document["layers"][0]} == {
         "name", "op", "loss", "float_bytes", "nbytes", "quantized",
     }  # fmt: skip
@@ -53,16 +53,18 @@ def test_json_has_all_of_it(tuner: Callable[..., Any], work: Path) -> None:
     ("arguments", "says"),
     [
         (["missing.onnx"], ["missing.onnx", "is no file"]),
-        (["data.npz"], ["both are .onnx files"]),
+        (["data.npz"], ["both must be .onnx files"]),
         (["net.onnx", "-o", "net.onnx"], ["the model itself"]),
         (["net.onnx", "-o", "nowhere/small.onnx"], ["folder that exists"]),
         (["net.onnx", "--calibrate", "empty"], ["empty", "numpy.savez"]),
         (["net.onnx", "--calibrate", "net.onnx"], ["no .npz file"]),
         (["net.onnx", "--method", "best"], ["'best'", "max, percentile, entropy"]),
-        (["net.onnx", "--percentile", "101"], ["101", "50 to 100"]),
+        (["net.onnx", "--method", "percentile", "--percentile", "101"], ["101", "50 to 100"]),
+        (["net.onnx", "--percentile", "99"], ["99", "belongs to --method percentile"]),
         (["net.onnx", "--max-loss", "nan"], ["nan", "0 to 1"]),
+        (["net.onnx", "--rows", "0"], ["0", "1 to 1048576"]),
         (["net.onnx", "--seconds", "1000"], ["1000", "300"]),
-        (["net.onnx", "--keep", "zz"], ["net.onnx", "'zz'"]),
+        (["net.onnx", "--keep", "zz"], ["net.onnx", "'zz'", "such as"]),
     ],
 )
 def test_what_cannot_be_quantised_is_refused_in_one_line(

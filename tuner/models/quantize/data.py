@@ -129,9 +129,11 @@ def _checked(entry: DeclaredInput, array: Array) -> Array:
     )
     own = _own_rows(entry)
     if not fits or not array.size or (array.ndim and own and len(array) % own):
+        count = f"a multiple of {own}" if own and own > 1 else "1 or more"
+        rows = f"; the first extent counts rows, {count}" if entry.shape else ""
         raise ModelRefused(
-            f"{what} in the shape {_spelt(array.shape)}; the network takes {_spelt(entry.shape)}, "
-            f"rows of several runs one behind the other"
+            f"{what} in the shape {_spelt(array.shape)}; the network takes the shape "
+            f"{_spelt(entry.shape)}{rows}"
         )
     if array.dtype.kind not in "fiub" or (array.dtype.kind == "f") > (entry.dtype.kind == "f"):
         raise ModelRefused(f"{what} as {array.dtype}; the network takes {entry.dtype}")

@@ -122,7 +122,7 @@ class _Planner:
         bias = node.input[2] if len(node.input) > 2 else ""
         weight = self.constants.get(factor)
         if node.name in self.kept or name_of(node) in self.kept:
-            self.leave(node, "kept as asked")
+            self.leave(node, "is kept as asked")
         elif not self.is_float(activation):
             self.leave(node, "does not compute in float32")
         elif weight is None and (node.op_type != "MatMul" or not self.is_float(factor)):

@@ -29,6 +29,7 @@ from tuner.models.quantize.network import Network
 from tuner.models.quantize.qdq import constant_bytes, with_integers
 from tuner.models.quantize.ranges import Histogram, Range
 from tuner.models.quantize.result import Choice, LayerLoss, Options, Quantized
+from tuner.workload.terms import suggestion
 
 _LEAST_OPSET = 13  # the first with a scale for each channel
 _MEASURED_ROWS = 64  # on which losses are measured, at most
@@ -117,11 +118,12 @@ def _declared(value: Any) -> DeclaredInput:
 
 
 def _checked_plan(model: Any, network: Network, options: Options) -> Plan:
-    names = {name_of(node) for node in model.graph.node}
+    names = [name_of(node) for node in model.graph.node]
     for name in options.keep:
         if name not in names:
             raise ModelRefused(
                 f"--keep has {name[:80]!r}, which no operator of the model is called"
+                f"{suggestion(name[:80], names) or f'; give names such as {names[0][:80]!r}'}"
             )
     plan = plan_of(model, network.constants, options.keep)
     if not plan.layers:
