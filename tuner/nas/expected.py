@@ -61,6 +61,11 @@ class ExpectedLatency(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not 
                 f"layer {layer} has {len(times)} choices, its probabilities have the shape "
                 f"{tuple(probabilities.shape)}; their last axis counts choices"
             )
+        if not probabilities.is_floating_point():
+            raise UsageError(
+                f"layer {layer}: the probabilities are {probabilities.dtype}; convert them to "
+                f"torch.float32, of one-hot choices too"
+            )
         _check_distribution(layer, probabilities.detach())
         return probabilities @ times.to(probabilities.dtype)
 

@@ -14,6 +14,7 @@ from tuner.app.machine import checked_target, with_limits
 from tuner.app.tune import NoKernel
 from tuner.db import jobs
 from tuner.db.engine import Database, open_database
+from tuner.errors import UsageError
 from tuner.models.exported_program import read_exported
 from tuner.models.workloads import ModelWorkload, workloads_of
 from tuner.settings import Settings, load_settings
@@ -77,6 +78,10 @@ def latencies(
 
 
 def _kernels(module: Any, inputs: Sequence[Any]) -> Sequence[ModelWorkload]:
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"a {type(module).__name__} is no torch.nn.Module; wrap it in one")
+    if isinstance(inputs, torch.Tensor):
+        raise UsageError("inputs is a tensor; give a list of those that each module takes")
     training = module.training
     try:
         program = torch.export.export(module.eval(), tuple(inputs))

@@ -88,6 +88,11 @@ def test_impossible_times_are_refused(times: list[list[float]], message: str) ->
         ExpectedLatency(times)
 
 
+def test_one_hot_choices_are_floats() -> None:
+    with pytest.raises(UsageError, match=r"torch\.int64; convert them to torch\.float32"):
+        ExpectedLatency([[1.0, 2.0]])([torch.tensor([0, 1])])
+
+
 def test_it_moves_with_its_model() -> None:
     latency = ExpectedLatency(TIMES)
     assert set(latency.state_dict()) == {"times_0", "times_1"}

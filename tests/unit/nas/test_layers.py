@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from tests.support.database_samples import sample_kernel  # noqa: E402
 from tuner.db import kernels, targets, workloads  # noqa: E402
 from tuner.db.engine import open_database  # noqa: E402
+from tuner.errors import UsageError  # noqa: E402
 from tuner.models.exported_program import read_exported  # noqa: E402
 from tuner.models.workloads import workloads_of  # noqa: E402
 from tuner.nas import latencies  # noqa: E402
@@ -58,3 +59,10 @@ def test_a_module_takes_the_sum_of_its_calls(home: Path) -> None:
     assert (measured.low_s, measured.high_s) == pytest.approx((2.94e-5, 3.03e-5))
     assert (nothing.median_s, nothing.high_s) == (0.0, 0.0)
     assert module.training  # as it was
+
+
+def test_what_is_no_module_on_some_inputs_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"builtin_function_or_method is no torch\.nn\.Module"):
+        latencies([torch.relu], INPUTS)
+    with pytest.raises(UsageError, match="give a list"):
+        latencies([block()], INPUTS[0])
