@@ -6,6 +6,7 @@ catalogue.
 
 from __future__ import annotations
 
+import re
 import sys
 
 from tuner.workload.catalogue import CATALOGUE
@@ -71,7 +72,7 @@ def example(operator: Operator) -> dict[str, Value]:
 def inputs(operator: Operator) -> list[str]:
     """Names of an operator's inputs in their order, as the table shows them."""
     head = operator.text(example(operator)).partition("->")[0].partition("(")[2]
-    names = [part.split()[-1].strip("(, ") for part in head.split(":")[:-1]]
+    names = re.findall(r"(\w+): \w+\[", head)  # ranges in facts have colons too
     return [
         f"{name} (with bias=true)"
         if name == "bias" and "bias" in {p.name for p in operator.params}

@@ -13,7 +13,7 @@ from tuner.workload.expression import Lengths, Spread
 from tuner.workload.operator import Operator, Param
 
 INDEX = Param(
-    name="index", kind="choice", about="dtype of P and J", default="int32",
+    name="index", kind="choice", about="dtype of the pointers and indices", default="int32",
     choices=("int32", "int64"),
 )  # fmt: skip
 DENSITY = Param(
