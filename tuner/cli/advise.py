@@ -49,7 +49,7 @@ def advise(
     target: TargetText = None,
     threads: Threads = None,
 ) -> None:
-    """Tunes a workload and those of nearly its extents, and says which are faster for
+    """Tunes a workload, and again with extents changed a little. Says which are faster for
     each operation, and which are faster although they compute more."""
     from tuner.cli.backend.roles import JobRequest
     from tuner.cli.progress import TuningDisplay
