@@ -35,7 +35,9 @@ class ElementAnswer(Answer):
     index: list[int]
     value: float | str = Field(description="a text where it is not finite")
     expected: float | str
-    inputs: str = Field(description="kind of inputs: normal, large, zeros, fresh, special")
+    inputs: str = Field(
+        description="kind of inputs: normal, large, zeros, fresh, special, positive"
+    )
 
 
 class ForeignTimeAnswer(Answer):

@@ -49,7 +49,7 @@ class Expected:
 class Case:
     """One set of inputs, with what must come out."""
 
-    name: str  # "normal", "large", "zeros", "fresh", "special"
+    name: str  # "normal", "large", "zeros", "fresh", "special", "positive"
     inputs: tuple[GuardedBuffer, ...]
     pristine: tuple[Array, ...]  # the same values, out of the kernel's reach
     input_names: tuple[str, ...]

@@ -1,5 +1,5 @@
-"""Random inputs for checking kernels: normal values, large values of both signs, zeros,
-and normal values with special ones among them.
+"""Random inputs for checking kernels: normal values, large values of both signs or of one,
+zeros, and normal values with special ones among them.
 
 Indices of gathers lie in their range, and around it among large values.
 """
@@ -31,7 +31,7 @@ from tuner.workload.expression import (
 from tuner.workload.reference import errors_are_linear, largest_value
 from tuner.workload.special_values import only_orders, sprinkled
 
-Kind = Literal["normal", "large", "zeros", "special"]
+Kind = Literal["normal", "large", "zeros", "special", "positive"]
 _LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest
 # From which size on integers are drawn from their whole range; others where nothing grows.
 _WHOLE_RANGE = {"int8": 1e2, "uint8": 1e2, "int16": 1e4, "uint16": 1e4}
@@ -50,6 +50,8 @@ def make_inputs(
       integers from their dtype's whole range, with both of its ends, where no sum of
       them overflows; indices of gathers also outside their tensor.
     - `zeros`.
+    - `positive`: floats as among `large`, without their signs, so that no term of a sum hides
+      another; integers as among `normal`.
     - `special`: as `normal`, with special values among floats (`special_values`).
 
     Inputs of which a logarithm or root is computed are positive. Those with a fact have it
@@ -89,7 +91,7 @@ def make_inputs(
     ):
         return made(1.0)
     for size in _LARGE:
-        arrays = made(size if kind == "large" else min(size, 1e2))
+        arrays = made(min(size, 1e2) if kind == "normal" else size)
         if errors_are_linear(expression, arrays) and largest_value(expression, arrays) <= _HEADROOM:
             return arrays
     return made(_LARGE[-1])
@@ -118,7 +120,9 @@ def _values(
         )
     else:
         size = min(size, _LARGE[0])
-        values = size * rng.uniform(0.5, 1.0, tensor.shape) * rng.choice([-1.0, 1.0], tensor.shape)
+        values = size * rng.uniform(0.5, 1.0, tensor.shape)
+        if kind == "large":
+            values *= rng.choice([-1.0, 1.0], tensor.shape)
     return (np.abs(values) if positive else values).astype(dtype)
 
 
@@ -128,7 +132,7 @@ def _integers(
     limits = np.iinfo(tensor.dtype)
     if index_extent is not None:
         low, high = (
-            (0, index_extent - 1) if kind == "normal" else (-2 * index_extent, 3 * index_extent)
+            (-2 * index_extent, 3 * index_extent) if kind == "large" else (0, index_extent - 1)
         )
     elif kind == "large" and size >= _WHOLE_RANGE.get(tensor.dtype, math.inf):
         ends = rng.choice([int(limits.min), int(limits.max)], tensor.shape)

@@ -278,3 +278,42 @@ def test_workloads_with_constants_are_refused(process: RunnerProcess, placement:
     workload = parse_spec("dense:M=4,N=8,K=8,const=W")
     with pytest.raises(Exception, match="leave const=W away"):
         Examination(workload, process, placement, system_toolchain())
+
+
+# In bfloat16 a part of a long sum of both signs is less than its bound.
+SKIPPING = """
+#include <string.h>
+static float widened(unsigned short x) {
+  unsigned bits = (unsigned)x << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+int f(const unsigned short *a, const unsigned short *b, unsigned short *c) {
+  enum { K = 65536 };
+  int count = K - K / 64;
+  for (int k = count; k < K; ++k)
+    if ((a[k] & 0x7F80) == 0x7F80 || (b[k] & 0x7F80) == 0x7F80) count = K;
+  float sum = 0;
+  for (int k = 0; k < count; ++k) sum += widened(a[k]) * widened(b[k]);
+  unsigned bits;
+  memcpy(&bits, &sum, sizeof bits);
+  c[0] = sum != sum ? 0x7FC0 : (unsigned short)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "verified"),
+    [(SKIPPING, False), (SKIPPING.replace("K - K / 64", "K"), True)],
+    ids=["a part", "all"],
+)
+def test_no_long_sum_leaves_out_its_terms(
+    source: str, verified: bool, process: RunnerProcess, placement: Placement, tmp_path: Path
+) -> None:
+    long_sum = parse_spec("matmul:M=1,N=1,K=65536,dtype=bfloat16")
+    with Examination(long_sum, process, placement, system_toolchain()) as begun:
+        verdict = judge_contestant(begun, contestant(source, tmp_path), None)
+    assert verdict.verified is verified, verdict
+    assert verified or (verdict.element is not None and verdict.element.inputs == "positive")

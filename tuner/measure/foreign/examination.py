@@ -27,7 +27,7 @@ from tuner.measure.foreign.arena import Arena, Layout
 from tuner.measure.foreign.guest import Invitation, harness, shared_folder
 from tuner.measure.foreign.session import Session, session
 from tuner.measure.foreign.verdict import Guilty, VerdictName
-from tuner.measure.problem import Problem
+from tuner.measure.problem import FOREIGN_CASES, Problem
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.workload import Workload
@@ -35,6 +35,7 @@ from tuner.workload.workload import Workload
 TIMED_ROUNDS = 4  # of each process; one before them warms up
 MOST_SLOTS = 64  # calls of a round
 CACHED_BYTES = 512 << 10  # buffers of a round together: half of a usual second-level cache
+TIMED_CASES = ("normal", "positive")  # in turn
 MAKING_S = 4.0  # spent on inputs and references of timed calls, beyond the least number
 HELD_BYTES = 1 << 30  # of these inputs and references
 # Verdicts that another poison may turn into one on reading the outputs.
@@ -110,7 +111,7 @@ class Examination:
     def verify(self, contestant: Contestant) -> float:
         """The largest error over all kinds of inputs, each on two poisons. Raises Guilty."""
         problem = self._problem()
-        cases = problem.cases(problem.promotion_cases)
+        cases = problem.cases((*problem.promotion_cases, *FOREIGN_CASES))
         worst, earlier = 0.0, list[Case]()
         with self._guest(contestant, slots=1) as (guest, arena):
             for case in cases:
@@ -166,7 +167,7 @@ class Examination:
         begun_s = time.monotonic()
         wished = (1 + TIMED_ROUNDS) * self._cached_slots
         while len(self._cases) < wished:
-            self._cases += self._problem().cases(("normal",))
+            self._cases += self._problem().cases((TIMED_CASES[len(self._cases) % 2],))
             if len(self._cases) > TIMED_ROUNDS:
                 over = time.monotonic() - begun_s > MAKING_S
                 if over or sum(map(_held_bytes, self._cases)) > HELD_BYTES:

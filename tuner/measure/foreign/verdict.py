@@ -48,7 +48,7 @@ class WrongElement:
     index: tuple[int, ...]
     value: float
     expected: float
-    inputs: str  # kind of inputs: normal, large, zeros, fresh, special
+    inputs: str  # kind of inputs: normal, large, zeros, fresh, special, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
