@@ -169,6 +169,23 @@ def test_a_device_that_greets_with_what_cannot_be_is_let_go(
         Connection(device_that_says(tmp_path, HELLO=greeting))
 
 
+def test_another_machine_does_not_go_on_for_the_first(tmp_path: Path) -> None:
+    """As where a name comes to stand for another board."""
+    words = {host: device_that_says(tmp_path, HELLO=hello(host=host)) for host in (b"a", b"b")}
+    given = [" ".join(map(repr, device.command)) for device in words.values()]
+    script = tmp_path / "agent.sh"
+    device = Device(command=("sh", str(script)))
+    script.write_text(f"exec {given[0]}")
+    with DeviceRunner(device) as runner:
+        runner.start().close()
+        runner.start().close()
+        script.write_text(f"exec {given[1]}")
+        with pytest.raises(DeviceError, match="another machine answers"):
+            runner.start()
+        script.write_text(f"exec {given[0]}")
+        assert runner.start().facts.host == "a"
+
+
 def test_a_silent_device_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "START_S", 0.5)
     with pytest.raises(DeviceError, match="it was silent"):

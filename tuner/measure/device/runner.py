@@ -10,12 +10,13 @@ import hashlib
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Device, Request
 from tuner.measure.device.connection import Connection, DeviceError
-from tuner.measure.device.protocol import FenceBit
+from tuner.measure.device.protocol import DeviceFacts, FenceBit
 from tuner.measure.device.trial import Refused, Trial
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Pace
@@ -46,6 +47,7 @@ class DeviceRunner:
         self._device = device
         self._patience_s = patience_s
         self._connection: Connection | None = None
+        self._facts: DeviceFacts | None = None  # of the first that answered
         self._assignment: Assignment | None = None
         self._problem: Problem | None = None
         self._isolation: Isolation | None = None
@@ -58,9 +60,18 @@ class DeviceRunner:
         self.close()
 
     def start(self) -> Connection:
-        """The connection, made now where there is none. Raises DeviceError."""
+        """The connection, made now where there is none.
+
+        Raises DeviceError, also where another machine answers than before.
+        """
         if self._connection is None or not self._connection.is_open:
-            self._connection = Connection(self._device)
+            connection = Connection(self._device)
+            # Its memory apart, of which a new start of the same machine may leave more or less.
+            facts = replace(connection.facts, memory_bytes=0)
+            if self._facts not in (None, facts):
+                connection.close()
+                raise DeviceError(f"{self._device.text}: another machine answers than before")
+            self._connection, self._facts = connection, facts
         return self._connection
 
     def isolate(self, level: str) -> str:
