@@ -67,6 +67,12 @@ def parse_spec(text: str) -> Workload:
 
     Raises `WorkloadError` whose `parameter` is the name at fault ("op" for the operator).
     """
+    if text.endswith(".onnx"):
+        message = (
+            f"{text[-80:]!r} is a model's file; only `tuner tune`, `tuner estimate` and "
+            f"`tuner quantize` take models; here give a SPEC such as matmul:M=512,N=512,K=512"
+        )
+        raise WorkloadError(message, parameter="op")
     parts = _split(text)
     for name, (low, high) in parts.ranges.items():
         message = (

@@ -57,6 +57,7 @@ def test_constants_and_numerics_are_part_of_the_key() -> None:
     [
         ("matmull:M=8", "op", "unknown operator 'matmull'; did you mean 'matmul'?"),
         ("", "op", "unknown operator ''"),
+        ("nets/net.onnx", "op", "a model's file; only `tuner tune`"),
         ("matmul:M=8,N=6", "K", r"matmul needs K \(length of the sums\)"),
         (
             MATMUL + ",transpose=true",
