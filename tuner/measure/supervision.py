@@ -202,8 +202,7 @@ def _classify(end: End, output: Path, timeout_s: float, expected: str) -> Failed
     if os.WIFSIGNALED(end.status):
         return _by_signal(os.WTERMSIG(end.status), end, output_text)
     if "failed" in end.result:
-        failed = end.result["failed"]
-        return Failed(kind=FailureKind(failed["kind"]), message=failed["message"])
+        return _reported(end.result["failed"])
     if expected in end.result and end.status == 0:
         return None
     memory = _memory(end, output_text)
@@ -213,6 +212,23 @@ def _classify(end: End, output: Path, timeout_s: float, expected: str) -> Failed
         f"it ended with exit code {code} and no result while "
         f"{end.stage}{memory or ''}{_quote(output_text)}"
     )
+    return Failed(kind=kind, message=message)
+
+
+def _reported(failed: Any) -> Failed:
+    """The failure that a child reports, which generated code may have written in its name.
+
+    So it is never `infrastructure`, which would be tried again.
+    """
+    try:
+        kind, message = FailureKind(failed["kind"]), str(failed["message"])
+    except (ValueError, KeyError, TypeError):
+        kind, message = FailureKind.INFRASTRUCTURE, "nothing that can be read"
+    if kind is FailureKind.INFRASTRUCTURE:
+        return Failed(
+            kind=FailureKind.RUN_CRASH,
+            message=f"it reported what no child reports: {message[:QUOTED_BYTES]}",
+        )
     return Failed(kind=kind, message=message)
 
 
@@ -326,11 +342,12 @@ def _parse(data: bytearray) -> tuple[str, dict[str, Any]]:
     for line in bytes(data[: RESULT_LIMIT_BYTES + 1]).split(b"\n"):
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(document, dict):
             stage = str(document.get("stage", stage))
-            result = document.get("result", result)
+            given = document.get("result", result)
+            result = given if isinstance(given, dict) else result
     return stage, result
 
 

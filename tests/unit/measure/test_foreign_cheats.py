@@ -3,6 +3,8 @@ nothing."""
 
 from __future__ import annotations
 
+import json
+import platform
 import re
 import time
 from collections.abc import Iterator
@@ -317,3 +319,29 @@ def test_no_long_sum_leaves_out_its_terms(
         verdict = judge_contestant(begun, contestant(source, tmp_path), None)
     assert verdict.verified is verified, verdict
     assert verified or (verdict.element is not None and verdict.element.inputs == "positive")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"failed": {"kind": "infrastructure", "message": "the machine was lost"}},
+        {"failed": {"kind": "no kind", "message": "x"}},
+        {"failed": 7},
+        7,
+        "[" * 100000,
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_failure_in_its_judges_words_is_its_own(
+    result: object, process: RunnerProcess, examination: Examination, tmp_path: Path
+) -> None:
+    """Written to the pipe over which the guest reports; its runner takes no harm."""
+    line = result if isinstance(result, str) else json.dumps({"result": result})
+    text = json.dumps(f"{line}\n")
+    number = 1 if platform.machine() == "x86_64" else 64
+    source = CALL + BEGIN + f"call({number}, 3, (long){text}, {len(line) + 1}, 0);"
+    runner = process.pid
+    verdict = judged(source + " call(EXIT, 0, 0, 0, 0);" + END, examination, tmp_path)
+    assert verdict.name in (VerdictName.CRASHED, VerdictName.ENDED_EARLY), verdict
+    assert judged(HONEST + BEGIN + "multiply(a, b, c);" + END, examination, tmp_path).verified
+    assert process.pid == runner
