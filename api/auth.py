@@ -201,20 +201,21 @@ def take_work(service: Service, caller: Caller) -> None:
     take_token(service, caller, service.options.submit_cost - 1.0)
 
 
-def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
-    """A dependency that returns the caller and refuses one whose key lacks `scope`.
+def require(*scopes: str, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
+    """A dependency that returns the caller and refuses one whose key has none of `scopes`.
 
     If `costly`, it also takes the price of new work.
     """
 
     async def dependency(request: Request, service: ServiceDep) -> Caller:
         caller = cast(Caller, request.state.caller)
-        if not caller.may(scope):
+        if not any(map(caller.may, scopes)):
+            needed = " or ".join(map(repr, scopes))
             raise Problem(
                 403,
                 "forbidden",
                 f"this key has the scopes {', '.join(sorted(caller.scopes)) or 'none'}; "
-                f"{scope!r} is needed",
+                f"{needed} is needed",
             )
         if costly:
             take_work(service, caller)
@@ -226,5 +227,8 @@ def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service],
 Reader = Annotated[Caller, Depends(require("read"))]
 Submitter = Annotated[Caller, Depends(require("submit"))]
 Requester = Annotated[Caller, Depends(require("submit", costly=True))]
+# Whoever may queue a job may end it, and queue it again.
+Canceller = Annotated[Caller, Depends(require("submit", "submit:source"))]
+Resumer = Annotated[Caller, Depends(require("submit", "submit:source", costly=True))]
 SourceSubmitter = Annotated[Caller, Depends(require("submit:source", costly=True))]
 Administrator = Annotated[Caller, Depends(require("admin"))]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tuner.api import answers, workloads
 from tuner.api.answer_queries import job_answers
-from tuner.api.auth import Caller, Reader, Requester, Submitter
+from tuner.api.auth import Caller, Canceller, Reader, Requester, Resumer
 from tuner.api.content_type import JSON_BODY
 from tuner.api.problems import Problem, documented
 from tuner.api.schemas import (
@@ -289,7 +289,7 @@ def knob_filter(text: str) -> tuple[str, Value]:
 
 
 @router.post("/{job_id}/cancel", responses=documented(400, 401, 403, 404, 409, 422, 429, 503))
-def cancel_job(job_id: JobId, caller: Submitter, service: ServiceDep) -> JobAnswer:
+def cancel_job(job_id: JobId, caller: Canceller, service: ServiceDep) -> JobAnswer:
     """Cancels a queued job at once and a running one when its current trials are in;
     what was measured stays."""
     with service.database.write("cancel") as session:
@@ -304,7 +304,7 @@ def cancel_job(job_id: JobId, caller: Submitter, service: ServiceDep) -> JobAnsw
 )
 def resume_job(
     job_id: JobId,
-    caller: Requester,
+    caller: Resumer,
     service: ServiceDep,
     request: Annotated[ResumeRequest | None, Body()] = None,
 ) -> JobAnswer:

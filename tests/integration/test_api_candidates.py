@@ -73,6 +73,17 @@ def test_a_source_becomes_a_job(service: LiveService, key: str) -> None:
     assert send(service, key).json()["job"]["id"] != document["job"]["id"]
 
 
+def test_its_sender_may_cancel_and_resume_it(service: LiveService, key: str) -> None:
+    job = send(service, key).json()["job"]["id"]
+    with service.http(key) as http:
+        cancelled = http.post(f"/jobs/{job}/cancel")
+        resumed = http.post(f"/jobs/{job}/resume")
+    assert cancelled.status_code == 200 and cancelled.json()["state"] == "cancelled"
+    assert resumed.status_code == 200 and resumed.json()["state"] == "queued"
+    with service.http(service.key("read")) as http:
+        assert http.post(f"/jobs/{job}/cancel").status_code in (403, 404)
+
+
 def test_the_verdict_is_shown(service: LiveService, key: str) -> None:
     job_id = send(service, key).json()["job"]["id"]
     with service.database.write() as session:
