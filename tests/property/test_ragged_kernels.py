@@ -88,6 +88,7 @@ def pointer_lists(draw: st.DrawFn, places: int) -> list[int]:
     return [0] * full + [places] * (ROWS + 1 - full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.partition(":")[0])
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)

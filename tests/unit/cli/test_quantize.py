@@ -24,6 +24,7 @@ def work(home: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_file_and_what_each_layer_loses(tuner: Callable[..., Any], work: Path) -> None:
     called = tuner("quantize", "net.onnx", "--calibrate", "data.npz", "-o", "small.onnx")
     assert called.code == Exit.OK
@@ -35,6 +36,7 @@ def test_a_file_and_what_each_layer_loses(tuner: Callable[..., Any], work: Path)
     assert again.code == Exit.USAGE and "quantised already" in again.err
 
 
+@pytest.mark.slow
 def test_json_has_all_of_it(tuner: Callable[..., Any], work: Path) -> None:
     called = tuner(
         "quantize", "net.onnx", "--calibrate", "data.npz", "-o", "small.onnx", "--keep", "c1",

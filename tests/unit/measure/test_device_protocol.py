@@ -98,6 +98,7 @@ def test_what_is_no_library_is_an_end_of_its_process_alone(content: bytes) -> No
         assert connection.pace_s() > 0
 
 
+@pytest.mark.slow
 def test_mutated_conversations_leave_the_agent_sound() -> None:
     """A hundred here; `python -m tests.support.agent_fuzzer` goes on under sanitizers."""
     assert mutations(native_agent().command, conversation(), count=100, seed=1) == 100

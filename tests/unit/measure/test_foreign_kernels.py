@@ -51,6 +51,7 @@ def test_there_are_twenty() -> None:
     assert len({kernel.style for kernel in FOREIGN}) == 20
 
 
+@pytest.mark.slow
 def test_timed_in_turn(process: RunnerProcess, placement: Placement, tmp_path: Path) -> None:
     """A kernel that does its work a hundred times takes longer, surely."""
     again = 'if (++calls % 100) { __asm__ volatile("" ::: "memory"); goto again; } return 0;'
@@ -70,6 +71,7 @@ def test_timed_in_turn(process: RunnerProcess, placement: Placement, tmp_path: P
     assert low <= verdict.time.median_s <= high
 
 
+@pytest.mark.slow
 def test_wrong_in_a_timed_call_alone(
     process: RunnerProcess, placement: Placement, tmp_path: Path
 ) -> None:

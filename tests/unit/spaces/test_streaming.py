@@ -287,6 +287,7 @@ def test_kernels_of_random_programs_compute_them(seed: int) -> None:
     check_drawn(random_rows(np.random.default_rng(1000 + seed)).workload, threads=1, configs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_special_values_come_out_as_the_reference_has_them(value: float) -> None:
     workload = Rows(rows=20, points=40, product=False, columns=16).workload
