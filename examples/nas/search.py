@@ -134,14 +134,20 @@ def search(times: Times, bound_s: float, data: Digits) -> tuple[int, ...]:
     """The likeliest network of the learned distribution that keeps the bound."""
     mixture = Mixture()
     latency = ExpectedLatency([times.choices_s] * LAYERS, fixed_s=times.fixed_s)
-    optimizer = torch.optim.Adam(mixture.parameters(), lr=3e-3)
+    weights_of = [p for name, p in mixture.named_parameters() if name != "logits"]
+    optimizer = torch.optim.Adam(
+        [{"params": weights_of, "lr": 3e-3}, {"params": [mixture.logits], "lr": 0.03}]
+    )
     for epoch in range(SEARCH_EPOCHS):
-        temperature = 5.0 * 0.1 ** (epoch / SEARCH_EPOCHS)
+        # Choices learn alone first: untrained, they are worse than nothing.
+        warm = epoch < SEARCH_EPOCHS // 2
         for images, labels in data.batches():
-            weights = nn.functional.gumbel_softmax(mixture.logits, tau=temperature, dim=-1)
+            logits = torch.zeros_like(mixture.logits) if warm else mixture.logits
+            weights = nn.functional.gumbel_softmax(logits, hard=True, dim=-1)
             loss = nn.functional.cross_entropy(mixture(images, weights), labels)
             expected = latency(list(torch.softmax(mixture.logits, dim=-1)))
-            loss = loss + PENALTY * torch.relu(expected / bound_s - 1)
+            if not warm:
+                loss = loss + PENALTY * torch.relu(expected / bound_s - 1)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
