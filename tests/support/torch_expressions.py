@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 
 from tuner.workload.expression import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expression,
@@ -67,10 +68,14 @@ def _stage(stage: Stage, tensors: Tensors) -> torch.Tensor:
             return value.amax(along)
         case "min":
             return value.amin(along)
+        case "prod":
+            for axis in reversed(along):
+                value = value.prod(axis)
+            return value
         case None:
             return value
-        case reducer:
-            raise NotImplementedError(reducer)
+        case never:
+            assert_never(never)
 
 
 def _scalar(node: Scalar, iterators: Mapping[str, torch.Tensor], tensors: Tensors) -> torch.Tensor:
@@ -92,8 +97,10 @@ def _scalar(node: Scalar, iterators: Mapping[str, torch.Tensor], tensors: Tensor
             return _UNARY[op](inner(arg))
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return _BINARY[op](inner(lhs), inner(rhs))
-        case _:
-            raise NotImplementedError(type(node).__name__)
+        case Bitcast():
+            raise TypeError("the bits of a number have no derivative")
+        case never:
+            assert_never(never)
 
 
 def _element(array: torch.Tensor, indices: list[Any], pad: Const | None) -> torch.Tensor:

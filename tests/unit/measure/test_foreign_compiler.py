@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tuner.measure.foreign.object_file import check_object
 from tuner.measure.foreign.verdict import Guilty, VerdictName
 from tuner.measure.sandbox.compiler_fence import OUTPUT, FencedJob, run_fenced
 from tuner.runtime.link import system_toolchain
-from tuner.runtime.toolchain import LinkError, run
+from tuner.runtime.toolchain import run
 
 KERNEL = "int f(const float *x, float *y) { y[0] = x[0]; return 0; }"
 
@@ -152,14 +151,10 @@ def test_time_is_bounded(tmp_path: Path) -> None:
     assert run_fenced(job(tmp_path, "/bin/sh", "-c", "while :; do :; done", timeout_s=0.5)) < 0
 
 
-@pytest.mark.skipif(sys.byteorder != "little", reason="the format is read little-endian")
 def test_damaged_objects_are_refused_not_believed(tmp_path: Path) -> None:
     source, path = tmp_path / "k.c", tmp_path / "k.o"
     source.write_text(KERNEL)
-    try:
-        run(["cc", "-O2", "-fPIC", "-c", str(source), "-o", str(path)])
-    except LinkError:
-        pytest.skip("no compiler")
+    run(["cc", "-O2", "-fPIC", "-c", str(source), "-o", str(path)])
     content = path.read_bytes()
     check_object(content, "f")
     rng = random.Random(7)
