@@ -131,7 +131,7 @@ def test_operators_that_are_kept_or_have_no_form_say_why(rng: np.random.Generato
     )  # fmt: skip
     result = quantize(content, {"x": rows(rng, 4, 8)}, {}, Options(keep=("h",)))
     assert {left.name: left.reason for left in result.left} == {
-        "h": "kept as asked", "y": "has no form in 8-bit integers here",
+        "h": "is kept as asked", "y": "has no form in 8-bit integers here",
     }  # fmt: skip
     assert [layer.name for layer in result.layers] == ["g"]
     with pytest.raises(ModelRefused, match="--keep has 'nothing'"):
