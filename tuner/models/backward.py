@@ -28,9 +28,9 @@ from tuner.workload.expression import (
     Var,
     rename_reads,
 )
+from tuner.workload.grammar import suggestion
 from tuner.workload.notation import parse
 from tuner.workload.printing import notation_text
-from tuner.workload.terms import suggestion
 
 _MARK = "d"  # before the label of a tensor, in that of its derivative
 

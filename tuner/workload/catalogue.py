@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from tuner.errors import WorkloadError
 from tuner.workload import contractions, quantized, rowwise, sparse
+from tuner.workload.grammar import suggestion
 from tuner.workload.operator import Operator
-from tuner.workload.terms import suggestion
 
 CATALOGUE: tuple[Operator, ...] = (
     contractions.MATMUL,

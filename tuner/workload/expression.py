@@ -48,6 +48,45 @@ INTEGER_RANGES: Mapping[str, tuple[int, int]] = {
     "int64": (-(2**63), 2**63 - 1),
     "uint64": (0, 2**64 - 1),
 }
+# Spellings of dtypes in the notation.
+DTYPE_NAMES: Mapping[str, DType] = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int64": "int64",
+    "int32": "int32",
+    "int16": "int16",
+    "int8": "int8",
+    "uint64": "uint64",
+    "uint32": "uint32",
+    "uint16": "uint16",
+    "uint8": "uint8",
+    "bool": "bool",
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+# Narrow types are widened before arithmetic.
+COMPUTED_IN: Mapping[str, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+}
 # Integers whose arithmetic wraps around at zero. Narrower ones are computed in int32.
 UNSIGNED: tuple[DType, ...] = ("uint32", "uint64")
 DTYPE_BYTES: Mapping[str, int] = {

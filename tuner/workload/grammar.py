@@ -7,6 +7,7 @@ size grows with the text.
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from functools import cache
 from typing import TypeAlias
 
@@ -213,3 +214,9 @@ def _unexpected(text: str, error: UnexpectedToken) -> WorkloadError:
 def _at_end(text: str, message: str) -> WorkloadError:
     lines = text.rstrip().split("\n")
     return WorkloadError(message, line=len(lines), column=len(lines[-1]) + 1)
+
+
+def suggestion(name: str, names: list[str]) -> str:
+    """The end of a message about an unknown name: the close one of `names`, or nothing."""
+    close = get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

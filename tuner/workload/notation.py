@@ -22,6 +22,10 @@ from tuner.workload.bounds import (
 )
 from tuner.workload.budgets import BUDGETS, check_budgets
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    DTYPE_NAMES,
+    FLOATS,
+    INTEGERS,
     Axis,
     Binary,
     Const,
@@ -37,7 +41,12 @@ from tuner.workload.expression import (
     reads,
     substitute,
 )
-from tuner.workload.grammar import Node, fail, parse_tree
+from tuner.workload.grammar import (
+    Node,
+    fail,
+    parse_tree,
+    suggestion,
+)
 from tuner.workload.ragged_notation import (
     StatedRows,
     declared_fact,
@@ -45,20 +54,9 @@ from tuner.workload.ragged_notation import (
     is_ragged,
     stated_rows,
 )
+from tuner.workload.right_hand_sides import FUNCTIONS, TermBuilder
 from tuner.workload.scalar_operators import REDUCTIONS, identity
-from tuner.workload.terms import (
-    COMPUTED_IN,
-    DTYPE_NAMES,
-    FLOATS,
-    FUNCTIONS,
-    INTEGERS,
-    LITERAL_INT,
-    LITERAL_REAL,
-    TermBuilder,
-    coerce,
-    common_type,
-    suggestion,
-)
+from tuner.workload.terms import LITERAL_INT, LITERAL_REAL, coerce, common_type
 
 _REDUCERS: Mapping[str, Reducer] = {row.symbol: name for name, row in REDUCTIONS.items()}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.errors import WorkloadError
-from tuner.workload.terms import suggestion
+from tuner.workload.grammar import suggestion
 
 Value = int | float | str | bool
 MAX_EXTENT = 2**31 - 1

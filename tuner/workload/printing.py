@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import infer_extents
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    DTYPE_NAMES,
+    FLOATS,
+    INTEGERS,
     Axis,
     Binary,
     Bitcast,
@@ -34,15 +38,8 @@ from tuner.workload.expression import (
     reads,
     walk,
 )
+from tuner.workload.right_hand_sides import BIT_FUNCTIONS, FUNCTIONS
 from tuner.workload.scalar_operators import BINARY_OPERATORS, REDUCTIONS, UNARY_OPERATORS
-from tuner.workload.terms import (
-    BIT_FUNCTIONS,
-    COMPUTED_IN,
-    DTYPE_NAMES,
-    FLOATS,
-    FUNCTIONS,
-    INTEGERS,
-)
 
 # Short names of dtypes, and functions of bits by their operators.
 SHORT: Mapping[str, str] = {

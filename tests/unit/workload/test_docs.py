@@ -13,10 +13,11 @@ import pytest
 import tuner
 from tuner.errors import WorkloadError
 from tuner.workload.budgets import BUDGETS
+from tuner.workload.expression import DTYPE_NAMES
 from tuner.workload.grammar import MAX_DEPTH, MAX_TERMS, MAX_TEXT_BYTES, MAX_TOKENS
 from tuner.workload.handbook import page
 from tuner.workload.notation import parse
-from tuner.workload.terms import DTYPE_NAMES, FUNCTIONS
+from tuner.workload.right_hand_sides import FUNCTIONS
 
 DOCS = Path(tuner.__file__).parent.parent / "docs/reference"
 NOTATION = (DOCS / "notation.md").read_text()

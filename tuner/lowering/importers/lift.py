@@ -24,6 +24,8 @@ from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.bounds import check_bounds, without_redundant_padding
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    FLOATS,
     Axis,
     Cast,
     Const,
@@ -39,7 +41,6 @@ from tuner.workload.expression import (
 )
 from tuner.workload.reference import greatest
 from tuner.workload.structure import check_structure
-from tuner.workload.terms import COMPUTED_IN, FLOATS
 
 __all__ = ["LiftError", "lift", "lift_te", "te_function"]
 

@@ -18,7 +18,10 @@ from tuner.workload.affine import affine, value_range
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounds import is_inside, without_redundant_padding
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    FLOATS,
     INTEGER_RANGES,
+    INTEGERS,
     Binary,
     Cast,
     Const,
@@ -37,7 +40,6 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.reference import greatest
-from tuner.workload.terms import COMPUTED_IN, FLOATS, INTEGERS
 
 _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 

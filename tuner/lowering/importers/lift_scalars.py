@@ -20,7 +20,10 @@ from tvm.sym import Analyzer
 from tuner.errors import UsageError
 from tuner.workload.affine import value_range
 from tuner.workload.expression import (
+    COMPUTED_IN,
     DTYPE_BYTES,
+    FLOATS,
+    INTEGERS,
     Binary,
     BinaryOp,
     Bitcast,
@@ -36,7 +39,6 @@ from tuner.workload.expression import (
     reads,
     walk,
 )
-from tuner.workload.terms import COMPUTED_IN, FLOATS, INTEGERS
 
 _BINARY: Mapping[str, BinaryOp] = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Max": "max", "Min": "min", "FloorDiv": "floordiv",

@@ -22,8 +22,11 @@ from tuner.models.operators.formats import INTEGER_LIMITS
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
 from tuner.models.operators.values import Clipped, Value
-from tuner.workload.expression import BinaryOp, UnaryOp
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    BinaryOp,
+    UnaryOp,
+)
 
 
 def each(function: Callable[..., Elem]) -> Convert:

@@ -17,8 +17,10 @@ from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.extents import counted, masked, same_count, whole
 from tuner.models.operators.scalars import Elem, cast_to, constant
 from tuner.models.operators.values import Value
-from tuner.workload.expression import Reducer
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    Reducer,
+)
 
 Rule = Callable[[Node, Convert], Results]
 Axes = Mapping[int, int]  # a dimension of an input -> that of the result

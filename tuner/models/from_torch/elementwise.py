@@ -10,8 +10,13 @@ from tuner.models.operators import elementwise as maps
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import Binary, BinaryOp, DType, UnaryOp
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    Binary,
+    BinaryOp,
+    DType,
+    UnaryOp,
+)
 
 
 def each(function: Callable[[Elem], Elem]) -> Convert:

@@ -13,8 +13,10 @@ from tuner.models.operators import contraction, indexing, movement, sampling
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import Reducer
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    Reducer,
+)
 
 _INTERPOLATIONS: tuple[sampling.Interpolation, ...] = ("linear", "nearest", "cubic")
 _PADDINGS: tuple[sampling.Padding, ...] = ("zeros", "border", "reflection")

@@ -22,8 +22,13 @@ from tuner.models.operators.scalars import (
 )
 from tuner.models.operators.scalars import bitcast as bitcast_of
 from tuner.models.operators.values import Value
-from tuner.workload.expression import DTYPE_BYTES, INTEGER_RANGES, DType, Unary
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    FLOATS,
+    INTEGER_RANGES,
+    DType,
+    Unary,
+)
 
 Function = Callable[..., Elem]
 

@@ -24,8 +24,11 @@ from tuner.models.operators.scalars import (
     unary,
     where,
 )
-from tuner.workload.expression import DType, Unary
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    DType,
+    Unary,
+)
 
 Array = NDArray[Any]
 

@@ -19,8 +19,10 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.values import Value
-from tuner.workload.expression import Reducer
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    Reducer,
+)
 
 
 def position(value: Elem, extent: int) -> Elem:

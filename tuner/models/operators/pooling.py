@@ -14,7 +14,7 @@ from tuner.models.operators.quantization import parameter
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, maximum, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import FLOATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,12 @@ from tuner.models.operators.indexing import gather_elements
 from tuner.models.operators.movement import along, concatenate, flip, pad, reshape, unsqueeze
 from tuner.models.operators.scalars import Elem, Number, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
-from tuner.workload.expression import INTEGER_RANGES, DType, Reducer
-from tuner.workload.terms import FLOATS
+from tuner.workload.expression import (
+    FLOATS,
+    INTEGER_RANGES,
+    DType,
+    Reducer,
+)
 
 _LONG_ROW = 256  # elements, above which prefixes are computed in blocks
 _SORTED = 1024  # elements of a row that are compared with each other

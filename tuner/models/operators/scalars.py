@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Union, cast
 
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    FLOATS,
     INTEGER_RANGES,
     Binary,
     BinaryOp,
@@ -24,7 +26,6 @@ from tuner.workload.expression import (
     UnaryOp,
     Var,
 )
-from tuner.workload.terms import COMPUTED_IN, FLOATS
 
 Number = int | float | bool
 Operand = Union["Elem", Number]

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.models.operators.scalars import Elem, constant, iterator
 from tuner.workload.bounds import without_redundant_padding
 from tuner.workload.expression import (
+    COMPUTED_IN,
     Axis,
     Cast,
     DType,
@@ -22,7 +23,6 @@ from tuner.workload.expression import (
     rename_reads,
     rewrite,
 )
-from tuner.workload.terms import COMPUTED_IN
 
 _FOLDED_ELEMENTS = 1 << 26  # of a result computed at import; what is larger is computed at run time
 _FOLDED_OPERATIONS = 1 << 30  # of all points of such a result together

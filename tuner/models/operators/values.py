@@ -17,6 +17,7 @@ from tuner.models.graph import Array
 from tuner.models.operators.formats import Format
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
 from tuner.workload.expression import (
+    COMPUTED_IN,
     Binary,
     Cast,
     Const,
@@ -27,7 +28,6 @@ from tuner.workload.expression import (
     Var,
     substitute,
 )
-from tuner.workload.terms import COMPUTED_IN
 
 if TYPE_CHECKING:
     from tuner.models.operators.builder import GraphBuilder

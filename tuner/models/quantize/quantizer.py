@@ -29,7 +29,7 @@ from tuner.models.quantize.network import Network
 from tuner.models.quantize.qdq import constant_bytes, with_integers
 from tuner.models.quantize.ranges import Histogram, Range
 from tuner.models.quantize.result import Choice, LayerLoss, Options, Quantized
-from tuner.workload.terms import suggestion
+from tuner.workload.grammar import suggestion
 
 _LEAST_OPSET = 13  # the first with a scale for each channel
 _MEASURED_ROWS = 64  # on which losses are measured, at most

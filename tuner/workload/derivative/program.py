@@ -45,8 +45,8 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
+from tuner.workload.grammar import suggestion
 from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
-from tuner.workload.terms import suggestion
 
 # Of one right-hand side; no text holds as many.
 _MOST_OPERATIONS = 8000
