@@ -157,6 +157,15 @@ def test_a_gate_that_holds_does_not_fail(user: User, tuned: Any) -> None:
     assert "kernel" in out and "default" in out
 
 
+def test_ci_holds_it_against_its_record(user: User, tuned: Any) -> None:
+    # Beside other tests a kernel may well take longer than it did alone.
+    (item,) = user.json("ci", SPEC, "--tolerance", "900")["items"]
+    kernel = tuned["results"][0]["kernel"]
+    assert (item["kernel"], item["verdict"]) == (kernel["id"], "kept")
+    assert item["recorded"] == {"median_s": kernel["median_s"], "ci95_s": kernel["ci95_s"]}
+    assert item["now"]["ci95_s"][0] <= item["now"]["median_s"] <= item["now"]["ci95_s"][1]
+
+
 @pytest.fixture(scope="module")
 def library(user: User, tuned: Any) -> Path:
     user.run("export", "--all", "-o", "library", "--name", "small")

@@ -409,7 +409,7 @@ def test_what_a_service_refuses_is_one_clear_line(
 
 @pytest.mark.parametrize("arguments", [
     ("serve",), ("worker",), ("doctor",), ("verify", "kit"), ("replay", "table"), ("bench",
-    MATMUL), ("report", "last"),
+    MATMUL), ("ci",), ("report", "last"),
     ("db", "check"), ("db", "upgrade"), ("db", "backup", "file"), ("db", "restore", "file"),
     ("keys", "list"),
 ])  # fmt: skip
