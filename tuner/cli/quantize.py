@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +13,14 @@ import typer
 from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.models import is_model
+from tuner.cli.workloads import Threads
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.models.quantize.result import Choice, LayerLoss, Options, Quantized
+    from tuner.cli.backend.roles import Backend
+    from tuner.models.quantize.result import LayerLoss, Options, Quantized
 
 _LAYERS = ("layer", "operator", "loss alone", "weights", "as integers", "in the file")
-_CHOICES = ("layers in float", "loss", "same greatest", "constants", "")
 _LONGEST_S = 300.0  # a confined process has 600 s of CPU
 
 
@@ -60,6 +62,10 @@ def quantize(
     seconds: Annotated[
         float, typer.Option(metavar="S", help="about how long it may take, 10 to 300")
     ] = _LONGEST_S,
+    times: Annotated[
+        bool, typer.Option("--times", help="estimate what each network takes, tuned, on this CPU")
+    ] = False,
+    threads: Threads = None,
 ) -> None:
     """Writes a model of 8-bit integers that ONNX Runtime and tuner take, and says what each
     layer loses and gains. Layers that lose too much stay in float."""
@@ -68,10 +74,15 @@ def quantize(
 
     invocation = Invocation.here(context)
     _check_files(model, out)
-    options = _options(method, percentile, max_loss, keep, rows, seconds)
-    result = quantize_file(Path(model), calibrate, parse_shapes(shapes or ""), options)
-    _write(out, result.content)
-    _report(invocation, out, result)
+    if threads is not None and not times:
+        raise UsageError(f"--threads {threads} belongs to --times")
+    options = replace(_options(method, percentile, max_loss, keep, rows, seconds), kernels=times)
+    # Opened first, so that a database that cannot be read costs nothing.
+    with invocation.backend(threads=threads) if times else nullcontext() as backend:
+        result = quantize_file(Path(model), calibrate, parse_shapes(shapes or ""), options)
+        _write(out, result.content)
+        times_s = None if backend is None else _times(invocation, backend, result)
+    _report(invocation, out, result, times_s)
 
 
 def _check_files(model: str, out: Path) -> None:
@@ -125,14 +136,38 @@ def _write(out: Path, content: bytes) -> None:
         raise UsageError(f"{out} cannot be written: {error.strerror}") from error
 
 
-def _report(invocation: Invocation, out: Path, result: Quantized) -> None:
+def _times(invocation: Invocation, backend: Backend, result: Quantized) -> list[float] | None:
+    """Seconds of a call of each choice; None, with a note, where too little was measured."""
+    from tuner.api.estimates import TooFewKernels
+
+    parts = [part for kernels in result.kernels for part in kernels]
+    distinct = {part.workload.key: part.workload for part in parts}
+    try:
+        items = backend.kernels.estimate([*distinct.values()]).items
+    except TooFewKernels as error:
+        invocation.output.note(f"no times: {error}")
+        return None
+    seconds = {key: item.median_s for key, item in zip(distinct, items, strict=True)}
+    return [
+        sum(seconds[part.workload.key] * part.calls for part in kernels)
+        for kernels in result.kernels
+    ]
+
+
+def _report(
+    invocation: Invocation, out: Path, result: Quantized, times: list[float] | None
+) -> None:
     output = invocation.output
     if output.as_json:
-        output.document({"file": str(out), **result.document})
+        document = {"file": str(out), **result.document}
+        for choice, time_s in zip(document["choices"], times or (), strict=bool(times)):
+            choice["time_s"] = time_s
+        output.document(document)
         return
     output.table(_LAYERS, [_layer(layer) for layer in result.layers], right=_LAYERS[2:5])
     output.line()
-    output.table(_CHOICES, [_choice(choice) for choice in result.choices], right=_CHOICES[:4])
+    columns, rows = _choices(result, times)
+    output.table(columns, rows, right=columns[:-1])
     for left in result.left:
         output.note(f"{left.op} {left.name} stays in float: it {left.reason}")
     output.note(
@@ -154,7 +189,22 @@ def _layer(layer: LayerLoss) -> tuple[str, ...]:
     return (layer.name, layer.op, f"{layer.loss:.2%}", before, after, kind)
 
 
-def _choice(choice: Choice) -> tuple[str, ...]:
-    agreement = "" if choice.agreement is None else f"{choice.agreement:.1%}"
-    mark = "the file" if choice.chosen else ""
-    return (str(choice.floats), f"{choice.loss:.2%}", agreement, units.size(choice.nbytes), mark)
+def _choices(
+    result: Quantized, times: list[float] | None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows of the table of choices."""
+    columns: tuple[str, ...] = ("layers in float", "loss", "same greatest", "constants")
+    rows: list[tuple[str, ...]] = [
+        (
+            str(choice.floats),
+            f"{choice.loss:.2%}",
+            "" if choice.agreement is None else f"{choice.agreement:.1%}",
+            units.size(choice.nbytes),
+        )
+        for choice in result.choices
+    ]
+    if times is not None:
+        columns = (*columns, "time")
+        rows = [(*row, units.seconds(time_s)) for row, time_s in zip(rows, times, strict=True)]
+    marks = ("the file" if choice.chosen else "" for choice in result.choices)
+    return (*columns, ""), [(*row, mark) for row, mark in zip(rows, marks, strict=True)]

@@ -11,7 +11,11 @@ import onnx
 import pytest
 
 from tests.support import float_networks as nets
+from tests.support.promoted_products import promote_products
 from tuner.cli.exits import Exit
+from tuner.db.engine import open_database
+from tuner.settings import load_settings
+from tuner.target.detect import parse_target
 
 
 @pytest.fixture
@@ -51,6 +55,23 @@ def test_json_has_all_of_it(tuner: Callable[..., Any], work: Path) -> None:
     assert [choice["chosen"] for choice in document["choices"]].count(True) == 1
 
 
+@pytest.mark.slow
+def test_times_come_from_the_kernels_measured_so_far(tuner: Callable[..., Any], work: Path) -> None:
+    def called(*flags: str) -> Any:
+        return tuner("quantize", "net.onnx", "--calibrate", "data.npz", "-o", "x.onnx", *flags)
+
+    unknown = called("--times")
+    assert unknown.code == Exit.OK and "no times: " in unknown.err
+    database = open_database(load_settings().values.db)
+    promote_products(database, parse_target("cpu"))
+    database.close()
+    choices = called("--times", "--json").document["choices"]
+    assert choices[-1]["floats"] == 9 and all(choice["time_s"] > 0 for choice in choices)
+    said = called("--times")
+    assert "constants" in said.out and "time" in said.out
+    assert "time" not in called().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -66,6 +87,7 @@ def test_json_has_all_of_it(tuner: Callable[..., Any], work: Path) -> None:
         (["net.onnx", "--max-loss", "nan"], ["nan", "0 to 1"]),
         (["net.onnx", "--rows", "0"], ["0", "1 to 1048576"]),
         (["net.onnx", "--seconds", "1000"], ["1000", "300"]),
+        (["net.onnx", "--threads", "2"], ["--threads 2", "--times"]),
         (["net.onnx", "--keep", "zz"], ["net.onnx", "'zz'", "such as"]),
     ],
 )

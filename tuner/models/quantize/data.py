@@ -155,6 +155,14 @@ def _names(values: Mapping[str, object]) -> str:
     return ", ".join(repr(name[:64]) for name in values) or "none"
 
 
+def one_row(declared: Sequence[DeclaredInput], run: Mapping[str, Array]) -> dict[str, Array]:
+    """The run cut to one row where the network leaves the number of rows open."""
+    return {
+        entry.name: run[entry.name][:1] if _own_rows(entry) is None else run[entry.name]
+        for entry in declared
+    }
+
+
 def row_count(run: Mapping[str, Array]) -> int:
     """The rows of a run: the first extent of its largest input."""
     largest = max(run.values(), key=lambda array: prod(array.shape))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,15 @@ from tuner.models.given_inputs import inputs_of
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.onnx_file import LIMITS, opset_of, parsed, read_model
-from tuner.models.quantize.data import DeclaredInput, row_count, runs_of
+from tuner.models.quantize.data import DeclaredInput, one_row, row_count, runs_of
 from tuner.models.quantize.layers import Layer, Plan, name_of, plan_of
 from tuner.models.quantize.losses import agreement_of, loss_of
 from tuner.models.quantize.network import Network
 from tuner.models.quantize.qdq import constant_bytes, with_integers
 from tuner.models.quantize.ranges import Histogram, Range
 from tuner.models.quantize.result import Choice, LayerLoss, Options, Quantized
+from tuner.models.reading import read_graph
+from tuner.models.workloads import workloads_of
 from tuner.workload.grammar import suggestion
 
 _LEAST_OPSET = 13  # the first with a scale for each channel
@@ -52,7 +53,8 @@ def quantize(
     """
     begin = clock()
     base = _prepared(content)
-    runs = runs_of([_declared(value) for value in inputs_of(base.graph)], values, options.rows)
+    declared = [_declared(value) for value in inputs_of(base.graph)]
+    runs = runs_of(declared, values, options.rows)
     model = read_model(base.SerializeToString(), shapes, values=runs[0])
     network = Network(model)
     plan = _checked_plan(model, network, options)
@@ -60,16 +62,25 @@ def quantize(
     left_s = options.seconds - (clock() - begin)
     measured = _Measured(model, network, plan, calibration, runs, left_s * _LOSSES_SHARE)
     losses = {layer.place: measured.outcome([layer])[0] for layer in plan.layers}
-    choices, chosen = _choices(measured, losses, options.max_loss)
-    written = _written(base, plan, chosen, calibration, network)
+    choices, networks = _choices(measured, losses, options.max_loss)
+    chosen = next(layers for choice, layers in zip(choices, networks, strict=True) if choice.chosen)
+    row = one_row(declared, runs[0])
     return Quantized(
-        content=written,
+        content=_written(base, plan, chosen, calibration, network),
         layers=tuple(_row(layer, losses, chosen, network) for layer in plan.layers),
-        choices=choices,
+        choices=tuple(choices),
         left=plan.left,
         float_bytes=constant_bytes(base),
         rows=sum(map(row_count, runs)),
         measured_rows=sum(map(row_count, measured.runs)),
+        kernels=tuple(
+            tuple(
+                workloads_of(
+                    read_graph(_written(base, plan, layers, calibration, network), shapes, row)
+                )
+            )
+            for layers in (networks if options.kernels else ())
+        ),
     )
 
 
@@ -218,27 +229,36 @@ def _counts(layers: int) -> list[int]:
 
 def _choices(
     measured: _Measured, losses: Mapping[int, float], allowed: float
-) -> tuple[tuple[Choice, ...], list[Layer]]:
-    """The networks that lose less than any with fewer layers in float, and the layers of the
-    chosen one: the first within the loss that is allowed."""
+) -> tuple[list[Choice], list[list[Layer]]]:
+    """The networks that lose less than any with fewer layers in float, at last the float one,
+    and the layers that are integers in each.
+
+    Chosen is the first within the loss that is allowed.
+    """
     ordered = sorted(measured.plan.layers, key=lambda layer: -losses[layer.place])
-    tried: list[tuple[Choice, list[Layer]]] = []
+    choices: list[Choice] = []
+    networks: list[list[Layer]] = []
     for count in _counts(len(ordered)):
         layers = sorted(ordered[count:], key=lambda layer: layer.place)
         loss, agreement, nbytes = measured.outcome(layers)
-        choice = Choice(floats=count, loss=loss, agreement=agreement, nbytes=nbytes, chosen=False)
-        if all(loss < other.loss for other, _ in tried):
-            tried.append((choice, layers))
-    fitting = [entry for entry in tried if entry[0].loss <= allowed]
-    if not fitting:
-        least = min(choice.loss for choice, _ in tried)
+        if all(loss < other.loss for other in choices):
+            chosen = loss <= allowed and not any(other.chosen for other in choices)
+            choices.append(
+                Choice(floats=count, loss=loss, agreement=agreement, nbytes=nbytes, chosen=chosen)
+            )
+            networks.append(layers)
+    if not any(choice.chosen for choice in choices):
+        least = min(choice.loss for choice in choices)
         raise ModelRefused(
             f"with any layer as integers the outputs are off by {least:.2%}, {allowed:.2%} is "
             f"allowed; raise --max-loss, or try another --method"
         )
-    best, layers = fitting[0]
-    rows = (replace(choice, chosen=choice is best) for choice, _ in tried)
-    return tuple(rows), layers
+    nbytes = constant_bytes(measured.model)
+    agreement = None if choices[0].agreement is None else 1.0
+    choices.append(
+        Choice(floats=len(ordered), loss=0.0, agreement=agreement, nbytes=nbytes, chosen=False)
+    )
+    return choices, [*networks, []]
 
 
 def _row(

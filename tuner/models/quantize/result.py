@@ -10,6 +10,8 @@ from typing import Any
 
 from tuner.models.quantize.layers import Left
 from tuner.models.quantize.ranges import Method
+from tuner.models.workloads import ModelWorkload
+from tuner.workload.spec import from_document, to_document
 
 _LENGTH = struct.Struct("<Q")
 
@@ -24,6 +26,7 @@ class Options:
     rows: int = 512  # of calibration data, at most
     keep: tuple[str, ...] = ()  # names of operators that stay in float
     seconds: float = 300.0  # for all of it, about
+    kernels: bool = False  # whether the result has the kernels of each choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class LayerLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The network with some layers in float, those that lose most alone."""
+    """The network with some layers in float, those that lose most alone; at last with all."""
 
     floats: int  # layers in float
     loss: float  # relative error of the outputs
@@ -60,6 +63,7 @@ class Quantized:
     float_bytes: int  # of all constants of the float network
     rows: int  # of calibration data that were used
     measured_rows: int  # of these, on which losses were measured
+    kernels: tuple[tuple[ModelWorkload, ...], ...] = ()  # of each choice, if they were asked for
 
     @property
     def choice(self) -> Choice:
@@ -68,8 +72,9 @@ class Quantized:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Everything but the file as JSON values."""
-        document = {name: getattr(self, name) for name in self.__slots__ if name != "content"}
+        """Everything but the file and the kernels as JSON values."""
+        left_out = ("content", "kernels")
+        document = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
         for name in ("layers", "choices", "left"):
             document[name] = [asdict(entry) for entry in document[name]]
         return document
@@ -77,7 +82,10 @@ class Quantized:
 
 def quantized_to(result: Quantized) -> bytes:
     """The result as bytes, for another process."""
-    header = json.dumps(result.document).encode()
+    kernels = [
+        [(to_document(part.workload), part.calls) for part in parts] for parts in result.kernels
+    ]
+    header = json.dumps({**result.document, "kernels": kernels}).encode()
     return _LENGTH.pack(len(header)) + header + result.content
 
 
@@ -94,4 +102,11 @@ def quantized_from(message: bytes) -> Quantized:
         float_bytes=given["float_bytes"],
         rows=given["rows"],
         measured_rows=given["measured_rows"],
+        kernels=tuple(
+            tuple(
+                ModelWorkload(workload=from_document(document), calls=calls)
+                for document, calls in parts
+            )
+            for parts in given["kernels"]
+        ),
     )

@@ -114,7 +114,9 @@ def test_a_layer_that_loses_much_stays_in_float(rng: np.random.Generator) -> Non
         ("h", False), ("y", True),
     ]  # fmt: skip
     assert result.layers[0].loss > 0.1 > result.layers[1].loss
-    assert [choice.chosen for choice in result.choices] == [False, True]
+    assert [choice.chosen for choice in result.choices] == [False, True, False]
+    assert (result.choices[-1].floats, result.choices[-1].loss) == (2, 0.0)
+    assert result.choices[-1].nbytes == result.float_bytes
     assert apart(run(result.content, x), run(content, x)) < 0.1
     with pytest.raises(ModelRefused, match="raise --max-loss"):
         quantize(content, {"x": x}, {}, Options(max_loss=0.0))
@@ -216,6 +218,20 @@ def test_less_time_measures_fewer_rows(rng: np.random.Generator) -> None:
     content, x = nets.images(rng, batch=1), rows(rng, 24, 3, 9, 9)
     result = quantize(content, {"x": x}, {}, Options(seconds=0.0))
     assert (result.rows, result.measured_rows) == (24, 1)
+
+
+def test_kernels_are_those_of_each_choices_network(rng: np.random.Generator) -> None:
+    """Of one row, where the network leaves their number open."""
+    content = nets.network(
+        [node("MatMul", "x w", "y")], {"w": rows(rng, 16, 4)}, ["n", 16], ["n", 4]
+    )
+    result = quantize(content, {"x": rows(rng, 64, 16)}, {}, Options(kernels=True))
+    integers, floats = ([part.workload.expression for part in parts] for parts in result.kernels)
+    (product,) = floats
+    assert {tensor.dtype for tensor in product.inputs} == {"float32"}
+    assert product.shapes[product.outputs[0]] == (1, 4)
+    assert {"uint8", "int8"} <= {tensor.dtype for each in integers for tensor in each.inputs}
+    assert quantized_from(quantized_to(result)).kernels == result.kernels
 
 
 def test_losses_are_sorted_out_by_layer(rng: np.random.Generator) -> None:
