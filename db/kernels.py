@@ -238,11 +238,15 @@ def list_page(
     target: str | None = None,
     op: str | None = None,
     job: str | None = None,
+    text: str = "",
     oldest_first: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Kernel]:
-    """One page of kernels: by default the promoted ones, the newest first."""
+    """One page of kernels: by default the promoted ones, the newest first.
+
+    With a `text`, only those whose workload's spec contains it.
+    """
     limit = checked_limit(limit)
     listing = "kernels, oldest first" if oldest_first else "kernels"
     unknown = set(state) - set(STATES)
@@ -264,6 +268,10 @@ def list_page(
     query = query.where(
         *(column == value for column, value in columns.items() if value is not None)
     )
+    if text:
+        query = query.join(WorkloadRow, WorkloadRow.key == KernelRow.workload_key).where(
+            WorkloadRow.spec.icontains(text, autoescape=True)
+        )
     if cursor is not None:
         last_id = decode(listing, cursor, [str])[0]
         query = query.where(KernelRow.id > last_id if oldest_first else KernelRow.id < last_id)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
+# in order; drawings alone need the first two
+STYLESHEETS = ("colours.css", "drawings.css", "style.css")
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 

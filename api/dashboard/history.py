@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
+from tuner.api.dashboard.charts.curve import (
+    DEFAULT,
+    Axes,
+    Curve,
+    Level,
+    first_of_columns,
+    record_mask,
+    thinned,
+)
 from tuner.api.dashboard.importance import KnobImportance, importance
 from tuner.cost_model.metrics import spearman
 from tuner.db import charts
@@ -62,6 +71,7 @@ def curve(
     by_time: bool = False,
     levels: Sequence[Level] = (),
     started: float | None = None,
+    axes: Axes = DEFAULT,
 ) -> tuple[Curve, Timings]:
     """The curve of a task, and all its timings.
 
@@ -72,9 +82,14 @@ def curve(
     failure_numbers = np.array(sorted(number for number, _ in failed), np.int64)
     last = max([0, *timed.numbers[-1:].tolist(), *failure_numbers[-1:].tolist()])
     records = record_mask(timed.medians_s)
-    kept = thinned(timed.numbers, timed.medians_s, end=float(last), keep=records)
-    marks = first_of_columns(failure_numbers, float(last))
-    numbers, record_numbers = timed.numbers[kept], timed.numbers[records]
+    top = np.flatnonzero(timed.medians_s <= slowest_of(timed, axes.top_percent))
+    records_shown = top[records[top]]
+    thin = thinned(
+        timed.numbers[top], timed.medians_s[top], end=float(last), keep=records[top], axes=axes
+    )
+    kept = top[thin]
+    marks = first_of_columns(failure_numbers, float(last), axes)
+    numbers, record_numbers = timed.numbers[kept], timed.numbers[records_shown]
     positions, record_positions, mark_positions = (
         values.astype(np.float64) for values in (numbers, record_numbers, marks)
     )
@@ -98,12 +113,30 @@ def curve(
         medians_s=timed.medians_s[kept],
         record_numbers=record_numbers,
         record_positions=record_positions,
-        record_medians_s=timed.medians_s[records],
+        record_medians_s=timed.medians_s[records_shown],
         failure_positions=mark_positions,
         failure_numbers=marks,
         levels=levels,
+        axes=axes,
     )
     return drawn, timed
+
+
+def last_rank(count: int, top_percent: float) -> int:
+    """The rank, from 0, of the slowest of the fastest `top_percent` of `count` trials."""
+    return max(0, ceil(count * top_percent / 100) - 1)
+
+
+def slowest_of(timed: Timings, top_percent: float | None) -> float:
+    """The median, in seconds, of the slowest of the fastest `top_percent` of the trials.
+
+    At least one trial is among them. Infinite without a percentage or trials.
+    """
+    count = len(timed.medians_s)
+    if top_percent is None or not count:
+        return inf
+    rank = last_rank(count, top_percent)
+    return float(np.partition(timed.medians_s, rank)[rank])
 
 
 def _seconds(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tuner.api.auth import Caller
 from tuner.api.dashboard import history, labels, limits
-from tuner.api.dashboard.charts.curve import Curve, Level
+from tuner.api.dashboard.charts.curve import DEFAULT, Axes, Curve, Level
 from tuner.api.problems import Problem
 from tuner.api.routes.jobs import seen
 from tuner.db import charts, events, kernels, runners, targets, workloads
@@ -229,12 +229,18 @@ def unread(job: Job) -> str:
 
 
 def curve_of(
-    session: Session, view: JobView, *, by_time: bool = False
+    session: Session, view: JobView, *, by_time: bool = False, axes: Axes = DEFAULT
 ) -> tuple[Curve, Expectation | None]:
     """The curve, and the expected gain of further trials."""
     started = view.job.started_at.timestamp() if view.job.started_at else None
     curve, timed = history.curve(
-        session, view.job.id, view.position, by_time=by_time, levels=view.levels(), started=started
+        session,
+        view.job.id,
+        view.position,
+        by_time=by_time,
+        levels=view.levels(),
+        started=started,
+        axes=axes,
     )
     pace = 1.0 / view.rate if view.rate else 0.0
     medians = history.in_order(timed, curve.total)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -19,6 +20,8 @@ from tuner.api.dashboard.importance import KnobImportance, ValueGroup
 from tuner.api.dashboard.pages import with_query
 from tuner.api.dashboard.trial_table import Selection
 from tuner.api.routes.jobs import knob_filter
+from tuner.db.trials import StoredTrial
+from tuner.measure.outcome import Timed
 
 SHOWN = 12  # knobs with a row of their own
 VALUES = 16  # of one knob
@@ -90,21 +93,48 @@ def knob_rows(analysis: Analysis, params: QueryParams, chosen: Selection) -> Seq
 
 def parallel(analysis: Analysis, params: QueryParams, chosen: Selection) -> str | None:
     """Parallel coordinates as SVG; None with fewer than two knobs that vary."""
-    axes = [
+    axes = axes_of(analysis)
+    if len(axes) < 2:
+        return None
+    lines = drawing.sample_lines(
+        axes, [stored.trial.config for stored in matching(analysis, chosen)]
+    )
+    return drawing.draw(
+        axes,
+        lines,
+        href=lambda name, value: toggled(params, name, value),
+        chosen=dict(chosen.where.knobs),
+    )
+
+
+def static_parallel(analysis: Analysis, trials: Sequence[StoredTrial]) -> str | None:
+    """Parallel coordinates of these trials without links: a file has no table to filter."""
+    axes = axes_of(analysis)
+    if len(axes) < 2:
+        return None
+    lines = drawing.sample_lines(axes, [stored.trial.config for stored in trials])
+    return drawing.draw(axes, lines, href=None, chosen={})
+
+
+def axes_of(analysis: Analysis) -> Sequence[drawing.Axis]:
+    """The knobs that explain most, each with its values."""
+    return [
         drawing.Axis(name=knob.knob, values=[group.value for group in knob.groups])
         for knob in analysis.knobs[: drawing.MOST_AXES]
     ]
-    if len(axes) < 2:
-        return None
-    knobs = dict(chosen.where.knobs)
-    matching = [
-        stored.trial.config
+
+
+def matching(analysis: Analysis, chosen: Selection) -> Sequence[StoredTrial]:
+    """The analysed trials that the filter by knobs and time selects, the fastest first."""
+    where = chosen.where
+    low = 0.0 if where.min_median_s is None else where.min_median_s
+    high = inf if where.max_median_s is None else where.max_median_s
+    return [
+        stored
         for stored in analysis.trials
-        if all(stored.trial.config.get(name) == value for name, value in knobs.items())
+        if isinstance(stored.trial.outcome, Timed)
+        and low <= stored.trial.outcome.median_s <= high
+        and all(
+            stored.trial.config.get(name) == value for name, value in chosen.where.knobs.items()
+        )
     ]
-    return drawing.draw(
-        axes,
-        drawing.sample_lines(axes, matching),
-        href=lambda name, value: toggled(params, name, value),
-        chosen=knobs,
-    )

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from tuner.api.dashboard.charts.plots import Roof
 from tuner.errors import WorkloadError
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.target.roofline import Work, bandwidth_at, least_seconds, relative_rate
-from tuner.target.target import Target
+from tuner.target.target import Limits, Target
 from tuner.workload.compulsory import least_bytes
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A workload on a target, equal to another by what its fewest operations depend on."""
+
+    key: str  # of the workload
+    isa: tuple[str, ...]
+    limits: Limits | None
+    workload: Workload = field(compare=False)
+    target: Target = field(compare=False)
+
+    @staticmethod
+    def of(workload: Workload, target: Target) -> _Judged:
+        return _Judged(
+            key=workload.key,
+            isa=tuple(target.isa),
+            limits=target.limits,
+            workload=workload,
+            target=target,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _fewest_flops(judged: _Judged) -> int:
+    """Kept, since a list of jobs asks for each row, and rewriting takes tens of ms."""
+    return fewest_flops(judged.workload, judged.target)
 
 
 def workload_of(document: Mapping[str, Any]) -> Workload | None:
@@ -34,7 +62,7 @@ def least_s(workload: Workload | None, target: Target, threads: int) -> float | 
     """Seconds at the roofline; None if the workload or the limits are unknown."""
     if workload is None or target.limits is None:
         return None
-    work = replace(work_of(workload, threads), flops=fewest_flops(workload, target))
+    work = replace(work_of(workload, threads), flops=_fewest_flops(_Judged.of(workload, target)))
     seconds = least_seconds(work, target)
     return seconds if seconds > 0 else None
 
@@ -50,7 +78,8 @@ def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
         return ()
     cores = min(threads, target.cores)
     work = work_of(workload, threads)
-    spared = work.flops / max(fewest_flops(workload, target), 1)  # by an algorithm that does fewer
+    # by an algorithm that does fewer
+    spared = work.flops / max(_fewest_flops(_Judged.of(workload, target)), 1)
     flat = limits.fma_flops * relative_rate(work.dtype, target) * cores * spared
     slopes = [
         Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote, urlencode
 
 from fastapi.exceptions import RequestValidationError
@@ -21,7 +21,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tuner import units
 from tuner.api.auth import Caller
 from tuner.api.dashboard import sessions
-from tuner.api.dashboard.assets import Asset, read_assets
+from tuner.api.dashboard.assets import STYLESHEETS, Asset, read_assets
+from tuner.api.dashboard.charts import svg
 from tuner.api.dashboard.sessions import SignIn
 from tuner.api.problems import Problem, status_of
 from tuner.errors import TunerError
@@ -33,7 +34,12 @@ POLICY = (
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 # Browsers send the Origin of a form only where the page lets them send it to itself.
+# An image has its style inside, and may load and run nothing.
+IMAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
+
+Theme = Literal["light", "dark"]  # of an image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,10 @@ class Dashboard:
     @property
     def version(self) -> str:
         return self.assets["style.css"].version
+
+    def style(self, *names: str) -> str:
+        """These stylesheets as one text."""
+        return "\n".join(self.assets[name].content.decode() for name in names)
 
 
 def make_dashboard() -> Dashboard:
@@ -89,6 +99,7 @@ def render(
     shared = {
         "asset": lambda name: f"/static/{name}?v={dashboard.version}",
         "svg": Markup,
+        "stylesheets": STYLESHEETS,
         "with_query": lambda **changes: with_query(request.query_params, **changes),
         "ago": lambda moment: units.ago(moment, now),
         "path": request.url.path,
@@ -103,6 +114,14 @@ def render(
     if request.cookies.get(sessions.FORM) != token:
         sessions.keep(response, request, sessions.FORM, token)
     return response
+
+
+def image(request: Request, drawing: str, name: str, theme: Theme) -> Response:
+    """A drawing as an SVG file named `name` that needs no stylesheet beside it."""
+    dashboard = cast(Dashboard, request.app.state.dashboard)
+    style = dashboard.style("colours.css", "drawings.css")
+    headers = IMAGE_HEADERS | {"Content-Disposition": f'inline; filename="{name}.svg"'}
+    return Response(svg.standalone(drawing, style, theme), 200, headers, "image/svg+xml")
 
 
 def with_query(params: QueryParams, **changes: Any) -> str:

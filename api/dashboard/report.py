@@ -5,7 +5,7 @@ It is meant for people without access to the service, for tickets and for archiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,15 +14,16 @@ from markupsafe import Markup
 
 from tuner.api.auth import OPERATOR
 from tuner.api.dashboard import history, loops
+from tuner.api.dashboard.assets import STYLESHEETS
 from tuner.api.dashboard.charts import curve as curves
-from tuner.api.dashboard.charts import parallel, plots
+from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load
+from tuner.api.dashboard.knob_view import static_parallel
 from tuner.api.dashboard.pages import make_dashboard
 from tuner.api.dashboard.prediction_plot import prediction_plot
 from tuner.api.dashboard.views.kernel import race
 from tuner.db import jobs, kernels, targets, trials
 from tuner.db.engine import Session
-from tuner.db.trials import StoredTrial
 from tuner.version import __version__ as VERSION
 
 FASTEST = 20  # trials listed with their configs
@@ -51,7 +52,7 @@ def report(session: Session, job_id: str) -> str:
         "title": tasks[0].view.label if tasks else "a model",
         "target": targets.get(session, job.target),
         "tasks": tasks,
-        "style": Markup(dashboard.assets["style.css"].content.decode()),
+        "style": Markup(dashboard.style(*STYLESHEETS)),
         "svg": Markup,
         "product_version": VERSION,
         "made_at": datetime.now(UTC),
@@ -63,10 +64,6 @@ def report(session: Session, job_id: str) -> str:
 def task_report(session: Session, view: JobView) -> TaskReport:
     drawn, expected = curve_of(session, view)
     analysis = history.analysis(session, view.job.id, view.position)
-    axes = [
-        parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups])
-        for knob in analysis.knobs[: parallel.MOST_AXES]
-    ]
     entries = race(view.kernel) if view.kernel else []
     schedule = kernels.schedule(session, view.kernel.id) if view.kernel else {}
     parts = {
@@ -80,7 +77,7 @@ def task_report(session: Session, view: JobView) -> TaskReport:
             (knob, plots.bar(knob.share), min(knob.groups, key=lambda group: group.best_s))
             for knob in analysis.knobs[:KNOBS]
         ],
-        "parallel_svg": static_parallel(axes, analysis.trials) if len(axes) > 1 else None,
+        "parallel_svg": static_parallel(analysis, analysis.trials),
         "predictions": prediction_plot(analysis.predictions),
         "correlation_svg": plots.correlations(analysis.correlations)
         if analysis.correlations
@@ -98,9 +95,3 @@ def task_report(session: Session, view: JobView) -> TaskReport:
         trials.failure_groups(session, view.job.id, limit=FAILURES) if view.position == 0 else ()
     )
     return TaskReport(view=view, parts=parts | {"groups": groups})
-
-
-def static_parallel(axes: Sequence[parallel.Axis], trials: Sequence[StoredTrial]) -> str:
-    """Parallel coordinates without links, since a file has no table to filter."""
-    lines = parallel.sample_lines(axes, [stored.trial.config for stored in trials])
-    return parallel.draw(axes, lines, href=None, chosen={})

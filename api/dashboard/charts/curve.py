@@ -36,6 +36,24 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """How the drawing's axes are scaled, and which trials it shows."""
+
+    x_log: bool = False
+    y_log: bool = True
+    top_percent: float | None = None  # only so many of the timed trials, the fastest
+
+    def x_shares(self, values: NDArray[np.float64], end: float) -> NDArray[np.float64]:
+        """Places on the x axis as shares of its length, for thinning."""
+        if self.x_log:
+            return np.asarray(np.log1p(values) / np.log1p(max(end, 1.0)), np.float64)
+        return values / max(end, 1.0)
+
+    def y_values(self, medians_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.log(medians_s) if self.y_log else medians_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """A task's history, ready to be drawn. `positions` are the trial's place on the x axis: its
     number, or seconds since the start."""
@@ -53,6 +71,10 @@ class Curve:
     failure_positions: NDArray[np.float64]
     failure_numbers: NDArray[np.int64]
     levels: Sequence[Level] = field(default_factory=tuple)
+    axes: Axes = field(default_factory=Axes)
+
+
+DEFAULT = Axes()
 
 
 def record_mask(medians_s: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -71,23 +93,30 @@ def thinned(
     *,
     end: float,
     keep: NDArray[np.bool_],
+    axes: Axes = DEFAULT,
 ) -> NDArray[np.int64]:
     """Indexes of the points to draw: one of each cell of the drawing, and all in `keep`."""
     if len(numbers) == 0:
         return np.zeros(0, np.int64)
-    logs = np.log(medians_s)
-    span = max(float(np.ptp(logs)), 1e-9)
-    columns = np.floor(numbers / max(end, 1.0) * (WIDTH - LEFT - RIGHT) / CELL).astype(np.int64)
-    rows = np.floor((logs - logs.min()) / span * (HEIGHT - TOP - BOTTOM) / CELL).astype(np.int64)
+    values = axes.y_values(medians_s)
+    span = max(float(np.ptp(values)), 1e-12)
+    shares = axes.x_shares(numbers.astype(np.float64), end)
+    columns = np.floor(shares * (WIDTH - LEFT - RIGHT) / CELL).astype(np.int64)
+    rows = np.floor((values - values.min()) / span * (HEIGHT - TOP - BOTTOM) / CELL).astype(
+        np.int64
+    )
     _, first = np.unique(columns * 100_000 + rows, return_index=True)
     if len(first) > MOST_POINTS:
         first = first[np.linspace(0, len(first) - 1, MOST_POINTS).astype(np.int64)]
     return np.union1d(first, np.flatnonzero(keep)).astype(np.int64)
 
 
-def first_of_columns(numbers: NDArray[np.int64], end: float) -> NDArray[np.int64]:
+def first_of_columns(
+    numbers: NDArray[np.int64], end: float, axes: Axes = DEFAULT
+) -> NDArray[np.int64]:
     """Numbers of failures, one for each column of the drawing."""
-    columns = np.floor(numbers / max(end, 1.0) * (WIDTH - LEFT - RIGHT) / 2.0)
+    shares = axes.x_shares(numbers.astype(np.float64), end)
+    columns = np.floor(shares * (WIDTH - LEFT - RIGHT) / 2.0)
     _, first = np.unique(columns, return_index=True)
     return numbers[first]
 
@@ -104,10 +133,28 @@ def points_json(curve: Curve) -> list[list[Any]]:
 
 def scales(curve: Curve) -> tuple[Scale, Scale]:
     low = 0.0 if curve.axis == "time" else -0.5
-    x = Scale(low=low, high=max(curve.end, 1.0) * 1.01, start=LEFT, end=WIDTH - RIGHT)
-    values = [*curve.medians_s.tolist(), *(level.seconds for level in curve.levels)]
-    y = svg.spanning(values, start=HEIGHT - BOTTOM - STRIP - 4, end=TOP, log_scale=True)
+    if curve.axes.x_log:
+        # Whatever is left of the first trial but the default lies on the axis.
+        positive = curve.positions[curve.positions > 0]
+        low = 0.9 * float(positive.min()) if len(positive) else 0.5
+    x = Scale(
+        low=low,
+        high=max(curve.end, low, 1.0) * 1.01,
+        start=LEFT,
+        end=WIDTH - RIGHT,
+        log=curve.axes.x_log,
+    )
+    values = [*curve.medians_s.tolist(), *(level.seconds for level in shown_levels(curve))]
+    y = svg.spanning(values, start=HEIGHT - BOTTOM - STRIP - 4, end=TOP, log_scale=curve.axes.y_log)
     return x, y
+
+
+def shown_levels(curve: Curve) -> Sequence[Level]:
+    """The lines to compare with; of a part of the trials, those that are not slower than it."""
+    if curve.axes.top_percent is None or not len(curve.medians_s):
+        return curve.levels
+    slowest = float(curve.medians_s.max())
+    return [level for level in curve.levels if level.seconds <= slowest]
 
 
 def draw(curve: Curve) -> str:
@@ -145,8 +192,10 @@ def summary(curve: Curve) -> str:
     if len(curve.record_medians_s) == 0:
         return f"No trial of {curve.total} was timed so far; {curve.failed} failed."
     first, best = float(curve.record_medians_s[0]), float(curve.record_medians_s[-1])
+    top = curve.axes.top_percent
+    part = "" if top is None else f"The fastest {top:g}% of the timed trials. "
     return (
-        f"Best so far over {curve.total} trials, {curve.failed} failed: from "
+        f"{part}Best so far over {curve.total} trials, {curve.failed} failed: from "
         f"{units.seconds(first)} "
         f"to {units.seconds(best)} at trial {int(curve.record_numbers[-1])}, "
         f"{len(curve.record_numbers)} improvements."
@@ -177,7 +226,7 @@ def _axes(curve: Curve, x: Scale, y: Scale) -> list[str]:
 def _levels(curve: Curve, y: Scale) -> list[str]:
     """Lines with their names at the right, moved apart where they would overlap."""
     parts, last = [], -100.0
-    for level in sorted(curve.levels, key=lambda level: -level.seconds):
+    for level in sorted(shown_levels(curve), key=lambda level: -level.seconds):
         height = y(level.seconds)
         parts.append(svg.line(LEFT, height, WIDTH - RIGHT, height, f"level {level.kind}"))
         last = max(height, last + 24)

@@ -192,7 +192,12 @@ def bar(fraction: float, *, class_: str = "bar") -> str:
 
 
 def overlay(
-    curves: Sequence[Sequence[tuple[int, float]]], ends: Sequence[int], *, regret: bool, title: str
+    curves: Sequence[Sequence[tuple[int, float]]],
+    ends: Sequence[int],
+    *,
+    regret: bool,
+    x_log: bool = False,
+    title: str,
 ) -> str:
     """Best-so-far records of two jobs in one drawing.
 
@@ -202,7 +207,9 @@ def overlay(
     shown = [
         [(n, value / floor if regret else value) for n, value in records] for records in curves
     ]
-    x = Scale(low=0, high=max([1, *ends]) * 1.01, start=70, end=1090)
+    # On a logarithmic axis trial 0, the default, lies on the left edge.
+    low, high = (0.5 if x_log else 0.0), max([1, *ends]) * 1.01
+    x = Scale(low=low, high=high, start=70, end=1090, log=x_log)
     y = svg.spanning(
         [value for records in shown for _, value in records], start=250, end=12, log_scale=True
     )

@@ -12,6 +12,7 @@ from html import escape
 from math import ceil, exp, floor, log, log10
 
 Point = tuple[float, float]
+NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +149,14 @@ def drawing(
         width=f"{width:g}",
         height=f"{height:g}",
     )
+
+
+def standalone(drawing: str, style: str, theme: str) -> str:
+    """A drawing of a page as an image by itself: namespace, style and background inside.
+
+    `theme` is "light" or "dark".
+    """
+    opening, _, inside = drawing.partition(">")
+    root = opening.replace("<svg", f'<svg xmlns="{NAMESPACE}" data-theme="{theme}"', 1)
+    paper = "svg { background: var(--surface); }"
+    return f"{root}><style>{escape(style, quote=False)}\n{paper}</style>{inside}"

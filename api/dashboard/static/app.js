@@ -1,5 +1,6 @@
 // Starts the islands that a page has; without script every page still works through its links and forms.
 import { startCurves } from "./curve.js";
+import { startDownloads } from "./download.js";
 import { startEditor } from "./editor.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
@@ -10,7 +11,8 @@ startParts();
 startLive();
 startEditor();
 startCurves(document);
-document.addEventListener("part", (event) => startCurves(event.target));
+startDownloads(document);
+document.addEventListener("part", (event) => { startCurves(event.target); startDownloads(event.target); });
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");

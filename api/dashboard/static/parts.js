@@ -7,13 +7,16 @@ export async function refresh(part, { quiet = false } = {}) {
   waiting.set(part, control);
   if (!quiet) part.classList.add("busy");
   try {
-    const answer = await fetch(part.dataset.part + location.search, { signal: control.signal, headers: { Accept: "text/html" } });
+    const search = location.search;
+    const answer = await fetch(part.dataset.part + search, { signal: control.signal, headers: { Accept: "text/html" } });
     if (answer.status === 401) { location.reload(); return false; }
     const text = await answer.text();
     if (control.signal.aborted) return false;
     if (!answer.ok && quiet) return false;
     if (text !== part.shown) put(part, answer.ok ? text : new DOMParser().parseFromString(text, "text/html").querySelector("main").innerHTML);
     part.shown = text;
+    part.search = search;
+    readdress();
     return answer.ok;
   } catch (error) {
     if (error.name === "AbortError" || error instanceof TypeError) return false; // superseded, or no connection
@@ -31,6 +34,9 @@ function put(part, markup) {
   for (const one of part.querySelectorAll("details[id]")) if (open.has(one.id)) one.open = true;
   for (const one of part.querySelectorAll(".scroll[aria-label]")) one.scrollLeft = scrolled.get(one.getAttribute("aria-label")) ?? 0;
   if (focus) restore(part, focus);
+  // A link to a drawing that comes after the page itself.
+  const target = location.hash && !part.arrived ? part.querySelector(`#${CSS.escape(location.hash.slice(1))}`) : null;
+  if (target) { part.arrived = true; target.scrollIntoView(); }
   part.dispatchEvent(new CustomEvent("part", { bubbles: true }));
 }
 
@@ -55,25 +61,56 @@ function named(names) {
   return names.split(" ").map((name) => document.getElementById(name)).filter(Boolean);
 }
 
+// The address with what a link changes: the rest of it may have changed since the link was made.
+function changed(link) {
+  const url = new URL(link.getAttribute("href"), location.href); // links inside drawings have no `search` of their own
+  const was = new URLSearchParams(link.closest("[data-part]")?.search ?? location.search);
+  const given = url.searchParams, now = new URLSearchParams(location.search);
+  for (const name of new Set([...was.keys(), ...given.keys()])) {
+    if (was.getAll(name).join("\n") === given.getAll(name).join("\n")) continue;
+    now.delete(name);
+    for (const value of given.getAll(name)) now.append(name, value);
+  }
+  return `${url.pathname}?${now}`;
+}
+
+// Links to drawings, and to their images, say what is shown now.
+function readdress() {
+  const query = new URLSearchParams(location.search);
+  query.delete("cursor");
+  for (const one of document.querySelectorAll("[data-part] .tools > *")) {
+    const name = one.dataset.png ? "data-png" : "href";
+    const [, page, hash] = one.getAttribute(name).match(/^([^?#]*)[^#]*(#.*)?$/);
+    one.setAttribute(name, `${page}?${query}${hash ?? ""}`);
+  }
+}
+
 function go(url, names) {
   history.pushState(null, "", url);
+  readdress();
   for (const part of named(names)) refresh(part);
 }
 
 export function startParts() {
+  for (const part of document.querySelectorAll("[data-part]")) part.search = location.search;
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-update]");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
     event.preventDefault();
-    go(link.getAttribute("href"), link.dataset.update);
+    go(changed(link), link.dataset.update);
   });
   let timer = 0;
   const apply = (form) => {
     const query = new URLSearchParams(new FormData(form));
     for (const [name, value] of [...query]) if (!value) query.delete(name, value);
     const kept = new URLSearchParams(location.search);
-    for (const name of ["x"]) if (kept.has(name)) query.set(name, kept.get(name));
+    // What other controls of the page have put into the address stays; the form may be older than that.
+    for (const name of ["x", "xscale", "yscale", "top"]) {
+      query.delete(name);
+      if (kept.has(name)) query.set(name, kept.get(name));
+    }
     history.replaceState(null, "", `${location.pathname}?${query}`);
+    readdress();
     for (const part of named(form.dataset.update)) refresh(part);
   };
   document.addEventListener("input", (event) => {
@@ -88,7 +125,7 @@ export function startParts() {
     clearTimeout(timer);
     apply(event.target);
   });
-  addEventListener("popstate", () => { for (const part of document.querySelectorAll("[data-part]")) refresh(part); });
+  addEventListener("popstate", () => { readdress(); for (const part of document.querySelectorAll("[data-part]")) refresh(part); });
   for (const part of document.querySelectorAll("[data-lazy]")) refresh(part);
   for (const part of document.querySelectorAll("[data-every]")) {
     setInterval(() => { if (!document.hidden && !waiting.has(part)) refresh(part, { quiet: true }); }, Number(part.dataset.every));

@@ -20,7 +20,7 @@ from tuner.api import answers
 from tuner.api.dashboard.job_view import load
 from tuner.api.dashboard.pages import PageRoute
 from tuner.api.dashboard.sessions import Viewer
-from tuner.api.dashboard.trial_table import FilterQuery, of_task, selection
+from tuner.api.dashboard.trial_table import FilterQuery, of_task, selection, within
 from tuner.api.dashboard.views.job import TaskQuery
 from tuner.api.problems import Problem
 from tuner.api.routes.jobs import JobId
@@ -70,7 +70,7 @@ def download(
     if chosen.error is not None:
         raise UsageError(chosen.error)
     with service.database.read() as session:
-        load(session, job_id, caller, task)
+        chosen = within(session, load(session, job_id, caller, task), chosen)
     sort: Sort = query.sort if query.sort in trial_pages.SORTS else "number"  # type: ignore[assignment]  # just checked
     every = batches(service, job_id, of_task(chosen.where, task), sort)
     content: Iterator[str] | Iterator[bytes]

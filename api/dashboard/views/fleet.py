@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from tuner import units
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts.plots import Strip
-from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.pages import PageRoute, Theme, image, render
 from tuner.api.dashboard.sessions import Viewer
-from tuner.api.service import ServiceDep
+from tuner.api.problems import Problem
+from tuner.api.service import Service, ServiceDep
 from tuner.db import charts, lanes, workers
 from tuner.db.charts import LaneTotal
 from tuner.db.lanes import KINDS, Calibration
@@ -38,14 +39,39 @@ class LaneRow:
     share: dict[str, float]  # of the window
 
 
+Window = Annotated[Literal["5m", "1h", "24h"], Query()]
+Until = Annotated[datetime | None, Query()]
+
+
 @router.get("")
 def page(
     request: Request,
     caller: Viewer,
     service: ServiceDep,
-    window: Annotated[Literal["5m", "1h", "24h"], Query()] = "1h",
-    until: Annotated[datetime | None, Query()] = None,
+    window: Window = "1h",
+    until: Until = None,
 ) -> Response:
+    return render(request, "fleet.html", activity(service, window, until), caller=caller)
+
+
+@router.get("/charts/lanes.svg")
+def chart(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    window: Window = "1h",
+    until: Until = None,
+    theme: Theme = "light",
+) -> Response:
+    """The timelines as an image."""
+    drawn = activity(service, window, until)["lanes_svg"]
+    if drawn is None:
+        raise Problem(404, "not_found", "nothing was recorded in this window")
+    return image(request, drawn, "fleet-lanes", theme)
+
+
+def activity(service: Service, window: str, until: datetime | None) -> Mapping[str, Any]:
+    """The context of the page. Raises UsageError for a moment out of range."""
     with service.database.read() as session:
         machines = workers.list_all(session)
         now = datetime.now(UTC)
@@ -77,7 +103,7 @@ def page(
         (share, units.moment(end - length * (1 - share))[11:19])
         for share in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
-    context = {
+    return {
         "workers": machines,
         "window": window,
         "windows": tuple(WINDOWS),
@@ -89,7 +115,6 @@ def page(
         "lanes_svg": plots.lanes(strips, labels, title=title) if strips else None,
         "drift": [(worker, lane, timings, deviation(timings)) for worker, lane, timings in drift],
     }
-    return render(request, "fleet.html", context, caller=caller)
 
 
 def deviation(calibrations: Sequence[Calibration]) -> float:

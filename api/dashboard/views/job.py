@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -12,14 +13,16 @@ from tuner.api.auth import Caller, take_work
 from tuner.api.dashboard import history
 from tuner.api.dashboard.charts import curve as curves
 from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.charts.curve import Axes, Curve
+from tuner.api.dashboard.history import Analysis
 from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load, unread
-from tuner.api.dashboard.knob_view import knob_rows, parallel
+from tuner.api.dashboard.knob_view import knob_rows, matching, parallel, static_parallel
 from tuner.api.dashboard.model_view import HEAVY, is_described, shape_of
 from tuner.api.dashboard.model_view import load as load_model
-from tuner.api.dashboard.pages import PageRoute, redirect, render
+from tuner.api.dashboard.pages import PageRoute, Theme, image, redirect, render
 from tuner.api.dashboard.prediction_plot import prediction_plot
 from tuner.api.dashboard.sessions import Form, Submitter, Viewer
-from tuner.api.dashboard.trial_table import FilterQuery, Selection, selection, table
+from tuner.api.dashboard.trial_table import FilterQuery, Selection, selection, table, within
 from tuner.api.problems import Problem
 from tuner.api.routes.jobs import JobId, cancel_job, resume_job, seen
 from tuner.api.routes.models import get_library
@@ -27,12 +30,35 @@ from tuner.api.service import Service, ServiceDep
 from tuner.db import runners, targets, trials
 from tuner.db.engine import Session
 from tuner.db.jobs import FINISHED, Job
+from tuner.errors import UsageError
+from tuner.search.expectation import Expectation
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
 
 TaskQuery = Annotated[int, Query(ge=0, le=2**31 - 1)]
+Scaling = Literal["linear", "log"]
 PARTS = ("head", "curve", "trials", "analysis", "model")
 FAILURE_GROUPS = 20
+TOPS = (50, 20, 5, 1)  # percentages that the page offers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveQuery:
+    """The axes of the curve as written in the address."""
+
+    by_time: bool
+    x_log: bool
+    y_log: bool
+
+
+def curve_query(
+    x: str = "trial", xscale: Scaling = "linear", yscale: Scaling = "log"
+) -> CurveQuery:
+    """The axes of a request: a dependency of routes."""
+    return CurveQuery(by_time=x == "time", x_log=xscale == "log", y_log=yscale == "log")
+
+
+AxesQuery = Annotated[CurveQuery, Depends(curve_query)]
 
 
 @router.get("/{job_id}")
@@ -42,8 +68,8 @@ def page(
     caller: Viewer,
     service: ServiceDep,
     query: FilterQuery,
+    axes: AxesQuery,
     task: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
-    x: str = "trial",
 ) -> Response:
     with service.database.read() as session:
         job = seen(session, job_id, caller)
@@ -57,7 +83,7 @@ def page(
         context = {
             "view": view,
             **head(job, caller),
-            **curve(session, view, x),
+            **curve(session, view, axes, chosen),
             **table(session, view, chosen),
         }
     return render(request, "job.html", context, caller=caller)
@@ -71,8 +97,8 @@ def fragment(
     caller: Viewer,
     service: ServiceDep,
     query: FilterQuery,
+    axes: AxesQuery,
     task: TaskQuery = 0,
-    x: str = "trial",
 ) -> Response:
     """One part of the page as markup, without the page around it."""
     if part not in PARTS:
@@ -85,16 +111,52 @@ def fragment(
             return render(request, "job_model.html", shown, caller=caller)
         view = load(session, job_id, caller, task)
         context: dict[str, Any] = {"view": view}
+        chosen = selection(query)
         match part:
             case "head":
-                context |= {**head(view.job, caller), **curve(session, view, x)}
+                context |= {**head(view.job, caller), **curve(session, view, axes, chosen)}
             case "curve":
-                context |= curve(session, view, x)
+                context |= curve(session, view, axes, chosen)
             case "trials":
-                context |= table(session, view, selection(query))
+                context |= table(session, view, chosen)
             case _:
-                context |= analysis(session, view, request, selection(query))
+                context |= analysis(session, view, request, chosen)
     return render(request, f"job_{part}.html", context, caller=caller)
+
+
+@router.get("/{job_id}/charts/{name}.svg")
+def chart(
+    job_id: JobId,
+    name: Literal["best", "predictions", "correlations", "knobs"],
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    query: FilterQuery,
+    axes: AxesQuery,
+    task: TaskQuery = 0,
+    theme: Theme = "light",
+) -> Response:
+    """One drawing of the page as an image, with the filters and axes of the address."""
+    chosen = selection(query)
+    if chosen.error is not None:
+        raise UsageError(chosen.error)
+    with service.database.read() as session:
+        view = load(session, job_id, caller, task)
+        if name == "best":
+            drawn: str | None = curves.draw(drawn_curve(session, view, axes, chosen)[0])
+        else:
+            analysed = history.analysis(session, view.job.id, view.position)
+            match name:
+                case "predictions":
+                    drawn = prediction_plot(analysed.predictions).svg
+                case "correlations":
+                    drawn = correlation_plot(analysed)
+                case _:
+                    shown = matching(analysed, within(session, view, chosen))
+                    drawn = static_parallel(analysed, shown)
+    if drawn is None:
+        raise Problem(404, "not_found", f"too few trials of job {job_id} for the chart {name!r}")
+    return image(request, drawn, f"{job_id}-{name}", theme)
 
 
 @router.get("/{job_id}/library")
@@ -153,9 +215,23 @@ def model(session: Session, service: Service, job: Job, caller: Caller) -> Mappi
     }
 
 
-def curve(session: Session, view: JobView, x: str) -> Mapping[str, Any]:
-    drawn, expected = curve_of(session, view, by_time=x == "time")
+def drawn_curve(
+    session: Session, view: JobView, axes: CurveQuery, chosen: Selection
+) -> tuple[Curve, Expectation | None]:
+    scaled = Axes(x_log=axes.x_log, y_log=axes.y_log, top_percent=chosen.top_percent)
+    return curve_of(session, view, by_time=axes.by_time, axes=scaled)
+
+
+def correlation_plot(analysed: Analysis) -> str | None:
+    return plots.correlations(analysed.correlations) if analysed.correlations else None
+
+
+def curve(
+    session: Session, view: JobView, axes: CurveQuery, chosen: Selection
+) -> Mapping[str, Any]:
+    drawn, expected = drawn_curve(session, view, axes, chosen)
     return {
+        "tops": TOPS,
         "curve": drawn,
         "curve_svg": curves.draw(drawn),
         "curve_words": curves.summary(drawn),
@@ -170,6 +246,7 @@ def analysis(
     session: Session, view: JobView, request: Request, chosen: Selection
 ) -> Mapping[str, Any]:
     analysed = history.analysis(session, view.job.id, view.position)
+    chosen = within(session, view, chosen)
     return {
         "analysis": analysed,
         "groups": trials.failure_groups(session, view.job.id, limit=FAILURE_GROUPS),
@@ -177,7 +254,5 @@ def analysis(
         "knobs": knob_rows(analysed, request.query_params, chosen),
         "parallel_svg": parallel(analysed, request.query_params, chosen),
         "predictions": prediction_plot(analysed.predictions),
-        "correlation_svg": plots.correlations(analysed.correlations)
-        if analysed.correlations
-        else None,
+        "correlation_svg": correlation_plot(analysed),
     }

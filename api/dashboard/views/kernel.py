@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -13,9 +13,10 @@ from tuner.api.artifacts import DownloadHeaders
 from tuner.api.dashboard import labels, limits, loops
 from tuner.api.dashboard.charts import plots
 from tuner.api.dashboard.charts.plots import Interval
-from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.pages import PageRoute, Theme, image, render
 from tuner.api.dashboard.sessions import Viewer
 from tuner.api.dashboard.snippets import delivery, snippets
+from tuner.api.problems import Problem
 from tuner.api.routes.kernels import KernelId, get_artifact
 from tuner.api.service import ServiceDep
 from tuner.db import artifacts, jobs, kernels, targets, workloads
@@ -104,6 +105,24 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         else limits.work_of(view.workload, view.kernel.threads),
     }
     return render(request, "kernel.html", context, caller=caller)
+
+
+@router.get("/{kernel_id}/charts/{name}.svg")
+def chart(
+    kernel_id: KernelId,
+    name: Literal["race", "roof"],
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    theme: Theme = "light",
+) -> Response:
+    """One drawing of the page as an image."""
+    with service.database.read() as session:
+        view = load(session, kernel_id)
+    drawn = plots.intervals(race(view.kernel)) if name == "race" else roofline(view)
+    if drawn is None:
+        raise Problem(404, "not_found", f"kernel {kernel_id} has no roofline plot")
+    return image(request, drawn, f"{kernel_id}-{name}", theme)
 
 
 @router.get("/{kernel_id}/download")

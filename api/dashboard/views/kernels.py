@@ -26,12 +26,21 @@ def page(
     op: Annotated[str, Query(max_length=64)] = "",
     state: Annotated[str, Query(max_length=20)] = "",
     job: Annotated[str, Query(max_length=64)] = "",
+    target: Annotated[str, Query(max_length=64)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
     with service.database.read() as session:
         states = (state,) if state else (kernels.PROMOTED,)
         listed = kernels.list_page(
-            session, state=states, op=op or None, job=job or None, cursor=cursor or None, limit=ROWS
+            session,
+            state=states,
+            op=op or None,
+            job=job or None,
+            target=target or None,
+            text=q.strip(),
+            cursor=cursor or None,
+            limit=ROWS,
         )
         names = workloads.get_many(session, [kernel.workload for kernel in listed.items])
         machines = {target.key: target for target in targets.list_all(session)}
@@ -43,6 +52,8 @@ def page(
         "op": op,
         "state": state,
         "job": job,
+        "target": target,
+        "text": q.strip(),
         "operators": [operator.name for operator in CATALOGUE],
         "states": kernels.STATES,
     }

@@ -11,16 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.api.dashboard.charts import curve as curves
-from tuner.api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
+from tuner.api.dashboard.charts.curve import (
+    DEFAULT,
+    Axes,
+    Curve,
+    Level,
+    first_of_columns,
+    record_mask,
+    thinned,
+)
 from tuner.api.dashboard.charts.terminal import plot
 
 MEDIANS = st.lists(st.floats(1e-6, 1.0, allow_nan=False), min_size=1, max_size=200)
 
 
-def curve_of(medians: list[float], *, failed: int = 0, levels: tuple[Level, ...] = ()) -> Curve:
+def curve_of(
+    medians: list[float], *, failed: int = 0, levels: tuple[Level, ...] = (), axes: Axes = DEFAULT
+) -> Curve:
     numbers, values = np.arange(len(medians)), np.array(medians, np.float64)
     records = record_mask(values)
-    kept = thinned(numbers, values, end=float(len(medians)), keep=records)
+    kept = thinned(numbers, values, end=float(len(medians)), keep=records, axes=axes)
     marks = np.arange(failed)
     return Curve(
         total=len(medians) + failed,
@@ -36,6 +46,7 @@ def curve_of(medians: list[float], *, failed: int = 0, levels: tuple[Level, ...]
         failure_positions=marks.astype(np.float64),
         failure_numbers=marks,
         levels=levels,
+        axes=axes,
     )
 
 
@@ -87,3 +98,35 @@ def test_the_terminal_shows_the_best_at_the_right_end() -> None:
     assert all(len(line) <= 60 for line in lines)
     assert "█" in lines[9] and lines[9].rstrip().endswith("█") and lines[0].count("█") >= 1
     assert lines[-1].rstrip().endswith("4")
+
+
+@given(MEDIANS, st.booleans(), st.booleans())
+def test_every_trial_lies_within_the_drawing_in_order(
+    medians: list[float], x_log: bool, y_log: bool
+) -> None:
+    curve = curve_of(medians, axes=Axes(x_log=x_log, y_log=y_log))
+    points = curves.points_json(curve)
+    assert points == sorted(points, key=lambda point: (point[0], point[2]))
+    for x, y, number, _ in points:
+        assert curves.LEFT <= x <= curves.WIDTH - curves.RIGHT
+        assert curves.TOP <= y <= curves.HEIGHT - curves.BOTTOM
+        assert medians[number] == curve.medians_s[curve.numbers.tolist().index(number)]
+
+
+def test_a_logarithmic_axis_gives_early_trials_their_room() -> None:
+    medians = [1e-3 - 1e-9 * number for number in range(10_000)]
+    linear, log = (curve_of(medians, axes=Axes(x_log=x_log)) for x_log in (False, True))
+    place = {point[2]: point[0] for point in curves.points_json(log)}
+    assert place[100] - place[10] > 200
+    assert {point[2]: point[0] for point in curves.points_json(linear)}[100] < curves.LEFT + 20
+
+
+def test_of_the_fastest_share_slower_lines_are_left_out() -> None:
+    levels = tuple(
+        Level(name=name, seconds=seconds, kind="rival")
+        for name, seconds in (("slow", 5.0), ("quick", 1e-3))
+    )
+    axes = Axes(top_percent=5.0)
+    drawn = curves.draw(curve_of([2e-3, 1.5e-3], levels=levels, axes=axes))
+    assert ">quick<" in drawn and ">slow<" not in drawn
+    assert ">slow<" in curves.draw(curve_of([2e-3, 1.5e-3], levels=levels))
