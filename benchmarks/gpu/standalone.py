@@ -31,7 +31,10 @@ MAGIC = b"tuner-cuda-1\n"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of CUfunction_attribute
 TENSOR_MAP_BYTES = 128  # of a CUtensorMap, and its alignment
 # CUtensorMapDataType, by PyTorch's names.
-TENSOR_MAP_TYPES = {"torch.float16": 6, "torch.float32": 7, "torch.bfloat16": 9}
+TENSOR_MAP_TYPES = {
+    "torch.int8": 0, "torch.uint8": 0, "torch.int32": 3, "torch.float16": 6, "torch.float32": 7,
+    "torch.bfloat16": 9,
+}  # fmt: skip
 
 
 class Refused(Exception):

@@ -584,12 +584,12 @@ API cuFuncSetAttribute(void *function, int attribute, int value) {
   return ((Function *)function)->dynamic_bytes = value, SUCCESS;
 }
 
-/* Limits as the driver's documentation has them, for the 128-byte swizzle; CUtensorMapDataType 6, 7 and 9 are f16, f32 and bf16. */
+/* Limits as the driver's documentation has them, for the 128-byte swizzle; CUtensorMapDataType 0, 3, 6, 7 and 9 are u8, i32, f16, f32 and bf16. */
 API cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,
                            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside) {
   IN_CONTEXT()
-  emu_tensor_map made = {(uint64_t)address, {}, {}, {}, (uint8_t)rank, (uint8_t)(type == 7 ? 4 : 2)};
-  if (type != 6 && type != 7 && type != 9) return INVALID_VALUE;
+  emu_tensor_map made = {(uint64_t)address, {}, {}, {}, (uint8_t)rank, (uint8_t)(type == 0 ? 1 : type == 3 || type == 7 ? 4 : 2)};
+  if (type != 0 && type != 3 && type != 6 && type != 7 && type != 9) return INVALID_VALUE;
   if ((uintptr_t)map % 128 || (uintptr_t)address % 16 || rank < 1 || rank > 5) return INVALID_VALUE;
   if (interleave != 0 || swizzle != 3 || promotion < 0 || promotion > 3 || outside != 0) return INVALID_VALUE;
   if (box[0] * made.itemsize > 128) return INVALID_VALUE;

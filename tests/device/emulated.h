@@ -41,7 +41,7 @@ namespace emu {
 
 enum State { READY, AT_BARRIER, AT_WARP, POLLING, DONE }; /* polling: runs again to see whether what it waits for has come */
 struct Copy { void *to; const void *from; unsigned bytes; };
-struct Product { void (*run)(float *, unsigned long long, unsigned long long, bool); float *sums; unsigned long long left, right; bool add; };
+struct Product { void (*run)(void *, unsigned long long, unsigned long long, bool); void *sums; unsigned long long left, right; bool add; };
 struct Box { const emu_tensor_map *map; int place[5]; unsigned shared, barrier; };
 struct Fiber {
   jmp_buf at;
@@ -522,8 +522,9 @@ static uint16_t emu_permuted(unsigned place) {
   return bits;
 }
 static unsigned emu_field(unsigned long long matrix, int first) { return (unsigned)(matrix >> first & 0x3fff) << 4; }
-template <int N, class Kind, int ACROSS> static void emu_product(float *sums, unsigned long long left, unsigned long long right, bool add) {
+template <int N, class Kind, int ACROSS> static void emu_product(void *to, unsigned long long left, unsigned long long right, bool add) {
   unsigned a = emu_field(left, 0), b = emu_field(right, 0), panel = emu_field(right, 16);
+  float *sums = (float *)to;
   int lane = emu::current % 32, first = emu::current % 128 / 32 * 16 + lane / 4;
   float rows[2][16], columns[16]; /* of a thread's two rows, and of one column */
   for (int k = 0; k < 32; k++) {
@@ -545,7 +546,29 @@ template <int N, class Kind, int ACROSS> static void emu_product(float *sums, un
 }
 template <int N, class Kind, int ACROSS> static void emu_multiply(void *sums, unsigned long long left, unsigned long long right, bool add) {
   if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
-  emu::fibers[emu::current].multiplying.push_back({emu_product<N, Kind, ACROSS>, (float *)sums, left, right, add});
+  emu::fibers[emu::current].multiplying.push_back({emu_product<N, Kind, ACROSS>, sums, left, right, add});
+}
+/* Elements of a byte: both operands have their depth, 32, last. */
+struct emu_s8 { static int value(unsigned char bits) { return (signed char)bits; } };
+struct emu_u8 { static int value(unsigned char bits) { return bits; } };
+template <int N, class Left, class Right> static void emu_byte_product(void *to, unsigned long long left, unsigned long long right, bool add) {
+  unsigned a = emu_field(left, 0), b = emu_field(right, 0);
+  auto *sums = (decltype(Left::value(0)) *)to;
+  int lane = emu::current % 32, first = emu::current % 128 / 32 * 16 + lane / 4;
+  auto byte = [](unsigned matrix, int row, int k) {
+    unsigned place = matrix + row / 8 * 1024 + row % 8 * 128 + k;
+    return emu::shared_memory[place ^ (place >> 7 & 7) << 4];
+  };
+  for (int j = 0; j < N / 2; j++) {
+    int column = j / 4 * 8 + lane % 4 * 2 + j % 2, row = first + j / 2 % 2 * 8;
+    auto sum = add ? sums[j] : 0;
+    for (int k = 0; k < 32; k++) sum += Left::value(byte(a, row, k)) * Right::value(byte(b, column, k));
+    sums[j] = sum;
+  }
+}
+template <int N, class Left, class Right> static void emu_multiply_bytes(void *sums, unsigned long long left, unsigned long long right, bool add) {
+  if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
+  emu::fibers[emu::current].multiplying.push_back({emu_byte_product<N, Left, Right>, sums, left, right, add});
 }
 static void emu_commit_multiplications() {
   emu::Fiber &fiber = emu::fibers[emu::current];
@@ -575,8 +598,12 @@ static void emu_put_squares(unsigned row, unsigned a, unsigned b, unsigned c, un
     memcpy(emu::shared_memory + emu::shuffled[base + square * 8 + lane / 4] + lane % 4 * 4, &values[square], 4);
   emu::leave(emu::AT_WARP);
 }
-static void emu_put_pair(unsigned place, float low, float high) {
-  float pair[2] = {low, high};
+static void emu_put_bytes(unsigned place, unsigned short both) {
+  if (place % 2 != 0) abort();
+  memcpy(emu::shared_memory + place, &both, 2);
+}
+template <class T> static void emu_put_pair(unsigned place, T low, T high) {
+  T pair[2] = {low, high};
   if (place % 8 != 0) abort();
   memcpy(emu::shared_memory + place, pair, 8);
 }

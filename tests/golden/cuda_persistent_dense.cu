@@ -90,12 +90,23 @@ template <int count> static __device__ __forceinline__ void tuner_keep(float (&s
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i]) :: "memory");
 }
+template <int count> static __device__ __forceinline__ void tuner_keep(int (&sums)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(sums[i]) :: "memory");
+}
 /* Four squares of 8 by 8 elements of 16 bits, whose rows the lanes name: eight lanes a square. */
 static __device__ __forceinline__ void tuner_put(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(place), "f"(low), "f"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(place), "r"(low), "r"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
+  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
 }
 
 static __device__ __forceinline__ unsigned tuner_pair_float16(float low, float high) {

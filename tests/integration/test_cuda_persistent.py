@@ -33,7 +33,7 @@ from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
 
 pytestmark = pytest.mark.slow
 
@@ -44,14 +44,29 @@ WITH = (
     "batch_matmul:B=2,M=120,N=64,K=72,dtype=float16",
     "dense:M=64,N=128,K=136,bias=true,act=gelu,dtype=float16",
     "dense:M=250,N=120,K=64,bias=true,act=relu,dtype=bfloat16",
+    "dense:M=250,N=124,K=272,bias=true,act=relu,dtype=int8",
 )  # fmt: skip
 WITHOUT = (
     "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8",
+    "dense:M=128,N=128,K=136,dtype=int8",
     "matmul:M=32,N=128,K=128,dtype=float16", "matmul:M=128,N=132,K=128,dtype=float16",
     "matmul:M=128,N=128,K=132,dtype=float16", "matmul:M=128,N=32,K=128,dtype=float16",
     "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
     "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,dtype=float16",
 )  # fmt: skip
+# Integers of either sign, and what becomes of their sums.
+QUANTIZED = {
+    dtype: f"""kernel q(X: u8[M, K], W: i8[N, K], S: f32[N], z: i32[N]) -> (Y: {dtype}[M, N]) {{
+  T[i, j] += i32(X[i, k]) * i32(W[j, k])
+  Y[i, j] = {dtype}({value})
+}}"""
+    for dtype, value in (
+        ("i8", "min(max(round(f32(T[i, j] + z[j]) * S[j]), -128), 127)"),
+        ("u8", "i32(min(max(f32(T[i, j]) * abs(S[j]), f32(z[j])), 255))"),
+        ("f16", "f32(T[i, j] - z[j]) * S[j]"),
+        ("i32", "max(abs(T[i, j]) * 2, i32(S[j] * 3)) - z[j]"),
+    )
+}
 # Blocks take several tiles each where there are few of them.
 FEW = replace(SM_90, cores=2)
 TILES = ((2, 1, 1, 0, 3), (2, 1, 2, 1, 4), (1, 1, 2, 0, 3), (2, 1, 1, 1, 3))
@@ -106,6 +121,23 @@ def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_pat
         for tile in [tile for tile in TILES if tile in sketch.block.stored]:
             tiled: dict[str, Value] = {**config, sketch.block.name: tile}
             check(runner, candidates, tiled, tmp_path)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_sums_of_bytes_become_other_numbers(dtype: str, gpu_double: None, tmp_path: Path) -> None:
+    workload = workload_from_notation(QUANTIZED[dtype], {"M": 125, "N": 240, "K": 144})
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, FEW, 1)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    (config,) = configs(space, 1, dtype)
+    tile = next(tile for tile in ((2, 1, 1, 1, 3), (2, 1, 2, 1, 3)) if tile in sketch.block.stored)
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        check(runner, candidates, {**config, sketch.block.name: tile}, tmp_path)
 
 
 @needs_compiler

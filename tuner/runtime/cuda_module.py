@@ -15,7 +15,9 @@ from tuner.workload.expression import DTYPE_BYTES, Tensor
 
 _MAGIC = b"tuner-cuda-1\n"
 # CUtensorMapDataType of cuda.h, of the dtypes that kernels copy in boxes.
-TENSOR_MAP_TYPES: Mapping[str, int] = {"float16": 6, "float32": 7, "bfloat16": 9}
+TENSOR_MAP_TYPES: Mapping[str, int] = {
+    "int8": 0, "uint8": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9,
+}  # fmt: skip
 MAX_MAP_DIMENSIONS = 5
 MAX_BOX_SIDE = 256  # elements
 SWIZZLED_BYTES = 128  # of a box's row, at most

@@ -10,13 +10,23 @@ from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.persistent_epilogue import (
+    CONVERSIONS,
     FUNCTIONS,
     INFIX,
     UNARY,
+    WHOLE_FUNCTIONS,
     axis_values,
     c_expression,
 )
-from tuner.spaces.program.epilogues import BINARY_OPERATORS, UNARY_OPERATORS, is_expressible
+from tuner.spaces.program.epilogues import (
+    BINARY_OPERATORS,
+    CASTS,
+    UNARY_OPERATORS,
+    WHOLE_BINARY,
+    WHOLE_UNARY,
+    as_stored,
+    is_expressible,
+)
 from tuner.spaces.program.program import Specialize
 from tuner.spaces.program.specialized import without_specialized
 from tuner.workload.expression import (
@@ -38,11 +48,16 @@ from tuner.workload.expression import (
 SUM = Read("S", (Var("i"), Var("j")))
 BIAS = Read("bias", (Var("j"),))
 ZERO = Const(0.0, "float32")
-DTYPES: dict[str, DType] = {"S": "float16", "bias": "float16", "order": "int32"}
+DTYPES: dict[str, DType] = {
+    "S": "float16", "bias": "float16", "order": "int64", "counts": "int32", "codes": "int8",
+}  # fmt: skip
+COUNT = Read("counts", (Var("j"),))
 
 
 def test_every_operator_of_an_epilogue_has_its_c() -> None:
     assert UNARY.keys() == UNARY_OPERATORS
+    assert WHOLE_FUNCTIONS.keys() <= WHOLE_UNARY | WHOLE_BINARY
+    assert CONVERSIONS.keys() == set(CASTS)
     assert INFIX.keys() | FUNCTIONS.keys() == BINARY_OPERATORS
     assert set(get_args(UnaryOp)) >= UNARY_OPERATORS and set(get_args(BinaryOp)) >= BINARY_OPERATORS
 
@@ -58,6 +73,14 @@ def test_every_operator_of_an_epilogue_has_its_c() -> None:
         (Binary("mul", SUM, Cast("float32", Var("j"))), False),
         (Cast("float16", SUM), False),
         (Binary("add", SUM, Cast("float32", Read("order", (Var("j"),)))), False),
+        (Binary("add", SUM, Cast("float32", COUNT)), True),
+        (Cast("int8", Binary("max", SUM, ZERO)), True),
+        (Binary("add", SUM, COUNT), False),
+        (Binary("div", COUNT, COUNT), False),
+        (Unary("abs", COUNT), True),
+        (Unary("exp", COUNT), False),
+        (Binary("and", SUM, SUM), False),
+        (Select(Binary("gt", COUNT, Const(1, "int32")), SUM, COUNT), False),
         (Read("bias", (Binary("floordiv", Var("j"), Const(2, "int64")),)), False),
         (Read("bias", (Var("j"),), ZERO), False),
     ],
@@ -66,8 +89,18 @@ def test_what_an_epilogue_may_be(epilogue: Scalar, expressible: bool) -> None:
     assert is_expressible(epilogue, "S", DTYPES) == expressible
 
 
+def test_storing_rounds_once() -> None:
+    rounded = Cast("float16", SUM)
+    assert as_stored(rounded, "float16") == as_stored(Cast("float32", rounded), "float16") == SUM
+    assert as_stored(rounded, "float32") == rounded
+    assert as_stored(Cast("int8", SUM), "int8") == Cast("int8", SUM)  # which may wrap
+
+
 def test_an_epilogue_in_c() -> None:
-    tensors = {"R": Tensor(name="R", shape=(4, 3, 8), dtype="float16")}
+    tensors = {
+        "R": Tensor(name="R", shape=(4, 3, 8), dtype="float16"),
+        "S": Tensor(name="S", shape=(), dtype="float32"),
+    }
     values = axis_values([Axis(name="a", extent=4), Axis(name="b", extent=3)], "row")
     assert values == {"a": "(row / 3)", "b": "(row % 3)"}
     read = Read("R", (Var("a"), Var("b"), Var("j")))
@@ -77,6 +110,22 @@ def test_an_epilogue_in_c() -> None:
     )
     assert (
         c_expression(Const(float("-inf"), "float32"), "S", {}, {}) == "__int_as_float(0xff800000)"
+    )
+
+
+def test_integers_of_an_epilogue_in_c() -> None:
+    tensors = {
+        "S": Tensor(name="S", shape=(), dtype="int32"),
+        "z": Tensor(name="z", shape=(8,), dtype="int8"),
+    }
+    shifted = Binary("max", Binary("sub", Read("S", ()), Cast("int32", Read("z", (Var("j"),)))),
+                     Const(-3, "int32"))  # fmt: skip
+    scaled = Binary("mul", Cast("float32", shifted), Const(0.5, "float32"))
+    whole = "max((sum - (int)z[column * 1]), -3)"
+    given = {"j": "column"}
+    assert c_expression(Unary("abs", shifted), "S", given, tensors) == f"abs({whole})"
+    assert c_expression(Cast("int8", Unary("round", scaled)), "S", given, tensors) == (
+        f"((int)(signed char)(int)((nearbyintf((((float)({whole})) * 0.5f)))))"
     )
 
 

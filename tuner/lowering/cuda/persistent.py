@@ -14,14 +14,14 @@ from tuner.lowering.cuda.persistent_epilogue import axis_values, c_expression
 from tuner.lowering.cuda.persistent_source import INSTRUCTIONS, PACKINGS, multiplication
 from tuner.lowering.passes.extremes import SOURCES as EXTREMES
 from tuner.runtime.cuda_module import Launch, TensorMap
-from tuner.spaces.program.epilogues import epilogue_tensors
+from tuner.spaces.program.epilogues import KINDS, epilogue_tensors
 from tuner.spaces.program.persistent import (
     BARRIER_BYTES,
     COLUMNS,
-    DEPTH,
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
+    STEP_BYTES,
     STRIPS,
     WARPGROUP,
     Matrix,
@@ -35,7 +35,10 @@ from tuner.workload.expression import DTYPE_BYTES, Tensor
 # block has in all, in steps of 8. None where the compiler's own number is enough.
 REGISTERS: Mapping[int, tuple[int, int] | None] = {1: None, 2: (40, 232)}
 FIRST_TURN = 3  # number of the hardware barrier of the first consumer's turn
-C_NAMES = {"float16": "half", "bfloat16": "nv_bfloat16", "float32": "float"}
+C_NAMES = {
+    "float16": "half", "bfloat16": "nv_bfloat16", "float32": "float", "int8": "signed char",
+    "uint8": "unsigned char", "int32": "int",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +74,11 @@ class PersistentKernel:
     def _maps(self) -> tuple[TensorMap, ...]:
         product, tile = self.product, self.product.tile
         rows, columns, depth = product.height, product.columns.extent, product.depth.extent
-        left = self._map(product.left, (rows, depth), (tile.rows, DEPTH))
+        left = self._map(product.left, (rows, depth), (tile.rows, product.step))
         if product.right.transposed:
-            right = self._map(product.right, (columns, depth), (tile.columns, DEPTH))
+            right = self._map(product.right, (columns, depth), (tile.columns, product.step))
         else:
-            right = self._map(product.right, (depth, columns), (DEPTH, COLUMNS))
+            right = self._map(product.right, (depth, columns), (product.step, COLUMNS))
         return left, right, self._map(product.output, (rows, columns), (ROWS, product.strip))
 
     def _map(self, matrix: Matrix, shape: tuple[int, int], box: tuple[int, int]) -> TensorMap:
@@ -93,7 +96,7 @@ class PersistentKernel:
     def text(self) -> str:
         product, tile = self.product, self.product.tile
         multiply = multiplication(
-            tile.panels, product.dtype, transposed=product.right.transposed
+            tile.panels, product.factors, transposed=product.right.transposed
         ).replace("tuner_multiply(", f"{self.symbol}_multiply(")
         return "".join((multiply, self._place, self._finish, self._produce, self._consume))
 
@@ -103,6 +106,16 @@ class PersistentKernel:
         dtypes = {self.tensors[name].dtype for name in self._pointers}
         by_dtype = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
         return tuple(header for dtype, header in by_dtype.items() if dtype in dtypes)
+
+    @property
+    def _sum(self) -> str:
+        """The sums' type in C."""
+        return C_NAMES[self.product.accumulator]
+
+    @property
+    def _result(self) -> str:
+        """The type in which results are computed in C."""
+        return KINDS[self.product.output_dtype].value
 
     @property
     def _place(self) -> str:
@@ -133,19 +146,21 @@ static __device__ __forceinline__ {self.symbol}_place {self.symbol}_tile(int til
             return ""
         values = axis_values(product.batch, "matrix") | axis_values(product.rows, "row")
         values[product.columns.name] = "column"
-        value = c_expression(product.epilogue, product.sums, values, self.tensors)
+        sums = Tensor(name=product.sums, shape=(), dtype=product.accumulator)
+        tensors = {**self.tensors, product.sums: sums}
+        value = c_expression(product.epilogue, product.sums, values, tensors)
         sides = (
             ("row", product.height, tile.rows),
             ("column", product.columns.extent, tile.columns),
         )
         outside = "".join(
-            f"  if ({name} >= {extent}) return 0.0f;\n"
+            f"  if ({name} >= {extent}) return 0{'.0f' if self._result == 'float' else ''};\n"
             for name, extent, block in sides
             if extent % block
         )
         return f"""
-static __device__ __forceinline__ float {self.symbol}_finish(\
-float sum, int matrix, int row, int column{self._declared_pointers}) {{
+static __device__ __forceinline__ {self._result} {self.symbol}_finish(\
+{self._sum} sum, int matrix, int row, int column{self._declared_pointers}) {{
 {outside}  return {value};
 }}
 """
@@ -185,16 +200,16 @@ const tuner_map *left, const tuner_map *right, unsigned ring, unsigned full, uns
         """Copies of one stage."""
         product, tile = self.product, self.product.tile
         right = f"to + {tile.rows * ROW_BYTES}"
-        lines = [_load(product.left, "left", "to", "step * 64, at.row")]
+        lines = [_load(product.left, "left", "to", f"step * {product.step}, at.row")]
         if product.right.transposed:
-            lines.append(_load(product.right, "right", right, "step * 64, at.column"))
+            lines.append(_load(product.right, "right", right, f"step * {product.step}, at.column"))
         else:
             lines += [
                 _load(
                     product.right,
                     "right",
                     f"{right} + {panel * PANEL_BYTES}",
-                    f"at.column + {panel * COLUMNS}, step * 64",
+                    f"at.column + {panel * COLUMNS}, step * {product.step}",
                 )
                 for panel in range(tile.panels)
             ]
@@ -240,7 +255,7 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
     const int consumer = warpgroup - 1, thread = threadIdx.x % {WARPGROUP};
     const int lane = threadIdx.x % 32;
     const unsigned strip = strips + consumer * {STRIPS * PANEL_BYTES};
-    float sums[{tile.fragments}][{tile.panels * 32}];
+    {self._sum} sums[{tile.fragments}][{tile.panels * 32}];
     int slot = 0, half = 0;
     unsigned phase = 0;
     {self._begin}
@@ -319,15 +334,15 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
     def _multiply(self) -> str:
         """Multiplications of a stage. Those of the stage before are done afterwards."""
         product = self.product
-        # 16 of the depth: 32 bytes of a row, or 16 rows.
+        # As deep as an instruction: 32 bytes of a row, or 16 rows.
         columns = (
-            "columns + k * 32, 1"
+            f"columns + k * {STEP_BYTES}, 1"
             if product.right.transposed
             else f"columns + k * {16 * ROW_BYTES}, {PANEL_BYTES}"
         )
         call = (
             f"{self.symbol}_multiply(sums[fragment], "
-            f"tuner_operand(rows + fragment * {PANEL_BYTES} + k * 32, 1), "
+            f"tuner_operand(rows + fragment * {PANEL_BYTES} + k * {STEP_BYTES}, 1), "
             f"tuner_operand({columns}), (step | k) != 0);"
         )
         keep = self._each_fragment("tuner_keep(sums[fragment]);")
@@ -335,7 +350,7 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
 {keep}
         tuner_multiplications_begin();
 #pragma unroll
-        for (int k = 0; k < {DEPTH // 16}; ++k) {{
+        for (int k = 0; k < {ROW_BYTES // STEP_BYTES}; ++k) {{
 {self._each_fragment(call)}
         }}
         tuner_multiplications_end();
@@ -361,7 +376,6 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
         for (int part = 0; part < {strips}; ++part) {{
           const unsigned place = strip + half * {PANEL_BYTES};
           const int left_column = at.column + part * {product.strip};
-          float *values = sums[fragment] + part * {product.strip // 2};
 {self._finished}
           if (thread == 0) tuner_stores_read<{STRIPS - 1}>();
           tuner_warpgroup_barrier(consumer + 1);
@@ -376,20 +390,41 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
     @property
     def _finished(self) -> str:
         """The epilogue, on the thread's sums. Which they are: PTX ISA, wgmma, "Accumulator"."""
+        count = self.product.strip // 2
+        held = f"sums[fragment] + part * {count}"
         if self.product.epilogue is None:
-            return ""
+            return f"          {self._sum} *values = {held};"
         pointers = "".join(f", {name}" for name in self._pointers)
+        # In the place of the sums where both are of a type.
+        declared, given = (
+            (f"{self._sum} *values = {held};", "values")
+            if self._sum == self._result
+            else (
+                f"{self._sum} *given = {held};\n          {self._result} values[{count}];",
+                "given",
+            )
+        )
         return f"""\
+          {declared}
 #pragma unroll
-          for (int i = 0; i < {self.product.strip // 2}; ++i) {{
+          for (int i = 0; i < {count}; ++i) {{
             const int row = first + thread / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
             const int column = left_column + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            values[i] = {self.symbol}_finish(values[i], at.matrix, row, column{pointers});
+            values[i] = {self.symbol}_finish({given}[i], at.matrix, row, column{pointers});
           }}"""
 
     @property
     def _put(self) -> str:
         """Values to a strip, whose pieces of 16 bytes are permuted by their rows."""
+        if DTYPE_BYTES[self.product.output_dtype] == 1:
+            return f"""\
+          const unsigned line = thread / 32 * 16 + lane / 4;
+#pragma unroll
+          for (int i = 0; i < {self.product.strip // 4}; ++i) {{
+            const unsigned row = line + i % 2 * 8, piece = i / 4;
+            tuner_put_bytes(place + row * {ROW_BYTES} + (piece ^ row % 8) * 16 + i / 2 % 2 * 8 + \
+lane % 4 * 2, values[2 * i], values[2 * i + 1]);
+          }}"""
         if DTYPE_BYTES[self.product.output_dtype] == 2:
             pair = f"tuner_pair_{self.product.output_dtype}"
             pairs = ", ".join(f"{pair}(v[{2 * i}], v[{2 * i + 1}])" for i in range(4))

@@ -1,6 +1,6 @@
 """Epilogues of persistent products as CUDA C++: one value from a sum and other tensors.
 
-Everything is computed in float32, as the sums are. Which trees there are:
+Floats are computed in float32, integers in int32. Which trees there are:
 `tuner.spaces.program.epilogues`.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tuner.lowering.passes.extremes import MAXIMUM, MINIMUM
+from tuner.spaces.program.epilogues import ValueKind, value_kind
 from tuner.workload.affine import linear
 from tuner.workload.expression import (
     Axis,
@@ -29,6 +30,12 @@ INFIX = {
     "eq": "==", "ne": "!=", "and": "&&", "or": "||",
 }  # fmt: skip
 FUNCTIONS = {"max": MAXIMUM, "min": MINIMUM}
+WHOLE_FUNCTIONS = {"max": "max", "min": "min", "abs": "abs"}
+# Conversions to a dtype, of a value of another kind. Narrow integers wrap.
+CONVERSIONS = {
+    "float32": "(float)", "int32": "(int)", "int8": "(int)(signed char)(int)",
+    "uint8": "(int)(unsigned char)(int)",
+}  # fmt: skip
 UNARY = {
     "neg": "-", "not": "!", "abs": "fabsf", "floor": "floorf", "ceil": "ceilf", "trunc": "truncf",
     "round": "nearbyintf", "exp": "expf", "log": "logf", "sqrt": "sqrtf", "erf": "erff",
@@ -49,22 +56,31 @@ def axis_values(axes: Sequence[Axis], number: str) -> dict[str, str]:
 def c_expression(
     node: Scalar, sums: str, values: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> str:
-    """The node in C. `values`: of the axes; `sum` is the name of the sum."""
+    """The node in C. `values`: of the axes; `sum` is the name of the sum, whose dtype
+    `tensors` has."""
+    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
     def written(part: Scalar) -> str:
         return c_expression(part, sums, values, tensors)
 
+    kind = value_kind(node, sums, dtypes)
+    assert kind is not None, f"{node} is not expressible"
     match node:
         case Const(value=value):
-            return _number(float(value))
+            return str(int(value)) if kind is ValueKind.WHOLE else _number(float(value))
         case Read(tensor=tensor) if tensor == sums:
             return "sum"
         case Read():
-            return f"(float){node.tensor}[{_place(node, values, tensors[node.tensor])}]"
-        case Cast(arg=arg):
-            return written(arg)
+            return f"({kind.value}){node.tensor}[{_place(node, values, tensors[node.tensor])}]"
+        case Cast(arg=arg, dtype=dtype):
+            same = value_kind(arg, sums, dtypes) is kind and dtype in ("float32", "int32")
+            return written(arg) if same else f"({CONVERSIONS[dtype]}({written(arg)}))"
+        case Unary(op="abs", arg=arg) if kind is ValueKind.WHOLE:
+            return f"{WHOLE_FUNCTIONS['abs']}({written(arg)})"
         case Unary(op=op, arg=arg):
             return f"({UNARY[op]}({written(arg)}))"
+        case Binary(op=op, lhs=lhs, rhs=rhs) if op in FUNCTIONS and kind is ValueKind.WHOLE:
+            return f"{WHOLE_FUNCTIONS[op]}({written(lhs)}, {written(rhs)})"
         case Binary(op=op, lhs=lhs, rhs=rhs) if op in FUNCTIONS:
             return f"{FUNCTIONS[op]}({written(lhs)}, {written(rhs)})"
         case Binary(op=op, lhs=lhs, rhs=rhs):

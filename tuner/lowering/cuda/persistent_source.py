@@ -8,26 +8,29 @@ Descriptor" for `tuner_operand`.
 from __future__ import annotations
 
 from tuner.spaces.program.instructions import SHORT_DTYPES
-from tuner.spaces.program.persistent import COLUMNS
-from tuner.workload.expression import DType
+from tuner.spaces.program.persistent import COLUMNS, STEP_BYTES, Factor
 
 
-def multiplication(panels: int, dtype: DType, *, transposed: bool) -> str:
-    """The function that multiplies a fragment by `panels` panels, 16 of the depth.
+def multiplication(panels: int, factors: tuple[Factor, Factor], *, transposed: bool) -> str:
+    """The function that multiplies a fragment by `panels` panels, 32 bytes of the depth.
 
     `transposed`: the right operand has its columns before its depth.
     """
     columns, sums = COLUMNS * panels, COLUMNS * panels // 2
-    kind = SHORT_DTYPES[dtype]
+    left, right = factors
+    depth, whole = STEP_BYTES // left.itemsize, left.accumulator == "int32"
+    kinds = f"{SHORT_DTYPES[left.accumulator]}.{left.kind}.{right.kind}"
+    name, register = ("int", "r") if whole else ("float", "f")
     outputs = ", ".join(f"%{number}" for number in range(sums))
-    operands = ", ".join(f'"+f"(d[{number}])' for number in range(sums))
-    # Operands, then: add to the sums, both signs, the order of either operand.
-    last = f"%{sums}, %{sums + 1}, p, 1, 1, 0, {0 if transposed else 1}"
+    operands = ", ".join(f'"+{register}"(d[{number}])' for number in range(sums))
+    # Operands, then: add to the sums, of floats both signs, the order of either operand.
+    turned = "" if whole else f", 1, 1, 0, {0 if transposed else 1}"
+    last = f"%{sums}, %{sums + 1}, p{turned}"
     return f"""
 static __device__ __forceinline__ void tuner_multiply(\
-float (&d)[{sums}], unsigned long long left, unsigned long long right, int add) {{
+{name} (&d)[{sums}], unsigned long long left, unsigned long long right, int add) {{
   asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0; \
-wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{outputs}}}, {last};}}" \
+wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{kinds} {{{outputs}}}, {last};}}" \
 : {operands} : "l"(left), "l"(right), "r"(add));
 }}
 """
@@ -127,6 +130,10 @@ template <int count> static __device__ __forceinline__ void tuner_keep(float (&s
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i]) :: "memory");
 }
+template <int count> static __device__ __forceinline__ void tuner_keep(int (&sums)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(sums[i]) :: "memory");
+}
 /* Four squares of 8 by 8 elements of 16 bits, whose rows the lanes name: eight lanes a square. */
 static __device__ __forceinline__ void tuner_put(\
 unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
@@ -136,6 +143,14 @@ unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
 static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" \
 :: "r"(place), "f"(low), "f"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" \
+:: "r"(place), "r"(low), "r"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
+  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
 }
 """
 # Two floats as one word of 16-bit numbers.

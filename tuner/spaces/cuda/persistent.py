@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.program.epilogues import as_stored
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
-    DEPTH,
     Bands,
+    Factor,
     Matrix,
     PersistentProduct,
     PersistentTile,
@@ -45,6 +46,7 @@ class ProductShape:
     depth: Axis
     left: Read
     right: Read
+    factors: tuple[Factor, Factor]  # the left and the right one
     is_right_batched: bool
     is_right_transposed: bool  # the right operand lies with the depth last
 
@@ -70,21 +72,25 @@ class CudaPersistentNest:
         self._across = Axis(name="columns_2", extent=-(-shape.columns.extent // tile.columns))
         self._row = Axis(name="rows_1", extent=tile.rows)
         self._column = Axis(name="columns_1", extent=tile.columns)
-        self._step = Axis(name="depth_1", extent=-(-shape.depth.extent // DEPTH))
-        self._inner = Axis(name="depth_0", extent=DEPTH)
+        deep = shape.factors[0].depth
+        self._step = Axis(name="depth_1", extent=-(-shape.depth.extent // deep))
+        self._inner = Axis(name="depth_0", extent=deep)
 
     def build(self) -> Nest:
         shape, tile, anchor = self.plan.shape, self.plan.tile, self.group.anchor
         axes = (*shape.batch, self._down, self._across, self._row, self._column)
         row = add(times(Var(self._down.name), tile.rows), Var(self._row.name))
         column = add(times(Var(self._across.name), tile.columns), Var(self._column.name))
-        depth = add(times(Var(self._step.name), DEPTH), Var(self._inner.name))
+        depth = add(times(Var(self._step.name), self._inner.extent), Var(self._inner.name))
+        accumulator = shape.factors[0].accumulator
         inside = (
             *_inside(row, self._height, tile.rows),
             *_inside(column, shape.columns.extent, tile.columns),
         )
         values = _values(shape.rows, row) | {shape.columns.name: column, shape.depth.name: depth}
-        factors = [Cast("float32", substitute(read, values)) for read in (shape.left, shape.right)]
+        factors = [
+            Cast(accumulator, substitute(read, values)) for read in (shape.left, shape.right)
+        ]
         place = tuple(Var(axis.name) for axis in axes)
         product = Block(
             name=self.sums,
@@ -94,7 +100,7 @@ class CudaPersistentNest:
             indices=place,
             body=Binary("mul", *factors),
             reducer="sum",
-            when=(*inside, *_inside(depth, shape.depth.extent, DEPTH)),
+            when=(*inside, *_inside(depth, shape.depth.extent, self._inner.extent)),
         )
         finished: Scalar = Read(self.sums, place)
         if self.group.epilogue is not None:
@@ -113,7 +119,7 @@ class CudaPersistentNest:
         sums = Buffer(
             name=self.sums,
             shape=tuple(axis.extent for axis in axes),
-            dtype="float32",
+            dtype=accumulator,
             scope="wmma.accumulator",
         )
         kernel = Specialize(product=self.sums, store=self.group.name, kernel=self._kernel())
@@ -135,9 +141,11 @@ class CudaPersistentNest:
                 transposed=shape.is_right_transposed,
             ),
             output=Matrix(tensor=self.group.name, batched=bool(shape.batch)),
-            dtype=self.context.dtypes[shape.left.tensor],
+            factors=shape.factors,
             output_dtype=self.group.output.dtype,
-            epilogue=None if epilogue is None else epilogue.body,
+            epilogue=None
+            if epilogue is None
+            else as_stored(epilogue.body, self.group.output.dtype),
             sums=self.group.anchor.name,
             tile=self.plan.tile,
             bands=self.plan.bands,

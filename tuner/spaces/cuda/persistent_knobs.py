@@ -2,7 +2,8 @@
 tiles.
 
 The sketch takes any sum of products of two dense matrices, or of batches of them, whose
-depth is last in the left one. It knows no operator's name.
+depth is last in the left one, and of integers of 8 bits in both. It knows no operator's
+name.
 """
 
 from __future__ import annotations
@@ -28,27 +29,31 @@ from tuner.spaces.cuda.limits import (
 )
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.products import product_operands
-from tuner.spaces.program.epilogues import is_expressible
-from tuner.spaces.program.instructions import WARPGROUP_OPERANDS
+from tuner.spaces.program.epilogues import as_stored, is_expressible
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
     COLUMNS,
+    FACTORS,
     ROWS,
     Bands,
     PersistentTile,
     Side,
     shared_bytes,
+    strip_columns,
 )
 from tuner.spaces.rewrite.access import Access, with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import REGISTERS_PER_BLOCK
-from tuner.workload.expression import DTYPE_BYTES, Axis, Read, Var
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var
 
 CONSUMERS, FRAGMENTS, PANELS, STAGES = (2, 1), (1, 2), (4, 2, 3, 1), (4, 3, 5, 6)
 MAX_ACCUMULATORS = 192  # 32-bit registers of a consumer's thread
 BAND_WIDTHS = (8, 4, 16)
 ALIGNMENT = 16  # bytes that divide the distance between rows of every matrix
-OUTPUTS = ("float16", "bfloat16", "float32")
+OUTPUTS: Mapping[DType, tuple[DType, ...]] = {  # by the accumulator
+    "float32": ("float16", "bfloat16", "float32"),
+    "int32": ("float16", "bfloat16", "float32", "int32", "int8", "uint8"),
+}
 
 
 def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | None:
@@ -56,19 +61,36 @@ def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | 
     sketch takes."""
     anchor = group.anchor
     operands = product_operands(anchor, context.shapes)
-    if operands is None or anchor.accumulator != "float32" or len(anchor.reduce_axes) != 1:
+    if operands is None or len(anchor.reduce_axes) != 1:
         return None
-    if any(context.dtypes[operand.read.tensor] not in WARPGROUP_OPERANDS for operand in operands):
+    if any(context.dtypes[operand.read.tensor] not in FACTORS for operand in operands):
         return None
-    if len({context.dtypes[operand.read.tensor] for operand in operands}) != 1:
+    if not _multiply(operands, anchor.accumulator, context.dtypes):
         return None
-    if group.output.dtype not in OUTPUTS or not _is_finished(group, context):
+    if anchor.accumulator == "int32" and anchor.dtype != "int32":
+        return None
+    allowed = OUTPUTS.get(anchor.accumulator, ())
+    if group.output.dtype not in allowed or not _is_finished(group, context):
         return None
     for left, right in (operands, operands[::-1]):
-        shape = _fit(group, left, right, context.shapes)
+        shape = _fit(group, left, right, context)
         if shape is not None:
             return shape
     return None
+
+
+def _multiply(
+    operands: tuple[Access, Access], accumulator: DType, dtypes: Mapping[str, DType]
+) -> bool:
+    """Whether an instruction multiplies such operands and sums as the stage does.
+
+    Floats are of one dtype, integers of 8 bits of either sign each.
+    """
+    left, right = (dtypes[operand.read.tensor] for operand in operands)
+    factors = FACTORS[left], FACTORS[right]
+    if any(factor.accumulator != accumulator for factor in factors):
+        return False
+    return left == right or accumulator == "int32"
 
 
 def _is_finished(group: TileGroup, context: SpaceContext) -> bool:
@@ -77,13 +99,17 @@ def _is_finished(group: TileGroup, context: SpaceContext) -> bool:
         return True
     extents = {axis.name: axis.extent for axis in group.anchor.axes}
     body = with_explicit_padding(group.epilogue.body, context.shapes, extents)
-    return body == group.epilogue.body and is_expressible(body, group.anchor.name, context.dtypes)
+    if body != group.epilogue.body:
+        return False
+    dtypes = {**context.dtypes, group.anchor.name: group.anchor.dtype}
+    return is_expressible(as_stored(body, group.output.dtype), group.anchor.name, dtypes)
 
 
 def _fit(
-    group: TileGroup, left: Access, right: Access, shapes: Mapping[str, tuple[int, ...]]
+    group: TileGroup, left: Access, right: Access, context: SpaceContext
 ) -> ProductShape | None:
     """The shape where these are its operands, None where they do not fit it."""
+    shapes, dtypes = context.shapes, context.dtypes
     (depth,) = group.anchor.reduce_axes
     *others, columns = group.output.axes
     if not others or columns.name in left.axes or columns.name not in right.axes:
@@ -96,10 +122,15 @@ def _fit(
     if not _lies(left.read, [*batch, *rows, depth], shapes):
         return None
     transposed = _lies(right.read, [*batch, columns, depth], shapes)
-    if not transposed and not _lies(right.read, [*batch, depth, columns], shapes):
+    factors = FACTORS[dtypes[left.read.tensor]], FACTORS[dtypes[right.read.tensor]]
+    # The instruction turns elements of two bytes only.
+    is_turned = factors[0].itemsize == 2 and _lies(right.read, [*batch, depth, columns], shapes)
+    if not transposed and not is_turned:
         return None
     output_bytes = columns.extent * DTYPE_BYTES[group.output.dtype]
-    if any(axis.extent * 2 % ALIGNMENT for axis in (depth, columns)) or output_bytes % ALIGNMENT:
+    along = (depth,) if transposed else (depth, columns)
+    rows_bytes = (axis.extent * factors[0].itemsize for axis in along)
+    if any(size % ALIGNMENT for size in (*rows_bytes, output_bytes)):
         return None
     if prod(axis.extent for axis in rows) < ROWS or columns.extent < COLUMNS:
         return None
@@ -110,6 +141,7 @@ def _fit(
         depth=depth,
         left=left.read,
         right=right.read,
+        factors=factors,
         is_right_batched=bool(batch),
         is_right_transposed=transposed,
     )
@@ -179,6 +211,7 @@ class CudaPersistentSketch:
         return (
             covers(rows, tile.rows)
             and covers(self.shape.columns.extent, tile.columns)
+            and tile.columns % strip_columns(self.group.output.dtype) == 0
             and tile.accumulators <= MAX_ACCUMULATORS
             and (tile.consumers > 1 or not tile.alternating)
         )

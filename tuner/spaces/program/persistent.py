@@ -7,6 +7,7 @@ Terms: PTX ISA, "mbarrier", "cp.async.bulk.tensor", "wgmma", "setmaxnreg".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -15,11 +16,33 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Scalar
 
 ROWS = 64  # of an instruction's fragment
 COLUMNS = 64  # of a panel: a part of the right operand that lies together
-DEPTH = 64  # of a stage: a row of 128 bytes
-ROW_BYTES = 128  # of every box in shared memory
+ROW_BYTES = 128  # of every box in shared memory: what is as deep as a stage
+STEP_BYTES = 32  # of a row, that one instruction multiplies
 PANEL_BYTES = ROWS * ROW_BYTES
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What elements of an operand are to the multiplication."""
+
+    kind: str  # PTX's name of the type
+    itemsize: int  # bytes
+    accumulator: DType
+
+    @property
+    def depth(self) -> int:
+        """Elements of a stage's row."""
+        return ROW_BYTES // self.itemsize
+
+
+FACTORS: Mapping[DType, Factor] = {
+    "float16": Factor(kind="f16", itemsize=2, accumulator="float32"),
+    "bfloat16": Factor(kind="bf16", itemsize=2, accumulator="float32"),
+    "int8": Factor(kind="s8", itemsize=1, accumulator="int32"),
+    "uint8": Factor(kind="u8", itemsize=1, accumulator="int32"),
+}
 
 
 class Side(Enum):
@@ -96,7 +119,7 @@ class PersistentProduct:
     left: Matrix
     right: Matrix
     output: Matrix
-    dtype: DType  # of both operands
+    factors: tuple[Factor, Factor]  # the left and the right one, which are as wide
     output_dtype: DType
     # Value of the output at the axes above, where `sums` is read for the sum; None: the sum.
     epilogue: Scalar | None
@@ -117,7 +140,16 @@ class PersistentProduct:
     @property
     def steps(self) -> int:
         """Stages that a tile goes through."""
-        return -(-self.depth.extent // DEPTH)
+        return -(-self.depth.extent // self.step)
+
+    @property
+    def step(self) -> int:
+        """Elements of the depth that a stage has."""
+        return self.factors[0].depth
+
+    @property
+    def accumulator(self) -> DType:
+        return self.factors[0].accumulator
 
     @property
     def down(self) -> int:
@@ -141,11 +173,16 @@ class PersistentProduct:
     @property
     def strip(self) -> int:
         """Columns of the output that lie together in shared memory."""
-        return ROW_BYTES // DTYPE_BYTES[self.output_dtype]
+        return strip_columns(self.output_dtype)
 
     @property
     def shared_bytes(self) -> int:
         return shared_bytes(self.tile)
+
+
+def strip_columns(output_dtype: DType) -> int:
+    """Columns of a strip, which has rows of 128 bytes."""
+    return ROW_BYTES // DTYPE_BYTES[output_dtype]
 
 
 def shared_bytes(tile: PersistentTile) -> int:
