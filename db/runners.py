@@ -17,6 +17,9 @@ from tuner.target.target import Target
 
 # Runners send a heartbeat every few seconds; one that is silent for so long is gone.
 SILENT = timedelta(seconds=30)
+# Label of a machine with an orchestrator, which answers runs of what its devices serve. A
+# machine that joined a cluster only measures.
+ANSWERS_RUNS = "answers_runs"
 
 
 def waiting(session: Session, listed: Sequence[Job]) -> Mapping[str, str]:
@@ -46,6 +49,16 @@ def has_runner(session: Session, target: str) -> bool:
         WorkerRow.state == ACTIVE, WorkerRow.target_key == target, is_alive
     )
     return session.scalars(query.limit(1)).first() is not None
+
+
+def answers_runs(session: Session, target: Target) -> bool:
+    """Whether a living machine runs kernels for the target on callers' arrays."""
+    is_alive = WorkerRow.heartbeat_at >= session.now() - SILENT
+    query = select(WorkerRow.target_key, WorkerRow.labels).where(
+        WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), is_alive
+    )
+    machines = [key for key, labels in session.execute(query) if ANSWERS_RUNS in labels]
+    return any(serves(targets.get(session, str(key)), target) for key in dict.fromkeys(machines))
 
 
 def served_keys(session: Session, machine: Target) -> tuple[str, ...]:

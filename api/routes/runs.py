@@ -98,17 +98,28 @@ def submit(
 def check_target(session: Session, service: Service, of: Runnable, target: Target) -> None:
     """Raises Problem where no machine of the service has the target."""
     if target.on_device:
-        detail = (
-            f"{of.kind} {of.id} is for {target.name}; a service runs those of CPUs: "
-            f"download the artifact, call it there"
-        )
-        raise Problem(422, "run_failed", detail)
+        check_gpu(session, of, target)
+        return
     if target.key != service.default_target and not runners.has_runner(session, target.key):
         detail = (
             f"{of.kind} {of.id} is for {target.name}, and no machine with this CPU is here: "
             f"download the artifact and call it there, or tune it again"
         )
         raise Problem(422, "run_failed", detail)
+
+
+def check_gpu(session: Session, of: Runnable, target: Target) -> None:
+    """Raises Problem for a model, and where no service has such a GPU."""
+    if of.kind == "model":
+        reason = "a service runs models of CPUs and kernels of both"
+    elif not runners.answers_runs(session, target):
+        reason = "and no service with such a GPU is running here"
+    else:
+        return
+    detail = (
+        f"{of.kind} {of.id} is for {target.name}; {reason}: download the artifact, call it there"
+    )
+    raise Problem(422, "run_failed", detail)
 
 
 async def settled(service: Service, run: Run) -> Run:

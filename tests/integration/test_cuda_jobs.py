@@ -3,6 +3,7 @@ whose driver and compiler are doubles."""
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import time
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.device.machine import DEVICE, needs_compiler
 from tests.support.gpu_commands import LIMIT_S, Machine
 
+NPZ = {"Content-Type": "application/x-npz"}
 SPEC = "matmul:M=24,N=32,K=16"
 
 pytestmark = [
@@ -157,6 +160,12 @@ def served(machine: Machine, *arguments: str, gpu: bool) -> Iterator[httpx.Clien
         process.communicate(timeout=60)
 
 
+def npz(**arrays: Any) -> bytes:
+    held = io.BytesIO()
+    np.savez(held, **arrays)
+    return held.getvalue()
+
+
 def settled(client: httpx.Client, job: str) -> dict[str, Any]:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
@@ -184,11 +193,23 @@ def test_a_job_that_waits_is_served_when_a_runner_joins(
         with served(machine, "--target", "cuda", gpu=True) as other:
             done = settled(other, job)
             assert done["state"] == "succeeded", done
-        (kernel,) = [
-            kernel
-            for kernel in client.get("/kernels").json()["items"]
-            if kernel["target"]["kind"] == "cuda"
-        ]
+            (kernel,) = [
+                kernel
+                for kernel in client.get("/kernels").json()["items"]
+                if kernel["target"]["kind"] == "cuda"
+            ]
+            # Sent to the service without a GPU, answered by the other one.
+            given = np.random.default_rng(3).standard_normal((4, 40), np.float32)
+            answer = client.post(f"/kernels/{kernel['id']}/run", content=npz(X=given), headers=NPZ)
+            assert answer.status_code == 200, answer.text
+            with np.load(io.BytesIO(answer.content)) as outputs:
+                exponentials = np.exp(given - given.max(axis=1, keepdims=True))
+                expected = exponentials / exponentials.sum(axis=1, keepdims=True)
+                np.testing.assert_allclose(outputs["Y"], expected, rtol=1e-5)
+            wrong = client.post(
+                f"/kernels/{kernel['id']}/run", content=npz(X=given[:, :3]), headers=NPZ
+            )
+            assert wrong.status_code == 422, wrong.text
         archive = client.get(f"/kernels/{kernel['id']}/artifact")
         assert archive.status_code == 200 and archive.content[:2] == b"\x1f\x8b"
         assert "cuda" in client.get(f"/kernels/{kernel['id']}/source").json()["sources"]
@@ -196,9 +217,5 @@ def test_a_job_that_waits_is_served_when_a_runner_joins(
             "/lookup", json={"workload": body["workload"], "target": "cuda:sm_90"}
         ).json()
         assert (looked_up["source"], looked_up["kernel"]["id"]) == ("exact", kernel["id"])
-        refused = client.post(
-            f"/kernels/{kernel['id']}/run",
-            content=b"",
-            headers={"Content-Type": "application/x-npz"},
-        )
-        assert refused.status_code == 422 and "download the artifact" in refused.json()["detail"]
+        left = client.post(f"/kernels/{kernel['id']}/run", content=b"", headers=NPZ)
+        assert left.status_code == 422 and "call it there" in left.json()["detail"]

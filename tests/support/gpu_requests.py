@@ -11,6 +11,7 @@ from tuner.measure.assignment import Request
 from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.target.detect import detect_gpu
+from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
 KERNEL = (
@@ -22,9 +23,12 @@ KERNEL = (
 WORKLOAD = "elementwise:M=8,N=64,act=tanh"
 
 
-def request(folder: Path, body: str) -> Request:
-    """A library whose kernel does `body` to element i of X."""
-    target = replace(SM_90, tvm=detect_gpu().tvm)
+def request(folder: Path, body: str, target: Target | None = None) -> Request:
+    """A library whose kernel does `body` to element i of X.
+
+    `target`: the GPU; None: this machine's.
+    """
+    target = target or replace(SM_90, tvm=detect_gpu().tvm)
     expression = parse_spec(WORKLOAD).expression
     outputs = tuple(expression.tensor(name) for name in expression.outputs)
     names = (outputs[0].name, expression.inputs[0].name)

@@ -11,7 +11,7 @@ from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
 from tuner.measure.gpu.runner import GpuLane, GpuRunnerError
-from tuner.measure.gpu.visible import visible_gpus
+from tuner.measure.gpu.visible import VisibleGpu, visible_gpus
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.capability import called, is_declared, serves
@@ -75,6 +75,11 @@ def named_target(settings: Settings) -> Target:
 
 
 def gpus_for(target: Target) -> tuple[GpuLane, ...]:
+    """The lanes of `seen_gpus`."""
+    return tuple(gpu.lane for gpu in seen_gpus(target))
+
+
+def seen_gpus(target: Target) -> tuple[VisibleGpu, ...]:
     """This machine's GPUs, and slices of GPUs, that measure for the target.
 
     None for a CPU, and where no driver finds a device.
@@ -82,7 +87,7 @@ def gpus_for(target: Target) -> tuple[GpuLane, ...]:
     if not target.on_device:
         return ()
     try:
-        return tuple(gpu.lane for gpu in visible_gpus() if serves(gpu.target, target))
+        return tuple(gpu for gpu in visible_gpus() if serves(gpu.target, target))
     except (NoDriver, CudaError, GpuRunnerError):
         return ()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.measure.gpu.runner import VISIBLE, GpuLane
+from tuner.measure.gpu.runner import GpuLane
 from tuner.models.arrays import Array, arrays_from, arrays_to, bits, plain_values
 from tuner.models.checking import LEAST, LONGEST_S, SAMPLE_S, SAMPLES, Checked
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
-from tuner.runtime.cuda_driver import CudaError, Device, NoDriver
+from tuner.runtime.cuda_driver import VISIBLE, CudaError, Device, NoDriver
 from tuner.runtime.cuda_loader import ArrayError, CudaLibrary, CudaLibraryError, CudaModelFunction
 from tuner.workload.arrays import numpy_dtype
 

@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from tuner.errors import TunerError
 
 LIBRARY = "libcuda.so.1"
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # variable of the environment: the devices of a process
 # The driver's numbers, from cuda.h; a test holds these and the prototypes to the toolkit's own.
 OUT_OF_MEMORY = 2
 # ECC, addresses, time, assertion, instruction, launch failures.

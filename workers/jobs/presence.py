@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tuner.db import targets, workers
+from tuner.db import runners, targets, workers
 from tuner.db.engine import Database
 from tuner.db.errors import NotFound
 from tuner.db.runners import SILENT
@@ -45,6 +45,7 @@ class Presence:
             isolation=DEFAULT_LEVEL,
             lanes=[{"name": lane.name, "cores": list(lane.cores)} for lane in self._lanes],
             versions=versions(),
+            labels={runners.ANSWERS_RUNS: "yes"},
         )
         with self._database.write("join") as session:
             targets.remember(session, self._target)

@@ -1,7 +1,8 @@
 """Runs kernels and models on callers' arrays, in a sandboxed child process.
 
 Runs are claimed from the database one after the other. They stay on the builders' cores,
-so that they disturb no timing; what was tuned for more threads runs with fewer.
+so that they disturb no timing; what was tuned for more threads runs with fewer. Those of
+a GPU's kernels take turns with what is timed on it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.db import artifacts, jobs, kernels, runs, tasks, workloads
-from tuner.db.engine import Database
+from tuner.db import artifacts, jobs, kernels, runs, targets, tasks, workloads
+from tuner.db.engine import Database, Session
 from tuner.db.errors import StaleLease
 from tuner.db.runs import Run
 from tuner.errors import DatabaseError, TunerError, UsageError
@@ -27,10 +28,14 @@ from tuner.export.archive import library_in
 from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.execution import Execution
-from tuner.measure.outcome import FailureKind
+from tuner.measure.gpu.caller import execute
+from tuner.measure.gpu.visible import VisibleGpu
+from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.runner import RunnerOptions, RunnerProcess
 from tuner.models.description import from_json
 from tuner.runtime.loader import NUMPY
+from tuner.target.capability import serves
+from tuner.target.target import Target
 from tuner.workers.jobs.delivery import check_signature
 from tuner.workers.jobs.model_jobs import NAME
 from tuner.workload.bounded import BoundedExtents
@@ -55,6 +60,7 @@ class RunOptions:
     artifacts: Path  # folder of the artifact store
     target: str  # key: what was made for other machines is left to those
     cores: tuple[int, ...]  # that runs may use
+    gpus: tuple[VisibleGpu, ...] = ()  # that runs may use
     owner: str  # who holds the leases
     timeout_s: float = 20.0  # of one call, loading included
     memory_bytes: int = 8 * 2**30
@@ -71,6 +77,7 @@ class Loadable:
     takes: tuple[Tensor, ...]
     gives: tuple[Tensor, ...]
     threads: int  # that it was tuned for
+    target: Target
     bounded: Mapping[str, BoundedExtents] = field(default_factory=dict)
 
 
@@ -109,12 +116,11 @@ class RunServer:
             seconds=options.timeout_s + RunnerOptions().arrays_timeout_s + MARGIN_S
         )
         with self._database.read() as session:
-            if not runs.waiting(session, lifetime=lifetime, targets=[options.target]):
+            served = self._served(session)
+            if not runs.waiting(session, lifetime=lifetime, targets=served):
                 return False
         with self._database.write("run-claim") as session:
-            run = runs.claim_next(
-                session, owner=options.owner, lifetime=lifetime, targets=[options.target]
-            )
+            run = runs.claim_next(session, owner=options.owner, lifetime=lifetime, targets=served)
         if run is None:
             return False
         try:
@@ -137,9 +143,17 @@ class RunServer:
             runs.finish(session, run.id, run.fence, output=output, error=error)
         return True
 
+    def _served(self, session: Session) -> tuple[str, ...]:
+        """Keys of the targets whose runs are answered here."""
+        stored = targets.list_all(session) if self._options.gpus else ()
+        every = (gpu.target for gpu in self._options.gpus)
+        machines = {machine.key: machine for machine in every}.values()
+        on_gpus = (each.key for each in stored if any(serves(m, each) for m in machines))
+        return self._options.target, *on_gpus
+
     def _answer(self, run: Run) -> tuple[str | None, str | None]:
         """The digest of the outputs, or None and the reason."""
-        cores, options = self._options.cores, self._options
+        options = self._options
         with tempfile.TemporaryDirectory(prefix="tuner-run-") as scratch:
             match run.of.kind:
                 case "kernel":
@@ -147,11 +161,6 @@ class RunServer:
                 case "model":
                     loadable = self._model(run.of.id, Path(scratch))
             check_size(loadable.gives)
-            placement = Placement(
-                lane=Lane(name="runs", cores=cores),
-                threads=min(loadable.threads, len(cores)),
-                memory_bytes=options.memory_bytes,
-            )
             outputs = Path(scratch) / "outputs.npz"
             execution = Execution(
                 library=str(loadable.library),
@@ -163,17 +172,37 @@ class RunServer:
                 bounded=loadable.bounded,
                 timeout_s=options.timeout_s,
             )
-            failed = self._process.execute(placement, execution)
-            if failed is not None and failed.kind is FailureKind.INFRASTRUCTURE:
-                # Again in a fresh process, since the last one was lost.
-                failed = self._process.execute(placement, execution)
+            if loadable.target.on_device:
+                failed = self._on_gpu(loadable.target, execution)
+            else:
+                failed = self._on_cores(loadable.threads, execution)
             if failed is not None:
                 return None, f"{failed.kind}: {failed.message}"
             return self._store.put_file(outputs), None
 
+    def _on_cores(self, threads: int, execution: Execution) -> Failed | None:
+        cores = self._options.cores
+        placement = Placement(
+            lane=Lane(name="runs", cores=cores),
+            threads=min(threads, len(cores)),
+            memory_bytes=self._options.memory_bytes,
+        )
+        failed = self._process.execute(placement, execution)
+        if failed is not None and failed.kind is FailureKind.INFRASTRUCTURE:
+            # Again in a fresh process, since the last one was lost.
+            failed = self._process.execute(placement, execution)
+        return failed
+
+    def _on_gpu(self, target: Target, execution: Execution) -> Failed | None:
+        """On the first GPU that serves the target."""
+        gpu = next(gpu for gpu in self._options.gpus if serves(gpu.target, target))
+        arrays_timeout_s = RunnerOptions().arrays_timeout_s
+        return execute(gpu.lane, execution, arrays_timeout_s=arrays_timeout_s)
+
     def _kernel(self, kernel_id: str) -> Loadable:
         with self._database.read() as session:
             kernel = kernels.get(session, kernel_id)
+            target = targets.get(session, kernel.target)
             workload = from_document(workloads.get(session, kernel.workload).document)
             symbol = kernels.schedule(session, kernel.id).get("symbol")
             signed = artifacts.get(session, kernel.artifact).signature
@@ -189,12 +218,14 @@ class RunServer:
             takes=expression.inputs,
             gives=tuple(expression.tensor(name) for name in expression.outputs),
             threads=kernel.threads,
+            target=target,
         )
 
     def _model(self, job_id: str, folder: Path) -> Loadable:
         """The function of a model's job; its library is unpacked into the folder."""
         with self._database.read() as session:
             job = jobs.get(session, job_id)
+            target = targets.get(session, job.target)
             archive = str(job.settings[tasks.LIBRARY])
             signed = artifacts.get(session, archive).signature
         self._check_signature(archive, signed)
@@ -208,6 +239,7 @@ class RunServer:
             gives=description.outputs,
             bounded=description.bounded,
             threads=job.threads,
+            target=target,
         )
 
     def _check_signature(self, digest: str, signed: str | None) -> None:

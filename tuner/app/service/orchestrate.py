@@ -17,10 +17,11 @@ from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import orchestrator_options
 from tuner.app.jobs.retention import kept_by, prune_now_and_then
-from tuner.app.machine import checked_target, gpus_for
+from tuner.app.machine import checked_target, seen_gpus
 from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
+from tuner.measure.gpu.visible import VisibleGpu
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
@@ -39,9 +40,10 @@ def main() -> None:
     try:
         target = checked_target(settings, on_devices=True)
         devices = device_lanes(settings, target)
-        options = orchestrator_options(settings, gpus_for(target), devices)
+        gpus = seen_gpus(target)
+        options = orchestrator_options(settings, tuple(gpu.lane for gpu in gpus), devices)
         take_back(database, owner=options.owner)
-        runs = RunServer(database, _run_options(settings, options))
+        runs = RunServer(database, _run_options(settings, options, gpus))
         with ThreadPoolExecutor(2, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             # If it fails, the whole service ends.
@@ -59,8 +61,10 @@ def main() -> None:
         database.close()
 
 
-def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions:
-    """Options for runs of kernels, which are for this machine's CPU whatever it measures on."""
+def _run_options(
+    settings: Settings, options: OrchestratorOptions, gpus: tuple[VisibleGpu, ...]
+) -> RunOptions:
+    """Options for runs of kernels, on this machine's CPU and on the GPUs that it measures on."""
     plan = plan_machine(
         usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders
     )
@@ -68,6 +72,7 @@ def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions
         artifacts=settings.artifacts,
         target=detect_cpu().key,
         cores=plan.builder_cores,
+        gpus=gpus,
         owner=options.owner,
         timeout_s=settings.run_timeout_s,
         memory_bytes=options.limits.memory_bytes,

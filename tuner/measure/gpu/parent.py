@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_from_document, request_to_document
 from tuner.measure.gpu.device import DeviceProcess, Ended, start
 from tuner.measure.gpu.session import failed
+from tuner.measure.gpu.turns import turn
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import SCREENING_CASES, Problem
 from tuner.measure.wire import Document, WireError, receive, send
@@ -36,6 +38,7 @@ class DeviceSupervisor:
         self._problem: Problem | None = None
         self._cases: set[str] = set()  # names of those made
         self._process: DeviceProcess | None = None
+        self._facts: Mapping[str, int | str] = {}  # of the device, once a process has told
 
     def answer(self, message: Document) -> Document:
         match message.get("do"):
@@ -128,7 +131,8 @@ class DeviceSupervisor:
         if self._process is None:
             process = start(self._ordinal, self._problem, self._closed)
             try:
-                refused = process.receive(START_S).get("refused")
+                started = process.receive(START_S)
+                refused, self._facts = started.get("refused"), started.get("facts", {})
             except WireError as error:
                 refused = f"its process did not start: {error}"
             if refused is not None:
@@ -142,7 +146,8 @@ class DeviceSupervisor:
     def _asked(self, process: DeviceProcess, request: Request) -> Document:
         process.stage = "nothing"
         try:
-            answer = process.measure(request_to_document(request), request.timeout_s)
+            with turn(self._facts):
+                answer = process.measure(request_to_document(request), request.timeout_s)
         except WireError as error:
             return self._lost(process, request, error)
         if answer.get("ended"):
@@ -191,7 +196,7 @@ def main(ordinal: int, commands: int, answers: int) -> int:
     return 0
 
 
-def _own_output() -> tuple[int, int]:
+def own_output() -> tuple[int, int]:
     """The messages' ends; what a library prints goes to standard error instead."""
     commands, answers = os.dup(0), os.dup(1)
     os.dup2(2, 1)
@@ -202,4 +207,4 @@ def _own_output() -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), *_own_output()))
+    sys.exit(main(int(sys.argv[1]), *own_output()))

@@ -24,13 +24,13 @@ from tuner.measure.gpu.probing import ProbingTask, task_to_document
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import parent_environment
 from tuner.measure.wire import Document, WireError, receive, send
+from tuner.runtime.cuda_driver import VISIBLE
 from tuner.workload.spec import to_document
 from tuner.workload.workload import Workload
 
 PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
 MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
 # Variables of the environment that say which devices a process may use.
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICES = (VISIBLE, "CUDA_DEVICE_ORDER")
 
 
@@ -58,6 +58,14 @@ def gpu_lane(lane: Lane) -> GpuLane:
     return GpuLane(ordinal=lane.gpu or 0, called=lane.name, visible=lane.visible)
 
 
+def device_environment(lane: GpuLane) -> dict[str, str]:
+    """The environment of a process that is to use the lane's device."""
+    devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
+    if lane.visible:
+        devices[VISIBLE] = lane.visible
+    return {**parent_environment(os.environ), **devices}
+
+
 class GpuRunner:
     """One device's runner. Not thread-safe; close it, or use it as a context."""
 
@@ -83,16 +91,13 @@ class GpuRunner:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
-        if self.lane.visible:
-            devices[VISIBLE] = self.lane.visible
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tuner.measure.gpu.parent", str(self.lane.ordinal)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd="/",
-            env=parent_environment(os.environ) | devices,
+            env=device_environment(self.lane),
         )
         try:
             answer = self._exchange({"do": "describe"}, START_S + MARGIN_S)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.measure.gpu.runner import VISIBLE, GpuLane, GpuRunner
-from tuner.runtime.cuda_driver import device_count
+from tuner.measure.gpu.runner import GpuLane, GpuRunner
+from tuner.runtime.cuda_driver import VISIBLE, device_count
 from tuner.runtime.nvml import Partition, partitions
 from tuner.target.detect import detect_gpu, detected_gpu
 from tuner.target.target import Target
