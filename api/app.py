@@ -25,6 +25,7 @@ from tuner.api.estimates import Estimator
 from tuner.api.event_feed import EventFeed
 from tuner.api.headers import SecurityHeaders
 from tuner.api.lookup_cache import LookupCache
+from tuner.api.losses import Losses
 from tuner.api.metrics import Metrics
 from tuner.api.openapi import DESCRIPTION, TAGS, document
 from tuner.api.options import ServiceOptions
@@ -118,6 +119,7 @@ def build(options: ServiceOptions, database: Database) -> Service:
         parsed=ParsedWorkloads(),
         lookups=LookupCache(),
         estimator=Estimator(database),
+        losses=Losses(),
     )
 
 

@@ -268,6 +268,32 @@ class TrialAnswer(Answer):
     created_at: datetime
 
 
+class FurtherTrialsAnswer(Answer):
+    """What more trials would bring."""
+
+    trials: int
+    seconds: float | None = Field(
+        description="at the rate of earlier searches; null where there were too few"
+    )
+    within: float = Field(description="the bound after them")
+
+
+class LossAnswer(Answer):
+    """How much longer than the best known a kernel of few trials takes, as earlier searches
+    had it: 0.06 is 6% longer."""
+
+    candidates: int = Field(description="that were tried, the default schedule not counted")
+    median: float = Field(description="half of the searches lost less after as many")
+    within: float = Field(description="`confidence` of the searches lost less")
+    confidence: float
+    searches: int = Field(description="that taught the bound")
+    recorded: bool = Field(
+        description="whether they were on recorded tables of another machine, as long as there "
+        "are too few on this target"
+    )
+    more: FurtherTrialsAnswer | None = Field(description="null where no more would help")
+
+
 class KernelAnswer(Answer):
     id: str
     state: str
@@ -294,6 +320,11 @@ class KernelAnswer(Answer):
     stale: str | None = Field(description="why it is due to be timed again")
     race: dict[str, Any] = Field(description="rivals timed in the same race")
     versions: dict[str, Any]
+    loss: LossAnswer | None = Field(
+        default=None,
+        description="where one kernel is asked for by its id; null after a long search, and of "
+        "a neighbour's schedule",
+    )
     created_at: datetime
 
 
@@ -390,6 +421,10 @@ class LookupAnswer(Answer):
     )
     job: str | None = Field(
         description="the job that prepares an exact kernel, where one was queued or is under way"
+    )
+    loss: LossAnswer | None = Field(
+        default=None,
+        description="of the kernel, and for `default` without one, of that which the job makes",
     )
 
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from tuner.api.estimates import Estimator
 from tuner.api.event_feed import EventFeed
 from tuner.api.lookup_cache import LookupCache
+from tuner.api.losses import Losses
 from tuner.api.metrics import Metrics
 from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
@@ -33,6 +34,7 @@ class Service:
     parsed: ParsedWorkloads
     lookups: LookupCache
     estimator: Estimator
+    losses: Losses
 
     @property
     def default_target(self) -> str | None:

@@ -11,16 +11,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, or_, select
 
 from tuner.db.engine import Session
+from tuner.db.jobs import TUNE
 from tuner.db.tables import JobRow, TaskRow, TrialRow, WorkloadRow
 from tuner.db.trials import stored
 from tuner.measure.outcome import FailureKind, Trial
+from tuner.search.strategies import LEARNING
 
 # The newest tasks, among which workloads are chosen: enough for a workload that is tuned
 # again and again not to hide the others.
 TASKS_READ = 64
+SEARCHES_READ = 200  # the newest, of which bounds on a search's regret are learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSearch:
+    """How a search that learned went, candidate by candidate."""
+
+    spec: str  # of its workload
+    seconds: tuple[float | None, ...]  # of its first candidates, None for a failure
+    best_s: float  # best known of the workload, over all its searches
+    s_per_trial: float  # wall time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +73,84 @@ def recent_tasks(
             key, PastTask(job=job_id, position=place, workload=key, op=op, document=document)
         )
     return tuple(tasks.values())
+
+
+def searches_on(
+    session: Session, target: str, threads: int, *, least: int, first: int
+) -> tuple[PastSearch, ...]:
+    """The newest search of each workload that had `least` trials or more, the newest first.
+
+    Of each, the `first` candidates; the default schedule is none. Searches of strategies
+    without a model are left out.
+    """
+    here = (
+        JobRow.target_key == target,
+        JobRow.threads == threads,
+        JobRow.kind == TUNE,
+        JobRow.strategy.in_(sorted(LEARNING)),
+    )
+    query = (
+        select(TaskRow, WorkloadRow.spec)
+        .join(JobRow, JobRow.id == TaskRow.job_id)
+        .join(WorkloadRow, WorkloadRow.key == TaskRow.workload_key)
+        .where(*here, TaskRow.trials_done >= least, TaskRow.best_median_s.is_not(None))
+        .order_by(TaskRow.job_id.desc(), TaskRow.position.desc())
+        .limit(SEARCHES_READ)
+    )
+    newest: dict[str, tuple[TaskRow, str]] = {}
+    for task, spec in session.execute(query):
+        newest.setdefault(task.workload_key, (task, spec))
+    rows = session.execute(
+        select(TaskRow.workload_key, func.min(TaskRow.best_median_s))
+        .join(JobRow, JobRow.id == TaskRow.job_id)
+        .where(JobRow.target_key == target, JobRow.threads == threads)
+        .where(TaskRow.workload_key.in_(newest))
+        .group_by(TaskRow.workload_key)
+    )
+    best = {key: best_s for key, best_s in rows if best_s is not None}
+    searches = []
+    for key, (task, spec) in newest.items():
+        seconds = session.scalars(
+            select(TrialRow.median_s)
+            .where(
+                TrialRow.job_id == task.job_id,
+                TrialRow.position == task.position,
+                TrialRow.number.between(1, first),
+                TrialRow.outcome != FailureKind.INFRASTRUCTURE.value,
+                TrialRow.suspect.is_(None),
+            )
+            .order_by(TrialRow.number)
+        ).all()
+        if seconds:  # the trials of an old job may be gone
+            searches.append(
+                PastSearch(
+                    spec=spec,
+                    seconds=tuple(seconds),
+                    best_s=best[key],
+                    s_per_trial=float(task.elapsed.get("total", 0.0)) / task.trials_done,
+                )
+            )
+    return tuple(searches)
+
+
+def candidates_tried(session: Session, workload: str, target: str, threads: int) -> int:
+    """Candidates of the longest search of a workload by a strategy that learns; 0 without one.
+
+    The default schedule is none: of a search with one trial it is not measured.
+    """
+    query = (
+        select(func.max(TaskRow.trials_done))
+        .join(JobRow, JobRow.id == TaskRow.job_id)
+        .where(
+            TaskRow.workload_key == workload,
+            JobRow.target_key == target,
+            JobRow.threads == threads,
+            JobRow.kind == TUNE,
+            JobRow.strategy.in_(sorted(LEARNING)),
+        )
+    )
+    trials = session.scalars(query).one() or 0
+    return max(trials - 1, min(trials, 1))
 
 
 def trials_before(

@@ -25,8 +25,10 @@ from tuner.search.strategies import DEFAULT_STRATEGY
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
 TUNE = "tune"  # kind of a job that searches
-# kind of a job that builds a kernel for a lookup, from a neighbour's schedule or the default
+# kind of a job that builds a kernel for a lookup: a neighbour's schedule or the estimate's
+# best, unless the default is faster
 PREPARE = "prepare"
+NEIGHBOUR = "neighbour"  # in the settings of such a job: id of the kernel whose schedule it takes
 # kind of a job that times kernels again after compiler, driver or machine changed
 REVALIDATE = "revalidate"
 MODEL = "model"  # kind of a job whose workloads are still inside a model file

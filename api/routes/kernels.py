@@ -76,7 +76,9 @@ def get_kernel(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> Kern
     """One kernel: its numbers with their confidence, its verification, what it was
     raced against."""
     with service.database.read() as session:
-        return answer(session, [kernels.get(session, kernel_id)])[0]
+        kernel = kernels.get(session, kernel_id)
+        loss = service.losses.of_kernel(session, kernel)
+        return answer(session, [kernel])[0].model_copy(update={"loss": loss})
 
 
 @router.get("/{kernel_id}/schedule", responses=documented(401, 403, 404, 422, 429, 503))

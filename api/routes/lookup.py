@@ -54,7 +54,8 @@ async def lookup_kernel(
 ) -> Response:
     """The kernel of exactly this workload (`exact`); else the nearest kernel of its
     operator (`neighbour`) or none (`default`), and the job that replays the neighbour's
-    schedule, or builds the default, and verifies it."""
+    schedule, or builds the estimate's best and the default, and verifies it; with how
+    much slower than the best known it may be."""
 
     def find() -> bytes:
         text = request.model_dump_json()
@@ -78,9 +79,13 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
             kernel = answers.kernel(
                 promoted, {workload.key: answers.parsed_workload(workload)}, {target.key: target}
             )
-            body = encode(
-                LookupAnswer(source=source_of(session, promoted), kernel=kernel, job=None)
+            answer = LookupAnswer(
+                source=source_of(session, promoted),
+                kernel=kernel,
+                job=None,
+                loss=service.losses.of_kernel(session, promoted),
             )
+            body = encode(answer)
             holds_for = Served(
                 kernel=promoted.id,
                 stale=promoted.stale,
@@ -99,6 +104,11 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
             )
             return body
         neighbour = find_neighbour(session, workload, target, request.threads)
+        loss = (
+            service.losses.after(session, target.key, request.threads, candidates=1)
+            if neighbour is None
+            else None
+        )
     job = (
         prepare(service, caller, workload, target, request.threads, neighbour)
         if request.prepare
@@ -106,7 +116,10 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
     )
     return encode(
         LookupAnswer(
-            source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job
+            source="default" if neighbour is None else "neighbour",
+            kernel=neighbour,
+            job=job,
+            loss=loss,
         )
     )
 
@@ -119,7 +132,8 @@ def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour",
     """The source of a kernel's schedule: a search, or a job that prepared it for a lookup."""
     if kernel.job is None or jobs.kind_of(session, kernel.job) != jobs.PREPARE:
         return "exact"
-    return "neighbour" if kernel.config else "default"
+    estimated = not jobs.get(session, kernel.job).settings
+    return "neighbour" if kernel.config and not estimated else "default"
 
 
 def find_neighbour(
@@ -183,7 +197,7 @@ def queue_prepare(
             trials=1,
             owner=None,
             kind=jobs.PREPARE,
-            settings={} if neighbour is None else {"neighbour": neighbour.id},
+            settings={} if neighbour is None else {jobs.NEIGHBOUR: neighbour.id},
         )
         # The owner is no API key's id, so that it cannot clash with a client's Idempotency-Key.
         once = Idempotency(key=key, digest="", owner="lookup", lifetime=PREPARED_FOR)

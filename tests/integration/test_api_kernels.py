@@ -184,6 +184,8 @@ def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
         assert jobs.get(session, near.job).settings == {"neighbour": kernel}
     other = client.lookup({"op": "softmax", "params": {"M": 4, "N": 4}})
     assert (other.source, other.kernel) == ("default", None) and other.job is not None
+    assert other.loss is not None and other.loss.candidates == 1 and other.loss.recorded
+    assert other.loss.median < other.loss.within and near.loss is None
     assert (
         client.lookup(
             {"op": "matmul", "params": {"M": 40, "N": 8, "K": 4, "dtype": "float64"}}

@@ -14,6 +14,7 @@ from tests.integration.live_service import options_for, serving
 from tests.support.targets import host_target
 from tuner.db import events, jobs, kernels, trials, workers
 from tuner.db.engine import Database
+from tuner.search.strategies import DEFAULT_STRATEGY
 from tuner.workers.jobs.orchestrator import JobReport
 from tuner.workers.jobs.presence import Presence
 from tuner.workers.jobs.revalidation import FEW
@@ -87,6 +88,35 @@ def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(
         searched = kernel_of(database, again)
         expected = "exact" if searched.id != prepared.id else answer.source
         assert client.lookup(request).source == expected
+
+
+def test_without_a_neighbour_the_estimates_best_is_prepared(
+    database: Database, tmp_path: Path
+) -> None:
+    with serving(
+        options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=host_target())
+    ) as service:
+        client, request = service.client(), {"op": "matmul", "params": WANTED}
+        first = client.lookup(request)
+        assert (first.source, first.kernel) == ("default", None) and first.job is not None
+        prepared = kernel_of(database, run_here(database, first.job, tmp_path))
+        with database.read() as session:
+            recorded_trials = trials.of_task(session, first.job, 0)
+        assert [bool(trial.config) for trial in recorded_trials] == [False, True]
+        assert prepared.verified
+        answer = client.lookup(request)
+        assert answer.kernel is not None and answer.kernel.id == prepared.id
+        assert answer.source == "default" and answer.loss == first.loss
+        assert client.kernel(prepared.id).loss == answer.loss
+
+
+def test_a_single_trial_is_that_of_the_estimates_best(database: Database, tmp_path: Path) -> None:
+    job_id = queue_job(database, ["matmul:M=40,N=48,K=24"], trials=1, strategy=DEFAULT_STRATEGY)
+    kernel = kernel_of(database, run_here(database, job_id, tmp_path))
+    with database.read() as session:
+        (trial,) = trials.of_task(session, job_id, 0)
+    assert trial.config and kernel.verified
+    assert kernel.default_median_s is not None and kernel.median_s <= kernel.default_median_s
 
 
 def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again(

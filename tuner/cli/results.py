@@ -13,7 +13,7 @@ from tuner.cli import documents
 from tuner.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from tuner.api.schemas import JobAnswer, KernelAnswer, TaskAnswer
+    from tuner.api.schemas import JobAnswer, KernelAnswer, LossAnswer, TaskAnswer
     from tuner.cli.backend.roles import Backend
     from tuner.cli.invocation import Invocation
 
@@ -78,11 +78,16 @@ def _document(job: JobAnswer, result: Result) -> dict[str, Any]:
         "target": documents.target(job.target),
         "space_size": task.space_size,
         "trials": {"total": task.trials_done, "ok": task.trials_ok, "failed": result.failed},
-        "kernel": None if result.kernel is None else documents.kernel_numbers(result.kernel),
+        "kernel": None if result.kernel is None else _kernel(result.kernel),
         "elapsed_s": {
             name: task.elapsed_s.get(name, 0.0) for name in ("total", "search", "build", "measure")
         },
     }
+
+
+def _kernel(kernel: KernelAnswer) -> dict[str, Any]:
+    loss = None if kernel.loss is None else kernel.loss.model_dump(mode="json")
+    return {**documents.kernel_numbers(kernel), "loss": loss}
 
 
 def _summary(invocation: Invocation, results: list[Result]) -> None:
@@ -119,3 +124,21 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
         "",
     )
     invocation.output.table(columns, rows, right=columns[2:7])
+    for result in results:
+        if result.kernel is not None and result.kernel.loss is not None:
+            invocation.output.note(f"{result.task.workload.spec}: {_loss(result.kernel.loss)}")
+
+
+def _loss(loss: LossAnswer) -> str:
+    """Such as `within 6% of the best known, 90% sure, half within 1%; 20 s more: within 1%`."""
+    text = (
+        f"within {units.percent(loss.within)} of the best known, "
+        f"{units.percent(loss.confidence)} sure, half within {units.percent(loss.median)}"
+    )
+    if loss.more is not None:
+        cost = f"{loss.more.trials} more trials"
+        if loss.more.seconds is not None:
+            cost += f", {units.seconds(loss.more.seconds)}"
+        text += f"; {cost}: within {units.percent(loss.more.within)}"
+    searches = f"{loss.searches} searches"
+    return f"{text} (by {searches}{' on recorded tables' if loss.recorded else ' on this target'})"

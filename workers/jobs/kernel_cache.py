@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuner.db import events, jobs, kernels, leases
 from tuner.db.engine import Database, Session
 from tuner.db.errors import NotFound
-from tuner.db.jobs import PREPARE, REVALIDATE, Job, Task
+from tuner.db.jobs import NEIGHBOUR, PREPARE, REVALIDATE, Job, Task
 from tuner.db.kernels import Kernel
 from tuner.db.leases import Lease
 from tuner.spaces.core.space import Config
@@ -52,6 +52,11 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
     return left
 
 
+def is_estimated(job: Job) -> bool:
+    """Whether a job prepares a kernel for which no config is given: the estimate's best."""
+    return job.kind == PREPARE and NEIGHBOUR not in job.settings and SOURCE not in job.settings
+
+
 def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
     """Configs that a job without a search tries beside the default schedule.
 
@@ -61,7 +66,7 @@ def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
     if SOURCE in job.settings:
         with database.read() as session:
             return best_configs(session, job, task)
-    kernel_id = job.settings.get("neighbour")
+    kernel_id = job.settings.get(NEIGHBOUR)
     if kernel_id is None:
         return ()
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.db import events, leases, proposals, trials
 from tuner.db.engine import Database
-from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, Job, Task
+from tuner.db.jobs import MODEL, PREPARE, REVALIDATE, TUNE, Job, Task
 from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.domain import Domain
@@ -30,7 +30,7 @@ from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.messages import Problem
 from tuner.workers.fleet.notices import Notice
 from tuner.workers.fleet.ray_measurer import RayMeasurer
-from tuner.workers.jobs.kernel_cache import given_configs
+from tuner.workers.jobs.kernel_cache import given_configs, is_estimated
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workers.jobs.progress import Observer, WorkerNotice
 from tuner.workers.jobs.search import GivenPoints, searcher_for
@@ -86,9 +86,7 @@ def search(run: TaskRun) -> TuningResult:
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,
-        # Of a model, the favourites of the estimate are mostly near the best, while a call
-        # of a default may take seconds: it races where nothing else is verified.
-        with_default=run.job.kind != MODEL,
+        with_default=_measures_default(run.job),
         waiting=lambda: isinstance(run.searcher, ExternalSearcher) and run.searcher.waiting,
     )
     started = time.monotonic()
@@ -123,6 +121,17 @@ def search(run: TaskRun) -> TuningResult:
     raise AssertionError("the tuning loop ended without a result")
 
 
+def _measures_default(job: Job) -> bool:
+    """Whether the default schedule is the first trial. It races in the promotion besides.
+
+    Of a model, the favourites of the estimate are mostly near the best, while a call of a
+    default may take seconds: it races where nothing else is verified. A single trial is
+    better spent on the favourite of the estimate.
+    """
+    single = job.kind == TUNE and job.trials == 1 and job.strategy in LEARNING
+    return job.kind != MODEL and not single
+
+
 def searcher_of(
     database: Database,
     job: Job,
@@ -135,11 +144,25 @@ def searcher_of(
 
     `winners` are configs of kernels of the same operator, to be tried first.
     """
+    if is_estimated(job):
+        return guided(database, job, task, problem, space, ()), 2  # the default schedule first
     if job.kind in (PREPARE, REVALIDATE):
         given = GivenPoints(space.space, given_configs(database, job, task))
-        return given, 1 + given.count  # the default schedule first
+        return given, 1 + given.count
     if job.strategy == EXTERNAL:
         return ExternalSearcher(Domain(space.space), proposals_of(database, job, task)), job.trials
+    return guided(database, job, task, problem, space, winners), job.trials
+
+
+def guided(
+    database: Database,
+    job: Job,
+    task: Task,
+    problem: Problem,
+    space: TargetSpace[object],
+    winners: Sequence[Config],
+) -> Searcher:
+    """A searcher of the job's strategy, which starts from what the target's history taught."""
     start = Start()
     if job.strategy in LEARNING and backend_of(space.target).transfers:
         start = start_of(
@@ -148,7 +171,7 @@ def searcher_of(
     first = (*winners, *start.best)
     return searcher_for(
         space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior
-    ), job.trials
+    )
 
 
 def proposals_of(database: Database, job: Job, task: Task) -> Callable[[int], Proposals]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.api import answers
 from tuner.api.answer_queries import job_answers, kernel_answers
+from tuner.api.losses import Losses
 from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.cli.interruption import stop_on_signal
@@ -200,7 +201,9 @@ class LocalKernels:
 
     def get(self, kernel: str) -> KernelAnswer:
         with self.database().read() as session:
-            return kernel_answers(session, [kernels.get(session, kernel)])[0]
+            stored = kernels.get(session, kernel)
+            loss = Losses().of_kernel(session, stored)
+            return kernel_answers(session, [stored])[0].model_copy(update={"loss": loss})
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         with self.database().write("rollback") as session:
