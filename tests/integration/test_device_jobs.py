@@ -180,3 +180,24 @@ def test_two_devices_of_a_kind_are_lanes_of_one_job(database: Database, tmp_path
     with database.read() as session:
         lanes = set(session.scalars(select(CalibrationRow.lane)))
     assert len(lanes) == 2 and max(lanes) == f"{min(lanes)}#2"
+
+
+def test_a_range_is_exported_and_verified_on_a_device(database: Database, tmp_path: Path) -> None:
+    """Limits are of no class of CPUs, so the kernels of its members were tuned by themselves."""
+    word, target = native_agent().text, native_target().name
+    family, there = "matmul:M=1..3,N=32,K=16", ("--target", target)
+    refused = start(tmp_path, "tune", family, *there, "--device", word)
+    _, errors = refused.communicate(timeout=100)
+    assert refused.returncode == 2 and "tune single extents instead of a range" in errors
+    members = [family.replace("1..3", extent) for extent in ("1", "3")]
+    tuned = start(tmp_path, "tune", *members, *there, "--trials", "1", "--device", word)
+    _, errors = tuned.communicate(timeout=200)
+    assert tuned.returncode == 0, errors
+    exported = start(tmp_path, "export", family, *there, "-o", "kit", "--name", "kit")
+    _, errors = exported.communicate(timeout=100)
+    assert exported.returncode == 0, errors
+    verified = start(tmp_path, "verify", "kit", "--json", "--device", word)
+    output, errors = verified.communicate(timeout=100)
+    assert verified.returncode == 0, errors
+    (function,) = json.loads(output)["functions"]
+    assert function["ok"] and function["same_target"]

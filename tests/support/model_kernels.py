@@ -10,15 +10,17 @@ from tuner.lowering.compiler import compile_kernel
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.program.in_place import overwritable
+from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
 
-def compiled(workload: Workload, seed: int | None) -> ExportKernel:
-    """The default schedule, or that of a random config."""
-    space = space_of(workload, host_target(), 1).space
+def compiled(workload: Workload, seed: int | None, target: Target | None = None) -> ExportKernel:
+    """The default schedule, or that of a random config; for this machine by itself."""
+    space = space_of(workload, target or host_target(), 1).space
     return kernel_of(
         workload,
         None if seed is None else space.config(space.sample(np.random.default_rng(seed), 1)[0]),
+        target,
     )
 
 
@@ -32,9 +34,11 @@ def fast_config(workload: Workload) -> Config:
             return config
 
 
-def kernel_of(workload: Workload, config: Config | None) -> ExportKernel:
+def kernel_of(
+    workload: Workload, config: Config | None, target: Target | None = None
+) -> ExportKernel:
     """The kernel of a config, None for the default schedule; its numbers are made up."""
-    target = host_target()
+    target = target or host_target()
     symbol = f"kernel_{workload.key[:16]}"
     made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol=symbol)
     expression = workload.expression

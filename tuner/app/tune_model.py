@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tuner.app.devices import device_lanes
 from tuner.app.jobs.lifecycle import run
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.models.checked_import import checked_import
 from tuner.app.models.command_time import CommandTime
-from tuner.app.models.executors import executor_for
+from tuner.app.models.executors import check_runnable
 from tuner.app.models.tuned_model import TunedModel, export_model, submit_model
 from tuner.db import jobs
 from tuner.db.engine import open_database
@@ -176,11 +177,12 @@ def _tuned(
     command: CommandTime,
     observer: Observer,
 ) -> TunedModel:
-    machine = checked_target(settings)
-    executor_for(machine, settings, model.graph)
+    machine = checked_target(settings, on_devices=True)
+    devices = device_lanes(settings, machine)
+    check_runnable(machine, settings, model.graph)
     database = open_database(settings.db)
     try:
-        target = with_limits(database, machine)
+        target = with_limits(database, machine, devices)
         seconds = command.tuning_s([model.graph])
         job = submit_model(database, [model], target, settings, seconds=seconds)
         report = run(database, job.id, settings, observer=observer)

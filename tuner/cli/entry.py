@@ -12,6 +12,7 @@ from tuner.cli.advise import advise
 from tuner.cli.agent import agent
 from tuner.cli.bench import bench
 from tuner.cli.ci import ci
+from tuner.cli.combine import combine
 from tuner.cli.config import config
 from tuner.cli.database import database
 from tuner.cli.doctor import doctor
@@ -41,8 +42,8 @@ from tuner.version import __version__
 
 COMMANDS = (
     tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
-    trials, report, resume, cancel, best, rollback, export, import_, verify, bench, ci, judge,
-    replay, serve, worker, workers, health, doctor,
+    trials, report, resume, cancel, best, rollback, export, combine, import_, verify, bench, ci,
+    judge, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 

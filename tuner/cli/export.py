@@ -80,7 +80,8 @@ def export(
     invocation = Invocation.of(context)
     if output is None:
         raise UsageError("export needs a directory; add -o DIR")
-    if target is not None:
+    ranged = any(".." in name for name in kernels or ())
+    if target is not None and not ranged:
         return _estimated(Invocation.here(context), kernels or [], output, name, threads, target)
     if every == bool(kernels):
         raise UsageError(
@@ -101,7 +102,7 @@ def export(
         isa=isa,
         frameworks=chosen,
     )
-    with invocation.backend(threads=threads) as backend:
+    with invocation.backend(threads=threads, target=target) as backend:
         libraries = backend.kernels.export(request)
     _report(invocation, output, libraries)
 

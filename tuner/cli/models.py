@@ -56,10 +56,11 @@ def tune_model(
     `NAME=LEAST..GREATEST`, or a list, `NAME=A|B|C`. `inputs` is an `.npz` file of values
     of inputs. Raises ModelRefused before anything is written.
     """
+    from tuner.app.devices import device_lanes
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models.checked_import import checked_import
     from tuner.app.models.command_time import CommandTime
-    from tuner.app.models.executors import executor_for
+    from tuner.app.models.executors import check_runnable
     from tuner.app.models.tuned_model import submit_model
     from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
@@ -81,11 +82,12 @@ def tune_model(
     check_library_name(library)
     if directory is not None:
         check_replaceable(Path(directory))
-    machine = checked_target(settings)
+    machine = checked_target(settings, on_devices=True)
+    devices = device_lanes(settings, machine)
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
     graph = import_file(Path(path), _with(extents, batch), values, content=content)
-    executor_for(machine, settings, graph, several=batch is not None)
+    check_runnable(machine, settings, graph, several=batch is not None)
     for line in _fixed_lines(graph):
         invocation.output.note(line)
     model = checked_import(
@@ -97,7 +99,7 @@ def tune_model(
         invocation.backend(create=True, **flags) as backend,
         invocation.database(create=True) as database,
     ):
-        target = with_limits(database, machine)
+        target = with_limits(database, machine, devices)
         family = _family(content, extents, batch, target, values)
         models = [model] if family is None else list(family.members.values())
         graphs = [] if directory is None else [model.graph for model in models]

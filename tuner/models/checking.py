@@ -5,7 +5,7 @@ The process is `python -m tuner.models.checking`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,13 @@ def run_library(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequenc
     return Checked(outputs=tuple(outputs), samples_s=tuple(float(seconds) for seconds in samples))
 
 
+def sampled(seconds: Callable[[int, int], Sequence[float]]) -> Sequence[float]:
+    """Samples of a call. `seconds(number, repeat)` gives so many of so many calls each."""
+    once = max(min(seconds(1, LEAST)), 1e-9)
+    calls = max(1, round(SAMPLE_S / once))
+    return seconds(calls, min(max(int(LONGEST_S / (calls * once)), LEAST), SAMPLES))
+
+
 def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
     """The outputs of a call on the payload's arrays, then the samples."""
     library, symbol = Library(request["library"]), request["symbol"]
@@ -70,10 +77,7 @@ def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
         raise ModelRefused(f"{symbol} failed: {error}") from error
     outputs = [result] if isinstance(result, np.ndarray) else list(result)
     arrays = [aligned_copy(array) for array in (*inputs, *outputs)]
-    once = max(min(library.time(symbol, arrays, 1, LEAST)), 1e-9)
-    calls = max(1, round(SAMPLE_S / once))
-    count = min(max(int(LONGEST_S / (calls * once)), LEAST), SAMPLES)
-    samples = library.time(symbol, arrays, calls, count)
+    samples = sampled(lambda number, repeat: library.time(symbol, arrays, number, repeat))
     values = [
         plain_values(array, out.dtype)
         for array, out in zip(outputs, library.signature(symbol).outputs, strict=True)

@@ -1,10 +1,10 @@
-"""The executor of CPUs: generated C that calls the kernels in order, on some cores."""
+"""The executor of CPUs, here or elsewhere: generated C that calls the kernels in order."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.export.kernel import ExportKernel
@@ -12,12 +12,13 @@ from tuner.export.library import export_library, function_of
 from tuner.export.manifest import Manifest
 from tuner.export.signature import Signer
 from tuner.models.arrays import Array
-from tuner.models.checking import Checked, run_library
+from tuner.models.checking import Checked
 from tuner.models.concurrency import Concurrency, Fork, forks_of, is_sequential, node_seconds
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.profile import step_seconds
-from tuner.runtime.link import link
+from tuner.models.library_calls import LibraryCalls
+from tuner.runtime.link import link, system_toolchain
+from tuner.runtime.toolchain import Toolchain
 from tuner.target.target import Target
 
 _PROFILED = "profiled"
@@ -29,14 +30,15 @@ _RUNS = 2  # in turn, with forks and without
 class CpuExecutor:
     """An `Executor`."""
 
-    cores: Sequence[int]
+    machine: LibraryCalls
+    toolchain: Toolchain = field(default_factory=system_toolchain)  # for that machine
 
     @property
-    def switching_cores(self) -> Sequence[int]:
-        return self.cores
+    def switching(self) -> LibraryCalls:
+        return self.machine
 
     def refuse(self, graph: Graph) -> None:
-        """Takes every model."""
+        self.machine.refuse(graph)
 
     def build(
         self,
@@ -48,7 +50,16 @@ class CpuExecutor:
         numbers: ModelNumbers,
         forks: Sequence[Fork] = (),
     ) -> ExportKernel:
-        return model_kernel(graph, kernels, target, threads, symbol, numbers, forks=forks)
+        return model_kernel(
+            graph,
+            kernels,
+            target,
+            threads,
+            symbol,
+            numbers,
+            forks=forks,
+            pack=self.machine.packed,
+        )
 
     def concurrency(
         self,
@@ -61,9 +72,7 @@ class CpuExecutor:
         """Forks that the times of nodes suggest, if the library is faster by them."""
         if threads == 1 or is_sequential(graph):
             return None
-        profiled = model_kernel(
-            graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
-        )
+        profiled = self._profiled(graph, kernels, target, threads)
         spent = self._step_seconds(profiled, inputs, (threads, 1))
         together_s, alone_s = (node_seconds(graph, seconds) for seconds in spent)
         forks = forks_of(graph, together_s, alone_s, threads)
@@ -93,11 +102,10 @@ class CpuExecutor:
         return [min(medians) for medians in zip(*runs, strict=True)]
 
     def link(self, kernel: ExportKernel) -> bytes:
-        return link("model", [function_of(kernel)])
+        return link("model", [function_of(kernel)], toolchain=self.toolchain)
 
     def run(self, library: Path, symbol: str, inputs: Sequence[Array]) -> Checked:
-        """In a confined process."""
-        return run_library(library, symbol, inputs, self.cores)
+        return self.machine.run(library, symbol, inputs)
 
     def node_seconds(
         self,
@@ -108,11 +116,27 @@ class CpuExecutor:
         inputs: Sequence[Array],
     ) -> Sequence[float]:
         """Medians of calls of a library that writes them, with warm caches."""
-        profiled = model_kernel(
-            graph, kernels, target, threads, _PROFILED, ModelNumbers(), profiled=True
-        )
+        profiled = self._profiled(graph, kernels, target, threads)
         (spent,) = self._step_seconds(profiled, inputs, (threads,))
         return spent
+
+    def _profiled(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, ExportKernel],
+        target: Target,
+        threads: int,
+    ) -> ExportKernel:
+        return model_kernel(
+            graph,
+            kernels,
+            target,
+            threads,
+            _PROFILED,
+            ModelNumbers(),
+            profiled=True,
+            pack=self.machine.packed,
+        )
 
     def _step_seconds(
         self, profiled: ExportKernel, inputs: Sequence[Array], counts: Sequence[int]
@@ -120,10 +144,13 @@ class CpuExecutor:
         """Of each expression, for each number of threads in `counts`."""
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
             path = Path(folder, "profiled.so")
-            path.write_bytes(link("profiled", [function_of(profiled)]))
-            return [step_seconds(path, _PROFILED, inputs, self.cores, count) for count in counts]
+            path.write_bytes(link("profiled", [function_of(profiled)], toolchain=self.toolchain))
+            return [
+                self.machine.spent(path, _PROFILED, inputs, threads=count)[0].steps
+                for count in counts
+            ]
 
     def export(
         self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None
     ) -> Manifest:
-        return export_library([kernel], directory, name, signer=signer)
+        return export_library([kernel], directory, name, toolchain=self.toolchain, signer=signer)

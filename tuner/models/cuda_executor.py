@@ -33,8 +33,8 @@ class CudaExecutor:
     lane: GpuLane
 
     @property
-    def switching_cores(self) -> Sequence[int]:
-        return ()
+    def switching(self) -> None:
+        return None
 
     def refuse(self, graph: Graph) -> None:
         refuse(graph)

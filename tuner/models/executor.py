@@ -14,15 +14,19 @@ from tuner.models.checking import Checked
 from tuner.models.concurrency import Concurrency, Fork
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers
+from tuner.models.library_calls import LibraryCalls
 from tuner.target.target import Target
 
 
 class Executor(Protocol):
-    """Models on one device of this machine, from their kernels to an exported library."""
+    """Models on one machine or GPU, from their kernels to an exported library.
+
+    What calls a library raises DeviceError too, where the machine is another one.
+    """
 
     @property
-    def switching_cores(self) -> Sequence[int]:
-        """The cores where libraries are measured that hold several kernels of a node.
+    def switching(self) -> LibraryCalls | None:
+        """Where libraries are measured that hold several kernels of a node.
 
         None where the executor makes no such libraries: then no kernels race inside a
         model, nodes have strict numerics, and a library has one model.

@@ -8,7 +8,7 @@ as fast race again in the assembled library, which holds them all and switches.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from tuner.export.library import function_of
 from tuner.models.arrays import Array
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.profile import Spent, switched_seconds
+from tuner.models.library_calls import LibraryCalls
+from tuner.models.profile import Spent
 from tuner.models.workloads import ModelWorkload, workload_of, workloads_of
-from tuner.runtime.link import link
+from tuner.runtime.link import link, toolchain_for
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -34,11 +35,6 @@ _RACE_S = 6.0
 _KERNEL_S = 0.12  # of the objects of each kernel, packed and renamed
 _BYTE_S = 1 / 30e6  # of each byte of constants, which other kernels may pack otherwise
 _PART = 0.1  # of a command's time, which a race may take
-
-Measure = Callable[
-    [Path, str, Sequence[Array], Sequence[Sequence[int]], Sequence[int], float], Sequence[Spent]
-]
-"""Times a library under settings of its switches, as `switched_seconds` does."""
 
 Others = Mapping[str, Sequence[ExportKernel]]
 """Kernels besides the promoted one, the fastest first, by the workload's key."""
@@ -110,8 +106,7 @@ def race_inside(
     target: Target,
     threads: int,
     inputs: Sequence[Array],
-    cores: Sequence[int],
-    measure: Measure = switched_seconds,
+    machine: LibraryCalls,
 ) -> KernelRace | None:
     """Races the kernels of heavy workloads within the model; None where these have no others.
 
@@ -134,14 +129,15 @@ def race_inside(
         ModelNumbers(),
         profiled=True,
         switches=field.switches,
+        pack=machine.packed,
     )
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "raced.so")
-        path.write_bytes(link("raced", [function_of(built)]))
+        path.write_bytes(link("raced", [function_of(built)], toolchain=toolchain_for(target)))
 
         def timed(choices: Sequence[_Choice]) -> Sequence[Spent]:
             settings = [field.setting(choice) for choice in choices]
-            return measure(path, _SYMBOL, inputs, settings, cores, LONGEST_S)
+            return machine.spent(path, _SYMBOL, inputs, settings, longest_s=LONGEST_S)
 
         first = timed(field.rounds)
         choice = field.fastest(first)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from tuner.models.cpu_source import constants_source, executor
 from tuner.models.graph import Array, Graph
 from tuner.models.graph_archive import packed
 from tuner.models.layout import Layout, Switches, layout_of, write_constants
-from tuner.runtime.link import HEADERS, Function, link, runtime_sources, system_toolchain
+from tuner.runtime.link import HEADERS, Function, link, runtime_sources, toolchain_for
 from tuner.runtime.loader import Library
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain, run
@@ -28,6 +29,15 @@ from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
 from tuner.target.target import Target
 
 _PACKER = "pack"
+
+Pack = Callable[[Path, str, Sequence[Array]], list[Array]]
+"""Calls the pack function of a library on constants: what it gives, as bits."""
+
+
+def packed_here(library: Path, symbol: str, constants: Sequence[Array]) -> list[Array]:
+    """A `Pack` in this process."""
+    result = Library(library).function(symbol)(*constants)
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,7 @@ def model_kernel(
     profiled: bool = False,
     switches: Switches | None = None,
     forks: Sequence[Fork] = (),
+    pack: Pack = packed_here,
 ) -> ExportKernel:
     """The model as one kernel on its inputs and outputs.
 
@@ -59,8 +70,9 @@ def model_kernel(
     `profiled` there is one more output, int64: the nanoseconds that each node took in
     the call. With `switches` there is one more input, uint8: for each node of these, in
     their order, 0 for the kernel of its workload or the number of another, from 1. The
-    nodes of `forks` run side by side; not with `profiled`. Raises LinkError where the
-    compiler fails, KeyError for a workload without a kernel.
+    nodes of `forks` run side by side; not with `profiled`. `pack` runs on a machine of the
+    target. Raises LinkError where the compiler fails, KeyError for a workload without a
+    kernel, and what `pack` does.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = model_arguments(graph)
@@ -79,7 +91,9 @@ def model_kernel(
         symbol,
         numbers,
         arguments=arguments,
-        object_code=_Object(graph, kernels, switches or {}, forks).code(entry, profiled=profiled),
+        object_code=_Object(
+            graph, kernels, switches or {}, forks, toolchain_for(target), pack
+        ).code(entry, profiled=profiled),
     )
 
 
@@ -159,13 +173,19 @@ class _Object:
         kernels: Mapping[str, ExportKernel],
         switches: Switches,
         forks: Sequence[Fork],
+        tools: Toolchain,
+        pack: Pack,
     ) -> None:
         self.graph, self.kernels, self.switches, self.forks = graph, kernels, switches, forks
-        self.tools: Toolchain = system_toolchain()
-        self.packers: dict[str, Library] = {}
+        self.tools, self.pack = tools, pack
+        self.packers: dict[str, Path] = {}  # libraries, by the workload's key
 
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """The object's bytes. Raises LinkError."""
+        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+            return self._code(entry, Path(folder), profiled=profiled)
+
+    def _code(self, entry: str, folder: Path, *, profiled: bool) -> bytes:
         if len(self.graph.labels) > MAX_ARGUMENTS:
             raise LinkError(
                 f"the model has {len(self.graph.labels)} inputs and outputs; at most "
@@ -175,7 +195,7 @@ class _Object:
             self.graph,
             self.kernels,
             switches=self.switches,
-            pack=self._packed,
+            pack=partial(self._packed, folder),
             forks=self.forks,
         )
         functions = [
@@ -198,13 +218,18 @@ class _Object:
         return self._combined(entry, text, layout, [function.object_code for function in functions])
 
     def _packed(
-        self, key: str, kernel: ExportKernel, prepack: Prepack, given: Sequence[Array]
+        self,
+        folder: Path,
+        key: str,
+        kernel: ExportKernel,
+        prepack: Prepack,
+        given: Sequence[Array],
     ) -> list[Array]:
         """The constants in the layout that the kernel's pack function gives them."""
         if key not in self.packers:
-            self.packers[key] = _packer(kernel, prepack)
-        result = self.packers[key].function(_PACKER)(*given)
-        return list(result) if isinstance(result, tuple) else [result]
+            self.packers[key] = folder / f"packer{len(self.packers)}.so"
+            self.packers[key].write_bytes(_packer(kernel, prepack, self.tools))
+        return self.pack(self.packers[key], _PACKER, given)
 
     def _renamed(self, kernel: ExportKernel, entry: str, number: int) -> Function:
         inputs = tuple(argument.tensor for argument in kernel.inputs)
@@ -260,7 +285,7 @@ def _entry(function: Function) -> Entry:
     )
 
 
-def _packer(kernel: ExportKernel, prepack: Prepack) -> Library:
+def _packer(kernel: ExportKernel, prepack: Prepack, tools: Toolchain) -> bytes:
     """A library with the kernel's pack function only."""
     function = Function(
         symbol=_PACKER,
@@ -271,7 +296,4 @@ def _packer(kernel: ExportKernel, prepack: Prepack) -> Library:
         threads=1,
         tvm_symbol=prepack.tvm_symbol,
     )
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        path = Path(folder, "packer.so")
-        path.write_bytes(link("packer", [function]))
-        return Library(path)
+    return link("packer", [function], toolchain=tools)

@@ -31,43 +31,22 @@ class Spent:
     whole_s: float  # of all steps of a call together
 
 
-def step_seconds(
-    path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int], threads: int = 0
-) -> tuple[float, ...]:
-    """Median seconds of each step of a profiled library, with warm caches, on these cores.
-
-    Kernels use `threads`, or as many as they were tuned for if that is 0. Raises
-    ModelRefused where a call fails.
-    """
-    (spent,) = _measured(path, symbol, [*inputs], None, cores, LONGEST_S, threads)
-    return spent.steps
-
-
-def switched_seconds(
+def spent_seconds(
     path: Path,
     symbol: str,
     inputs: Sequence[Array],
-    settings: Sequence[Sequence[int]],
+    settings: Sequence[Sequence[int]] | None,
     cores: Sequence[int],
     longest_s: float = LONGEST_S,
-) -> tuple[Spent, ...]:
-    """What calls take under each setting of the library's switches, in turn.
-
-    The call that is timed comes after another of the same setting, as in a program that
-    uses the model with these kernels alone. Raises ModelRefused where a call fails.
-    """
-    return _measured(path, symbol, [*inputs], np.array(settings, np.uint8), cores, longest_s)
-
-
-def _measured(
-    path: Path,
-    symbol: str,
-    inputs: list[Array],
-    settings: Array | None,
-    cores: Sequence[int],
-    longest_s: float,
     threads: int = 0,
 ) -> tuple[Spent, ...]:
+    """What calls take on these cores under each setting of the library's switches, in turn.
+
+    Once where it has none, and `settings` is None. The call that is timed comes after
+    another of the same setting, as in a program that uses the model with these kernels
+    alone. Kernels use `threads`, or as many as they were tuned for if that is 0. Raises
+    ModelRefused where a call fails.
+    """
     request = {
         "library": str(path),
         "symbol": symbol,
@@ -76,11 +55,24 @@ def _measured(
         "longest_s": longest_s,
         "threads": threads,
     }
-    arrays = inputs if settings is None else [*inputs, settings]
+    arrays = [*inputs] if settings is None else [*inputs, np.array(settings, np.uint8)]
     (medians,) = arrays_from(answer_of("tuner.models.profile", request, arrays_to(arrays)))
-    return tuple(
-        Spent(steps=tuple(map(float, row[:-1])), whole_s=float(row[-1])) for row in medians
-    )
+    return tuple(_spent(row) for row in medians)
+
+
+def median_spent(samples: Sequence[Array]) -> Spent:
+    """The medians of the last outputs of calls: the nanoseconds of each step."""
+    return _spent(_medians(samples))
+
+
+def _medians(samples: Sequence[Array]) -> Array:
+    """The median seconds of each step, and of all."""
+    rows = np.stack(samples)
+    return np.array([*np.median(rows, axis=0), np.median(rows.sum(axis=1))]) / 1e9
+
+
+def _spent(medians: Array) -> Spent:
+    return Spent(steps=tuple(map(float, medians[:-1])), whole_s=float(medians[-1]))
 
 
 def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
@@ -109,11 +101,7 @@ def _answer(request: ConfinedRequest, payload: memoryview) -> bytes:
             except (LibraryError, ShapeError, DTypeError) as error:
                 raise ModelRefused(f"{symbol} failed: {error}") from error
             spent.append(results[-1].copy())
-    medians = []
-    for spent in rows:
-        samples = np.stack(spent)
-        medians.append([*np.median(samples, axis=0), np.median(samples.sum(axis=1))])
-    return arrays_to([np.array(medians) / 1e9])
+    return arrays_to([np.array([_medians(spent) for spent in rows])])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tuner.db import jobs, leases, targets
 from tuner.db.engine import Database
@@ -18,13 +19,13 @@ from tuner.measure.outcome import Trial
 from tuner.models.task_scheduler import kind_of
 from tuner.models.time_plan import TimePlan
 from tuner.tuning import StopReason, TuningResult
-from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workers.fleet.policy import JobShare
 from tuner.workers.jobs.admission import trials_left
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.heartbeat import Heartbeat
 from tuner.workers.jobs.judging import NotJudged, judge_candidate
 from tuner.workers.jobs.kernel_cache import unanswered
+from tuner.workers.jobs.model_executor import model_executor
 from tuner.workers.jobs.model_jobs import (
     needless_tasks,
     tune_in_rounds,
@@ -144,15 +145,12 @@ class JobRun:
         """Ends the job as succeeded; a model's job first gets the library of all its kernels."""
         if self._job.kind == jobs.MODEL:
             store = ArtifactStore(self._options.artifacts)
-            plan = plan_machine(
-                usable_nodes(), threads=self._job.threads, declared=self._options.lanes
-            )
             with_library(
                 self._database,
                 self._lease,
                 self._job,
                 store,
-                plan.lanes[0].cores,
+                partial(model_executor, self._options, threads=self._job.threads),
                 self._options.signing_key,
             )
         return self._finish(jobs.SUCCEEDED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.check_inputs import check_inputs
-from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.description import KernelTime, Measurement, described, to_json
+from tuner.models.executor import Executor
 from tuner.models.graph_archive import is_packed
 from tuner.models.importer import import_model
 from tuner.models.kernel_race import is_affordable, race_s
@@ -34,7 +35,9 @@ from tuner.models.task_scheduler import (
 )
 from tuner.models.time_plan import TimePlan
 from tuner.models.workloads import ModelWorkload
-from tuner.target.detect import detect_cpu
+from tuner.runtime.link import toolchain_for
+from tuner.runtime.toolchain import Toolchain
+from tuner.target.target import Target
 from tuner.tuning import StopReason, TuningResult
 from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import (
@@ -89,15 +92,15 @@ def with_library(
     lease: Lease,
     job: Job,
     store: ArtifactStore,
-    cores: Sequence[int],
+    executor_of: Callable[[Target], AbstractContextManager[Executor | None]],
     signing_key: Path | None,
 ) -> None:
     """Stores the library of the whole model, checked against ONNX's evaluator and timed.
 
     Does nothing for jobs that were submitted with workloads or as a packed graph, since
-    who submitted it makes the library. On a machine that is not the job's target, the
-    library cannot be checked; an event then says that it is not made. Raises
-    ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
+    who submitted it makes the library. Without an executor, on a machine that is not the
+    job's target, the library cannot be checked; an event then says that it is not made.
+    Raises ModelUnfinished, ModelWrong, ModelRefused, DeviceError, and what an export does.
     """
     if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
         return
@@ -109,26 +112,31 @@ def with_library(
         return
     with database.read() as session:
         target = targets.get(session, job.target)
-    if detect_cpu().key != target.key:
-        text = (
-            f"the model's library is not made: it can only be checked on {target.name}; its "
-            f"kernels are ready"
-        )
-        _noted(database, job.id, text)
-        return
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
     policy = policy_of(job)
     kernels = kernels_of(database, model.graph, target, job.threads, store, policy)
     affordable = is_affordable(race_s(model.graph), job.seconds)
     others = others_of(database, kernels, target, job.threads, store) if affordable else None
-    executor = CpuExecutor(cores)
-    checked = checked_kernel(model, kernels, target, job.threads, NAME, executor, policy, others)
+    inputs = check_inputs(model.graph, model.values)
+    with executor_of(target) as executor:
+        if executor is None:
+            text = (
+                f"the model's library is not made: it can only be checked on {target.name}; its "
+                f"kernels are ready"
+            )
+            _noted(database, job.id, text)
+            return
+        executor.refuse(model.graph)
+        checked = checked_kernel(
+            model, kernels, target, job.threads, NAME, executor, policy, others
+        )
+        shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, executor)
     for chosen in (checked.numerics, checked.race):
         if chosen is not None:
             _noted(database, job.id, chosen.summary)
-    inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, executor)
-    _keep(database, lease, store, checked, measured(checked.kernel, shares), signing_key)
+    tools = toolchain_for(target)
+    measurement = measured(checked.kernel, shares)
+    _keep(database, lease, store, checked, measurement, tools, signing_key)
 
 
 def measured(built: ExportKernel, shares: Sequence[KernelShare]) -> Measurement:
@@ -161,11 +169,12 @@ def _keep(
     store: ArtifactStore,
     checked: CheckedModel,
     measurement: Measurement,
+    tools: Toolchain,
     signing_key: Path | None,
 ) -> None:
     """Stores the library and the description of what is in it, and records both in the job."""
     signer = None if signing_key is None else signer_at(signing_key)
-    archive = export_archive([checked.kernel], NAME, signer=signer)
+    archive = export_archive([checked.kernel], NAME, toolchain=tools, signer=signer)
     description = to_json(described(checked.graph))
     digest, described_as = store.put(archive), store.put(description)
     signed = None if signer is None else signature(signer, digest)

@@ -142,13 +142,15 @@ def checked_kernel(
     independent nodes side by side race against one after the other. Without `others`
     nothing races. Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
     """
-    graph, choice, cores = model.graph, None, executor.switching_cores
-    if policy.fast and cores:
-        graph, choice = with_numerics(graph, kernels, target, threads, policy, cores, model.values)
+    graph, choice, machine = model.graph, None, executor.switching
+    if policy.fast and machine:
+        graph, choice = with_numerics(
+            graph, kernels, target, threads, policy, machine, model.values
+        )
     inputs = check_inputs(model.graph, model.values)
     race = None
-    if cores:
-        race = race_inside(graph, kernels, others or {}, target, threads, inputs, cores)
+    if machine:
+        race = race_inside(graph, kernels, others or {}, target, threads, inputs, machine)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
     if choice is not None:
         provenance["numerics"] = choice.document

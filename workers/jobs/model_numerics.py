@@ -22,11 +22,10 @@ from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph
 from tuner.models.input_values import InputValues
 from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.library_calls import LibraryCalls
 from tuner.models.numerics import NodeTimes, NumericsChoice, NumericsPolicy, choose_numerics
-from tuner.models.profile import switched_seconds
-from tuner.models.switching import switched_errors
 from tuner.models.workloads import all_fast, fast_switches, workload_of
-from tuner.runtime.link import link
+from tuner.runtime.link import link, toolchain_for
 from tuner.target.target import Target
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
@@ -40,7 +39,7 @@ def with_numerics(
     target: Target,
     threads: int,
     policy: NumericsPolicy,
-    cores: Sequence[int],
+    machine: LibraryCalls,
     values: InputValues,
 ) -> tuple[Graph, NumericsChoice | None]:
     """The graph with the cheapest numerics within the policy's bound, and what was tried.
@@ -60,7 +59,15 @@ def with_numerics(
     offered = replace(graph, fast=fast)
     switches = fast_switches(offered)
     built = model_kernel(
-        graph, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True, switches=switches
+        graph,
+        kernels,
+        target,
+        threads,
+        _SYMBOL,
+        ModelNumbers(),
+        profiled=True,
+        switches=switches,
+        pack=machine.packed,
     )
     names = tuple(switches)
     inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
@@ -68,16 +75,16 @@ def with_numerics(
     expected = [float64_outputs(graph, given) for given in inputs]
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "switched.so")
-        path.write_bytes(link("switched", [function_of(built)]))
+        path.write_bytes(link("switched", [function_of(built)], toolchain=toolchain_for(target)))
 
         def measure(choices: Sequence[frozenset[str]]) -> Sequence[float]:
             rows = [[name in choice for name in names] for choice in choices]
-            return switched_errors(path, _SYMBOL, rows, inputs, expected, cores)
+            return machine.errors(path, _SYMBOL, rows, inputs, expected)
 
         labels = {node.outputs[0]: _label(node) for node in graph.expressions}
         steps = [node.outputs[0] for node in graph.expressions]
         rows = [[switch] * len(names) for switch in (0, 1)]
-        spent = switched_seconds(path, _SYMBOL, inputs[0], rows, cores)
+        spent = machine.spent(path, _SYMBOL, inputs[0], rows)
         strict_s, fast_s = (dict(zip(steps, row.steps, strict=True)) for row in spent)
         nodes = {
             name: NodeTimes(label=labels[name], strict_s=strict_s[name], fast_s=fast_s[name])

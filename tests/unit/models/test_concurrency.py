@@ -17,6 +17,7 @@ from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.export.library import export_library
 from tuner.models.concurrency import FORK_S, LONGEST, Fork, forks_of, is_sequential, node_seconds
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
@@ -108,7 +109,7 @@ def test_nothing_of_a_fork_shares_memory(name: str) -> None:
 def test_the_executor_forks_only_what_is_faster() -> None:
     """By measured times, so that either answer is right; a chain is not measured at all."""
     cores = sorted(os.sched_getaffinity(0))
-    executor = CpuExecutor(cores)
+    executor = CpuExecutor(ConfinedCalls(cores))
     for name in ("perceptron", "tagger"):
         graph = graph_of(name)
         kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tests.support.targets import host_target
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
@@ -276,7 +277,8 @@ def test_kernels_of_the_other_side_have_no_share() -> None:
     names = []
     for feed in feeds:
         inputs = [np.atleast_1d(array) for array in feed.values()]
-        shares = profile(graph, kernels, host_target(), 1, inputs, CpuExecutor(cores))
+        executor = CpuExecutor(ConfinedCalls(cores))
+        shares = profile(graph, kernels, host_target(), 1, inputs, executor)
         names.append([(share.workload.expression.name, share.calls) for share in shares])
     assert names == [[("exp", 1)], [("neg", 1)]]
 

@@ -17,6 +17,7 @@ from tests.unit.models.graph_values import graph_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.arrays import Array
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.graph import Graph
 from tuner.models.kernel_race import KernelRace, heavy, is_affordable, race_inside, race_s
 from tuner.models.library import ModelNumbers, model_kernel
@@ -57,24 +58,27 @@ def others(graph: Graph) -> dict[str, list[ExportKernel]]:
     return made
 
 
-class Scripted:
+class Scripted(ConfinedCalls):
     """Gives prepared times, and notes the settings for which it is asked."""
 
     def __init__(self, *answers: Sequence[Sequence[float]]) -> None:
+        super().__init__(CORES)
         self.answers = [
             tuple(Spent(steps=tuple(row), whole_s=sum(row)) for row in answer) for answer in answers
         ]
         self.settings: list[list[list[int]]] = []
 
-    def __call__(
+    def spent(
         self,
-        path: Path,
+        library: Path,
         symbol: str,
         inputs: Sequence[Array],
-        settings: Sequence[Sequence[int]],
-        cores: Sequence[int],
-        longest_s: float,
+        settings: Sequence[Sequence[int]] | None = None,
+        *,
+        threads: int = 0,
+        longest_s: float = 0.0,
     ) -> Sequence[Spent]:
+        assert settings is not None
         self.settings.append([list(row) for row in settings])
         return self.answers.pop(0)
 
@@ -82,7 +86,7 @@ class Scripted:
 def raced(
     graph: Graph, kernels: Kernels, others: dict[str, list[ExportKernel]], measure: Scripted
 ) -> KernelRace:
-    race = race_inside(graph, kernels, others, host_target(), 1, [X], CORES, measure)
+    race = race_inside(graph, kernels, others, host_target(), 1, [X], measure)
     assert race is not None
     return race
 
@@ -134,13 +138,13 @@ def test_only_heavy_kernels_with_others_race(
     assert [part.workload.key for part in heavy(graph, kernels, others)] == keys[:2]
     some = {**others, keys[0]: ()}
     assert [part.workload.key for part in heavy(graph, kernels, some)] == keys[1:2]
-    assert race_inside(graph, kernels, {}, host_target(), 1, [X], CORES) is None
+    assert race_inside(graph, kernels, {}, host_target(), 1, [X], ConfinedCalls(CORES)) is None
 
 
 def test_a_race_of_real_kernels_leaves_a_right_model(
     graph: Graph, kernels: Kernels, others: dict[str, list[ExportKernel]], tmp_path: Path
 ) -> None:
-    race = race_inside(graph, kernels, others, host_target(), 1, [X], CORES)
+    race = race_inside(graph, kernels, others, host_target(), 1, [X], ConfinedCalls(CORES))
     assert race is not None and race.raced == 2
     assert 0 < race.chosen_s <= race.promoted_s
     assert set(race.kernels) == set(kernels)

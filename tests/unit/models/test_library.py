@@ -20,6 +20,7 @@ from benchmarks.models import nets
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
 from tests.support.targets import host_target
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.cpu_executor import CpuExecutor
 from tuner.models.nodes import Scan
 from tuner.models.onnx_evaluation import evaluate
@@ -74,7 +75,7 @@ def test_where_a_models_time_goes() -> None:
     graph = read_graph(nets.serialized(nets.perceptron(rows=64, sizes=(512, 512, 8))), {})
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     x = np.ones((64, 512), np.float32)
-    executor = CpuExecutor(sorted(os.sched_getaffinity(0))[:1])
+    executor = CpuExecutor(ConfinedCalls(sorted(os.sched_getaffinity(0))[:1]))
     shares = profile(graph, kernels, host_target(), 1, [x], executor)
     assert {share.workload.key for share in shares} == set(kernels)
     assert sum(share.calls for share in shares) == len(graph.nodes)
@@ -89,7 +90,7 @@ def test_steps_of_a_scan_count_as_often_as_they_are_done() -> None:
     graph = read_graph(nets.serialized(MODELS["tagger"]), {})
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     x = np.ones((6, 2, 5), np.float32)
-    executor = CpuExecutor(sorted(os.sched_getaffinity(0))[:1])
+    executor = CpuExecutor(ConfinedCalls(sorted(os.sched_getaffinity(0))[:1]))
     shares = profile(graph, kernels, host_target(), 1, [x], executor)
     scans = [node for node in graph.nodes if isinstance(node, Scan)]
     repeated = sum(len(scan.body) * scan.count for scan in scans)

@@ -25,7 +25,7 @@ from tuner.models.numerics import NodeTimes, NumericsPolicy, choose_numerics
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.quantization import Layout, dequantize, quantize
-from tuner.models.profile import switched_seconds
+from tuner.models.profile import spent_seconds
 from tuner.models.reading import read_graph
 from tuner.models.switching import switched_errors
 from tuner.models.workloads import all_fast, fast_switches, with_fast_variants, workloads_of
@@ -151,7 +151,7 @@ def test_a_library_with_both_variants_computes_each_choice(tmp_path: Path) -> No
     switches = [[False, False], [True, False], [False, True], [True, True]]
     errors = switched_errors(both, "both", switches, inputs, right, cores)
     assert max(errors) < 1e-5
-    for spent in switched_seconds(both, "both", inputs[0], switches, cores, 0.1):
+    for spent in spent_seconds(both, "both", inputs[0], switches, cores, 0.1):
         assert len(spent.steps) == len(graph.expressions) and min(spent.steps) > 0
         assert max(spent.steps) < spent.whole_s
     for number, row in enumerate(switches):

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.app.export.cuda import export_cuda_kernels
 from tuner.app.export.kernels import export_kernels
 from tuner.app.export.portfolio import portfolio_kernel
-from tuner.app.machine import checked_target
+from tuner.app.machine import checked_target, named_target
 from tuner.db import targets
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
@@ -19,6 +19,7 @@ from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import KEY_FILE
 from tuner.settings import Settings
+from tuner.target.capability import is_declared
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import Widen
 from tuner.workload.spec import Portfolio
@@ -72,7 +73,7 @@ def _export_for_cpus(
 ) -> Mapping[str, Any]:
     """A library of kernels and portfolios, with variants for lesser CPUs. Signed."""
     store = ArtifactStore(settings.artifacts)
-    machine = checked_target(settings) if request.families or request.isa else None
+    machine = _machine(settings) if request.families or request.isa else None
     with _levels(request.isa, machine, settings) as widen:
         families = [
             portfolio_kernel(database, family, machine, settings.threads, store, widen)
@@ -86,11 +87,21 @@ def _export_for_cpus(
             request.directory,
             request.name or NAME,
             portfolios=families,
+            portfolio_target=machine if request.families else None,
             signing_key=settings.data_dir / KEY_FILE,
             widen=widen,
             frameworks=request.frameworks,
         )
     return manifest.document()
+
+
+def _machine(settings: Settings) -> Target:
+    """What portfolios and variants are for: this machine, or a declared CPU.
+
+    Kernels of a declared one are taken from the database, wherever they were measured.
+    """
+    target = named_target(settings)
+    return target if is_declared(target) else checked_target(settings)
 
 
 def _levels(

@@ -60,13 +60,15 @@ def export_kernels(
     name: str,
     *,
     portfolios: Sequence[ExportKernel] = (),
+    portfolio_target: Target | None = None,
     signing_key: Path | None = None,
     widen: Widen | None = None,
     frameworks: Sequence[str] = (),
 ) -> Manifest:
     """Writes the library `name` into `directory`, whole or not at all.
 
-    `portfolios`, made by `tuner.app.export.portfolio`, become functions of it too. With
+    `portfolios`, made by `tuner.app.export.portfolio` for `portfolio_target`, become
+    functions of it too. With
     `signing_key`, a file that is made if missing, the library is signed. With `widen` the
     kernels get variants for lesser CPUs. `frameworks` and errors are those of
     `tuner.export.library.export_library`.
@@ -80,7 +82,7 @@ def export_kernels(
         [*described, *portfolios],
         directory,
         name,
-        toolchain=_toolchain([*machines.values()]),
+        toolchain=_toolchain([*machines.values(), *filter(None, [portfolio_target])]),
         signer=signer,
         frameworks=frameworks,
     )
@@ -95,6 +97,7 @@ def _toolchain(machines: Sequence[Target]) -> Toolchain | None:
     if len(triples) > 1:
         raise UsageError(
             f"{' and '.join(machine.name for machine in triples.values())} are of different "
-            f"architectures; export their kernels into a library each"
+            f"architectures; export their kernels into a library each, under one --name, and put "
+            f"them into one directory: tuner combine DIR DIR -o DIR"
         )
     return next(map(toolchain_for, triples.values()), None)

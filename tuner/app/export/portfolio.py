@@ -42,7 +42,7 @@ def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple
     """The few workloads of the family whose kernels will serve all of it.
 
     Chosen by the machine's measured limits. Raises WorkloadError and UsageError for a
-    family that one function cannot serve.
+    family that one function cannot serve, and for a machine without measured limits.
     """
     rows = rows_checked(portfolio)
     low_s, high_s = (
@@ -195,7 +195,11 @@ def _expected_s(workload: Workload, target: Target, threads: int) -> float:
     difference between large and small blocks.
     """
     limits, expression = target.limits, workload.expression
-    assert limits is not None, "the machine's limits are measured before anything is tuned"
+    if limits is None:
+        raise UsageError(
+            f"the limits of {target.name} have not been measured, which the choice of extents "
+            f"takes; tune single extents instead of a range"
+        )
     nbytes = sum(tensor.nbytes for tensor in _tensors(expression))
     rate = limits.fma_flops * relative_rate(expression.inputs[0].dtype, target) * threads
     return (

@@ -243,11 +243,11 @@ class _Verifier:
         result: Retimed | VerificationError
         try:
             _check_machine(function, self.machine)
-            threads = usable_threads(int(function["threads"]))
-            executor = self.platform.executor(self.machine, self.settings, threads)
-            error, run = checked_model(
-                function, self.directory, self.manifest, self.library, executor
-            )
+            threads = self._threads(function)
+            with self.platform.executor(self.machine, self.settings, threads) as executor:
+                error, run = checked_model(
+                    function, self.directory, self.manifest, self.library, executor
+                )
             result = Retimed(
                 max_rel_error=error,
                 median_s=run.median_s,
@@ -287,14 +287,16 @@ class _Verifier:
             result=result,
         )
 
+    def _threads(self, function: Mapping[str, Any]) -> int:
+        """A device may have more cores than this machine, or fewer: its runner sees to it."""
+        tuned = int(function["threads"])
+        return tuned if isinstance(self.platform, DevicePlatform) else usable_threads(tuned)
+
     def _retimed(
         self, function: Mapping[str, Any], workload: Workload, runner: WorkloadRunner
     ) -> Retimed:
         """Error and time of a kernel. Raises VerificationError for a wrong answer."""
-        # A device may have more cores than this machine, or fewer: its runner sees to it.
-        tuned = int(function["threads"])
-        on_device = isinstance(self.platform, DevicePlatform)
-        threads = tuned if on_device else usable_threads(tuned)
+        threads = self._threads(function)
         contender = Contender(
             name=SUBJECT,
             library=str(self.library),

@@ -19,6 +19,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
@@ -86,7 +87,7 @@ def _linked(
     threads = settings.threads
     cores = first_lane(settings, threads).cores
     if policy.fast:
-        graph, _ = with_numerics(graph, kernels, target, threads, policy, cores, {})
+        graph, _ = with_numerics(graph, kernels, target, threads, policy, ConfinedCalls(cores), {})
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
     library = link("region", [function_of(built)])
     with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.app.models.command_time import CommandTime
 from tuner.app.models.family import Family, family_kernel
-from tuner.app.platforms.table import platform_of
+from tuner.app.platforms.table import measuring_platform
 from tuner.db import artifacts, jobs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
@@ -124,13 +124,13 @@ def export_model(
     threads, policy = settings.threads, policy_of(settings)
     store = ArtifactStore(settings.artifacts)
     kernels = kernels_of(database, model.graph, target, threads, store, policy)
-    executor = platform_of(target).executor(target, settings, threads)
     races = command is None or command.can_race([model.graph])
     others = others_of(database, kernels, target, threads, store) if races else None
-    checked = checked_kernel(model, kernels, target, threads, name, executor, policy, others)
     inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
-    return _exported(checked.kernel, shares, checked, executor, directory, name, signing_key)
+    with measuring_platform(target, settings).executor(target, settings, threads) as executor:
+        checked = checked_kernel(model, kernels, target, threads, name, executor, policy, others)
+        shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
+        return _exported(checked.kernel, shares, checked, executor, directory, name, signing_key)
 
 
 def export_family(
@@ -150,22 +150,22 @@ def export_family(
     """
     store, members = ArtifactStore(settings.artifacts), {}
     threads, policy = settings.threads, policy_of(settings)
-    executor = platform_of(target).executor(target, settings, threads)
-    waiting = [model.graph for model in family.members.values()]
-    for extent, model in family.members.items():
-        kernels = kernels_of(database, model.graph, target, threads, store, policy)
-        races = command is None or command.can_race(waiting)
-        others = others_of(database, kernels, target, threads, store) if races else None
-        checked = checked_kernel(
-            model, kernels, target, threads, f"{name}_{extent}", executor, policy, others
-        )
-        members[extent] = checked.kernel
-        waiting.pop(0)
-    combined = family_kernel(family, members, f"{name}_run", executor, policy)
-    # After the loop these are the model and the kernels of the greatest batch.
-    inputs = check_inputs(model.graph, model.values)
-    shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
-    return _exported(combined, shares, checked, executor, directory, name, signing_key)
+    with measuring_platform(target, settings).executor(target, settings, threads) as executor:
+        waiting = [model.graph for model in family.members.values()]
+        for extent, model in family.members.items():
+            kernels = kernels_of(database, model.graph, target, threads, store, policy)
+            races = command is None or command.can_race(waiting)
+            others = others_of(database, kernels, target, threads, store) if races else None
+            checked = checked_kernel(
+                model, kernels, target, threads, f"{name}_{extent}", executor, policy, others
+            )
+            members[extent] = checked.kernel
+            waiting.pop(0)
+        combined = family_kernel(family, members, f"{name}_run", executor, policy)
+        # After the loop these are the model and the kernels of the greatest batch.
+        inputs = check_inputs(model.graph, model.values)
+        shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
+        return _exported(combined, shares, checked, executor, directory, name, signing_key)
 
 
 def policy_of(settings: Settings) -> NumericsPolicy:

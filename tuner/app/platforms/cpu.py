@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
 from tuner.measure.race import Runs
 from tuner.measure.runner import RunnerOptions, RunnerProcess
+from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.cpu_executor import CpuExecutor
+from tuner.models.executor import Executor
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
@@ -58,8 +60,10 @@ class CpuPlatform:
     def runner(self, target: Target, settings: Settings) -> AbstractContextManager[WorkloadRunner]:
         return cpu_runner(settings)
 
-    def executor(self, target: Target, settings: Settings, threads: int) -> CpuExecutor:
-        return CpuExecutor(first_lane(settings, threads).cores)
+    def executor(
+        self, target: Target, settings: Settings, threads: int
+    ) -> AbstractContextManager[Executor]:
+        return nullcontext(CpuExecutor(ConfinedCalls(first_lane(settings, threads).cores)))
 
     def sanitizer(self, library: str) -> Path:
         raise UsageError(

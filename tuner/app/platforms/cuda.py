@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.gpu.sanitizer import find_sanitizer
 from tuner.measure.race import Runs
 from tuner.models.cuda_executor import CudaExecutor
+from tuner.models.executor import Executor
 from tuner.settings import Settings
 from tuner.target.capability import called
 from tuner.target.detect import detect_gpu
@@ -54,14 +55,16 @@ class CudaPlatform:
         with GpuRunner(next(iter(gpus_for(target)), GpuLane())) as device:
             yield CudaRunner(device)
 
-    def executor(self, target: Target, settings: Settings, threads: int) -> CudaExecutor:
+    def executor(
+        self, target: Target, settings: Settings, threads: int
+    ) -> AbstractContextManager[Executor]:
         lanes = gpus_for(target)
         if not lanes:
             raise UsageError(
                 f"a model for {called(target)} is checked on the machine where it is tuned, which "
                 f"has no such GPU; run the command where one is"
             )
-        return CudaExecutor(lanes[0])
+        return nullcontext(CudaExecutor(lanes[0]))
 
     def sanitizer(self, library: str) -> Path:
         return find_sanitizer()

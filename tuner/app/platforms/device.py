@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment, Lane
 from tuner.measure.device.runner import DeviceRunner
 from tuner.measure.race import Runs
-from tuner.models.cpu_executor import CpuExecutor
+from tuner.models.device_executor import device_executor
+from tuner.models.executor import Executor
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
@@ -44,7 +45,7 @@ class DeviceWorkloads:
 
 
 class DevicePlatform:
-    """A `Platform`. It runs kernels, no models."""
+    """A `Platform`."""
 
     plural = "devices"
 
@@ -66,8 +67,12 @@ class DevicePlatform:
         with DeviceRunner(lane.device, patience_s=0.0) as runner:
             yield DeviceWorkloads(runner, lane, settings)
 
-    def executor(self, target: Target, settings: Settings, threads: int) -> CpuExecutor:
-        raise UsageError("an agent runs kernels and no models; run tuner verify on the device")
+    def executor(
+        self, target: Target, settings: Settings, threads: int
+    ) -> AbstractContextManager[Executor]:
+        """On the first of the settings' devices, on as many of its cores as it has."""
+        lane = device_lanes(settings, target)[0]
+        return device_executor(lane, target, threads, settings.isolation)
 
     def sanitizer(self, library: str) -> Path:
         raise UsageError(f"{library} is for CPUs; leave --sanitize out")

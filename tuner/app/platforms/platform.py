@@ -54,10 +54,12 @@ class Platform(Protocol):
         """A runner on the first lane that can measure for the target."""
         ...
 
-    def executor(self, target: Target, settings: Settings, threads: int) -> Executor:
+    def executor(
+        self, target: Target, settings: Settings, threads: int
+    ) -> AbstractContextManager[Executor]:
         """What runs models for the target, on the first lane of so many threads.
 
-        Raises UsageError where this machine has none.
+        Raises UsageError where there is none, and DeviceError.
         """
         ...
 

@@ -145,6 +145,11 @@ class Connection:
         for digest in [*self._kept]:
             self._forget(digest)
 
+    def forget_tensors(self) -> None:
+        """Forgets all but libraries."""
+        for digest in [key for key, is_library in self._kept.items() if not is_library]:
+            self._forget(digest)
+
     def open(self, library: bytes, *, deadline_s: float, threads: int, memory_bytes: int) -> str:
         """Loads a kept library in a process of its own; its description of itself."""
         payload = protocol.opening(

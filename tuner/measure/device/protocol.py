@@ -15,6 +15,7 @@ from math import isfinite
 from typing import TypeVar
 
 from tuner.measure.outcome import printable
+from tuner.target.architectures.elf import MACHINES
 
 VERSION = 1
 MAX_TENSORS = 16  # inputs, and outputs, and packed buffers
@@ -40,7 +41,6 @@ _NUMBER = struct.Struct("<I")
 _STATUS = struct.Struct("<i")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}\Z")
-_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}  # of ELF
 
 
 class Ask(IntEnum):
@@ -106,12 +106,12 @@ class DeviceFacts:
         """Raises FrameError for what cannot be."""
         version, machine, cores, fences, memory, identity, low, high, host = _DEVICE.unpack(payload)
         name = host.partition(b"\0")[0].decode("ascii", "replace")
-        if version != VERSION or machine not in _MACHINES or not 1 <= cores <= 1024:
+        if version != VERSION or machine not in MACHINES or not 1 <= cores <= 1024:
             raise FrameError(f"a device of version {version}, machine {machine}, {cores} cores")
         if fences & ~7 or not _HOST.match(name):
             raise FrameError(f"a device called {name!r} with fences {fences}")
         return cls(
-            architecture=_MACHINES[machine],
+            architecture=MACHINES[machine],
             cores=cores,
             fences=FenceBit(fences),
             memory_bytes=memory,

@@ -91,7 +91,7 @@ class DeviceRunner:
         The device gets them when they are needed. Raises UsageError for threads or an
         isolation that it does not have, and DeviceError.
         """
-        connection = self._reached()
+        connection = self.reached()
         if assignment.threads > connection.facts.cores:
             raise UsageError(
                 f"a kernel of {assignment.threads} threads does not fit {self._device.text}, "
@@ -118,7 +118,7 @@ class DeviceRunner:
         if request.rival or request.library is None or request.plan.cache != "warm":
             raise UsageError(f"{request.name} cannot run on a device: only kernels, warm caches")
         try:
-            return self._measured(request, self._reached())
+            return self._measured(request, self.reached())
         except Refused as error:
             return error.failed
         except DeviceError as error:
@@ -158,7 +158,7 @@ class DeviceRunner:
             ),
         )
 
-    def _reached(self) -> Connection:
+    def reached(self) -> Connection:
         """The connection, for which a while is waited. Raises DeviceError."""
         deadline = time.monotonic() + self._patience_s
         while True:

@@ -5,15 +5,12 @@ The device computes and measures. Outputs come back as bytes and are judged here
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from pathlib import Path
-from struct import error as StructError
 
 import numpy as np
 
@@ -21,18 +18,12 @@ from tuner.measure.assignment import Request
 from tuner.measure.check import POISONS, Array, Case, WrongAnswer, check_output, raw
 from tuner.measure.child import PATIENT
 from tuner.measure.device.connection import CallFailed, CandidateEnded, Connection
-from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended, FrameError
+from tuner.measure.device.function import SETTLE_US, Undescribed, bound
+from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.pace import Pace, PacedTiming, PaceUpdate
 from tuner.measure.timing import LONG_CALL_S, Timing, time_calls
-from tuner.runtime.loader import STATUS, ShapeError, Signature, signature_of
-
-# What reading a text raises that is no description of a library.
-MALFORMED = (
-    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
-    ShapeError, StructError,
-)  # fmt: skip
-SETTLE_US = 1000  # of calls before those that count: the core waited for the request
+from tuner.runtime.loader import STATUS
 
 
 class Refused(Exception):
@@ -242,20 +233,12 @@ def binding_of(
 ) -> Binding:
     """The function with its buffers, as its library describes itself; constants packed.
 
-    Raises Refused for what describes another function than the workload's. The text is the
-    device's, which may say anything.
+    Raises Refused for what describes another function than the workload's.
     """
     try:
-        document = json.loads(description)
-        entries = {entry["symbol"]: entry for entry in document["functions"]}
-        signature = signature_of(entries[symbol]).of(case.pristine)
-        binding = _binding(str(document["name"]), signature, case, inputs, threads)
-        binding.packed()
-    except (FrameError, *MALFORMED) as error:
-        raise Refused(
-            FailureKind.RUN_CRASH,
-            f"the library does not describe a function {symbol!r} that a device can run: {error!r}",
-        ) from error
+        binding, signature = bound(description, symbol, case.pristine, inputs, threads)
+    except Undescribed as error:
+        raise Refused(FailureKind.RUN_CRASH, str(error)) from error
     takes = [(argument.shape, argument.numpy_dtype.itemsize) for argument in signature.inputs]
     gives = [(argument.shape, argument.numpy_dtype.itemsize) for argument in signature.outputs]
     if takes != [(array.shape, array.itemsize) for array in case.pristine] or gives != [
@@ -263,35 +246,6 @@ def binding_of(
     ]:
         raise Refused(FailureKind.RUN_CRASH, f"{symbol} takes other tensors than the workload's")
     return binding
-
-
-def _binding(
-    name: str,
-    signature: Signature,
-    case: Case,
-    inputs: tuple[tuple[bytes, ...], ...],
-    threads: int,
-) -> Binding:
-    prepack = signature.prepack
-    packed = prepack.packed if prepack else ()
-    arguments = (*signature.arguments, *packed)
-    sizes = [prod(argument.shape) * argument.numpy_dtype.itemsize for argument in arguments]
-    return Binding(
-        function=signature.symbol,
-        timer=f"{name}_time",
-        threader=f"{name}_set_num_threads",
-        reason=f"{name}_last_error",
-        threads=threads,
-        inputs=inputs,
-        output_bytes=tuple(
-            expected.reference.size * expected.dtype.itemsize for expected in case.expected
-        ),
-        rows=signature.count,
-        packer=prepack.symbol if prepack else "",
-        constants=prepack.constants if prepack else (),
-        packed_bytes=tuple(sizes[len(signature.arguments) :]),
-        passed=prepack.passed if prepack else tuple(range(len(case.pristine))),
-    )
 
 
 def tensor_name(case: Case, place: int) -> str:
