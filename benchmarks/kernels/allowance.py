@@ -31,7 +31,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
-    ragged_range,
+    rows_from_data,
     walk,
 )
 from tuner.workload.workload import Workload
@@ -152,8 +152,8 @@ def _stage_instructions(
 ) -> tuple[float, float]:
     axes = (*stage.axes, *stage.reduce_axes)
     points = stage.points * live_fraction(stage, matters)
-    ragged = ragged_range(stage)
-    term = term_predicates(stage)[1] if ragged is None else ragged.body
+    rows = rows_from_data(stage)
+    term = term_predicates(stage)[1] if rows is None else rows.body
     per_point: float = _weight(term, axes[-1].name if axes else "")
     products = 0.0
     if stage.reducer is not None:

@@ -36,6 +36,7 @@ SPECS = (
     "qdense:M=4,N=64,K=512,group=128",
     "qdense:M=4,N=64,K=512,group=128,weight=int8",
     "spmm:M=64,N=64,K=64,density=0.1",
+    "scatter_add:M=64,N=256,D=64",
 )
 CONFIGS = 6  # of each sketch
 
@@ -66,7 +67,7 @@ def test_every_family_is_among_the_sketches() -> None:
     }
     of_cpu = {name for kind, name in names if kind == "cpu"}
     assert of_cpu >= {"tile", "turn", "amx", "pairs", "fours", "lanes", "rows", "straight"}
-    assert of_cpu >= {"lookup", "grouped", "ragged"}
+    assert of_cpu >= {"lookup", "grouped", "ragged", "scatter"}
     assert len({name for kind, name in names if kind == "cuda"}) >= 4
 
 

@@ -71,6 +71,16 @@ SPECS = (
     "spmv:M=41,N=37,density=0.2,lengths=power_law", "spmm:M=13,N=11,K=53,density=0.3",
     "spmm:M=13,N=11,K=5,density=0.3,dtype=float64,spread=runs",
     "sddmm:M=13,N=11,K=37,density=0.3",
+    "scatter_add:M=13,N=61,D=37",
+)  # fmt: skip
+SLOW_SPECS = (
+    "scatter_add:M=16,N=61,D=5,mode=max,index=int64,spread=sorted",
+    "scatter_add:M=13,N=61,D=19,dtype=bfloat16",
+    "gather_matmul:V=31,M=13,N=37,K=11", "slide_layer:B=5,D=37,C=31,L=7,softmax=true",
+    "slide_layer:B=5,D=37,C=31,L=7,dtype=bfloat16",
+    "slide_layer_gradient:B=5,D=37,C=31,L=7,dtype=bfloat16",
+    "slide_layer_gradient:B=5,D=37,C=31,L=7,A=23,of=weights",
+    "simhash:B=7,D=19,T=3,K=5", "dwta_hash:B=7,D=19,T=3,K=2",
 )  # fmt: skip
 LEGALITY_SAMPLES = 1000
 CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
@@ -92,7 +102,9 @@ def run(
     return {name: held.numpy() for name, held in outputs.items()}
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(
+    "spec", [*SPECS, *(pytest.param(spec, marks=pytest.mark.slow) for spec in SLOW_SPECS)]
+)
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
@@ -114,7 +126,9 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spec", {spec.partition(":")[0]: spec for spec in SPECS}.values())
+@pytest.mark.parametrize(
+    "spec", {spec.partition(":")[0]: spec for spec in (*SPECS, *SLOW_SPECS)}.values()
+)
 def test_at_most_two_in_a_hundred_configs_are_illegal(spec: str) -> None:
     space = space_of(parse_spec(spec), host_target(), 1)
     illegal: Counter[str] = Counter()

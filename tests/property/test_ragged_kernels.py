@@ -29,6 +29,8 @@ SPECS = (
     f"spmv:M={ROWS},N={COLUMNS},density={PLACES / ROWS / COLUMNS},index=int64",
     f"embedding_bag:V={COLUMNS},D=19,B={ROWS},L=4,mode=mean",
     f"segment_reduce:M={ROWS},N={PLACES},D=17,mode=max",
+    f"scatter_add:M={COLUMNS},N={PLACES},D=19",
+    f"scatter_add:M={COLUMNS},N={PLACES},D=18,mode=min,dtype=float16,index=int64",
 )
 
 
@@ -95,7 +97,7 @@ def pointer_lists(draw: st.DrawFn, places: int) -> list[int]:
 def test_kernels_are_right_on_every_pattern(spec: str, data: st.DataObject) -> None:
     made = kernels(spec)
     expression = made.workload.expression
-    places = next(t.fact.stop for t in expression.inputs if t.name == "P" and t.fact)
+    places = next((t.fact.stop for t in expression.inputs if t.name == "P" and t.fact), 0)
     given_arrays = arrays(
         made.workload, data.draw(pointer_lists(places)), data.draw(st.integers(0, 99))
     )

@@ -9,6 +9,7 @@ from typing import Any
 from tuner.workload.operator import INTEGER_ACTIVATIONS, Operator
 
 SIZES = {
+    "A": 5,
     "B": 2,
     "M": 5,
     "N": 3,
@@ -23,6 +24,7 @@ SIZES = {
     "KD": 2,
     "C": 3,
     "S": 4,
+    "T": 3,
     "V": 7,
     "L": 2,
 }

@@ -1,17 +1,33 @@
 """The default schedule: elementwise stages inlined, and nothing else done.
 
-Ragged ranges are conditions here; `tuner.lowering.passes.ragged_loops` cuts the loops.
+Ragged ranges and scattered terms are conditions here, whose loops
+`tuner.lowering.passes.ragged_loops` cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.spaces.program.loops import LoopId
-from tuner.spaces.program.program import Block, Buffer, DecomposeReduction, Program, Step
+from tuner.spaces.program.loops import LoopId, loops_of
+from tuner.spaces.program.program import (
+    Block,
+    Buffer,
+    DecomposeReduction,
+    Program,
+    Reorder,
+    Step,
+)
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.stages import inlined, plainly_named
-from tuner.workload.expression import Read, Stage, Var, ragged_range
+from tuner.workload.expression import (
+    RaggedRange,
+    Read,
+    Scalar,
+    Scattering,
+    Stage,
+    Var,
+    rows_from_data,
+)
 from tuner.workload.workload import Workload
 
 
@@ -28,10 +44,7 @@ def default_program(workload: Workload) -> Program:
         if stage.name not in expression.outputs:
             buffers.append(Buffer(name=stage.name, shape=stage.tensor.shape, dtype=stage.dtype))
         buffers += held
-        if (ragged := ragged_range(stage)) is not None:
-            # The first place of a row is not the first of all.
-            loop = LoopId(made[0].name, ragged.axis)
-            steps.append(DecomposeReduction(block=made[0].name, loop=loop))
+        steps += _steps(made[0].name, stage)
     return Program(
         inputs=expression.inputs,
         outputs=tuple(expression.tensor(name) for name in expression.outputs),
@@ -41,14 +54,38 @@ def default_program(workload: Workload) -> Program:
     )
 
 
+def _steps(block: str, stage: Stage) -> list[Step]:
+    """What the loops of rows that data choose need, so that they can be cut."""
+    match rows_from_data(stage):
+        case RaggedRange(axis=places):
+            # The first place of a row is not the first of all.
+            return [DecomposeReduction(block=block, loop=LoopId(block, places))]
+        case Scattering() as scattered:
+            around = [axis for axis in stage.axes if axis.name in scattered.along]
+            row = [axis for axis in stage.axes if axis.name == scattered.row]
+            within = [axis for axis in stage.axes if axis not in (*around, *row)]
+            loops = [*stage.reduce_axes, *around, *row, *within]
+            first = LoopId.of(block, stage.reduce_axes[0])
+            return [
+                Reorder(loops=loops_of(block, loops)),
+                DecomposeReduction(block=block, loop=first),
+            ]
+    return []
+
+
 def plain_blocks(
     stage: Stage, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[Block], list[Buffer]]:
     """The stage as it stands: one block, or two where its accumulator, which is a
     buffer then, has another dtype than what is stored. `shapes`: of what it reads."""
-    ragged = ragged_range(stage)
-    when = () if ragged is None else ragged.conditions
-    terms = stage.body if ragged is None else ragged.body
+    match rows := rows_from_data(stage):
+        case RaggedRange(conditions=conditions):
+            when: tuple[Scalar, ...] = conditions
+        case Scattering(condition=condition):
+            when = (condition,)
+        case _:
+            when = ()
+    terms = stage.body if rows is None else rows.body
     body = with_explicit_padding(terms, shapes, stage.extents)
     indices = tuple(Var(axis.name) for axis in stage.axes)
     if stage.reducer is None or stage.accumulator == stage.dtype:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.errors import WorkloadError
-from tuner.workload import contractions, quantized, rowwise, sparse
+from tuner.workload import contractions, quantized, rowwise, slide, sparse
 from tuner.workload.grammar import suggestion
 from tuner.workload.operator import Operator
 
@@ -43,6 +43,12 @@ CATALOGUE: tuple[Operator, ...] = (
     sparse.SPMV,
     sparse.SPMM,
     sparse.SDDMM,
+    sparse.SCATTER_ADD,
+    sparse.GATHER_MATMUL,
+    slide.SLIDE_LAYER,
+    slide.SLIDE_LAYER_GRADIENT,
+    slide.SIMHASH,
+    slide.DWTA_HASH,
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CATALOGUE}
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -26,21 +25,23 @@ from tuner.workload.expression import (
     Read,
     Reducer,
     Scalar,
+    Scattering,
     Select,
     Stage,
     Unary,
     Var,
     ragged_range,
-    rewrite,
+    scattering,
     walk,
 )
-from tuner.workload.ragged_rows import Rows, row_blocks
+from tuner.workload.ragged_rows import Rows, row_blocks, scattered_terms
 from tuner.workload.scalar_operators import (
     BINARY_OPERATORS,
     REDUCTIONS,
     UNARY_OPERATORS,
     identity,
 )
+from tuner.workload.split_iterators import with_split_iterators
 from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, window
 
 
@@ -70,12 +71,12 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
     """
     shape = tuple(axis.extent for axis in stage.axes)
     with np.errstate(all="ignore"):
-        ragged = ragged_range(stage)
-        result = (
-            _evaluate_plain(stage, tensors, track=track)
-            if ragged is None
-            else _evaluate_ragged(stage, ragged, tensors, track=track)
-        )
+        if (ragged := ragged_range(stage)) is not None:
+            result = _evaluate_ragged(stage, ragged, tensors, track=track)
+        elif (scattered := scattering(stage)) is not None:
+            result = _evaluate_scattered(stage, scattered, tensors, track=track)
+        else:
+            result = _evaluate_plain(stage, tensors, track=track)
     value = result.value.reshape(shape)
     if "int" in stage.dtype:
         value = _whole(value, stage.dtype) if wrap else np.trunc(value)
@@ -114,6 +115,34 @@ def _evaluate_ragged(stage: Stage, ragged: RaggedRange, tensors: Tensors, *, tra
     return Dual(value, np.moveaxis(np.concatenate(sizes), 0, position) if track else None)
 
 
+def _evaluate_scattered(
+    stage: Stage, scattered: Scattering, tensors: Tensors, *, track: bool
+) -> Dual:
+    """A reduction whose terms name their rows: all terms, reduced into the rows they name."""
+    reduction, terms = REDUCTIONS[stage.reducer or "sum"], scattered_terms(stage, scattered)
+    shape = tuple(axis.extent for axis in stage.axes)
+    position = [axis.name for axis in stage.axes].index(scattered.row)
+    empty = np.asarray(identity(stage.reducer or "sum", stage.accumulator).value)
+    value = np.full(shape, empty, carrier(stage.accumulator))
+    size = np.full(shape, _finite_size(empty))
+    whole = {axis.name: (0, axis.extent) for axis in terms.axes}
+    first = terms.axes[0]
+    step = max(1, BLOCK // 4 * first.extent // stage.points)
+    for low in range(0, first.extent, step):
+        ranges = {**whole, first.name: (low, min(first.extent, low + step))}
+        computed = _Blocks(terms, tensors, track).within(ranges)
+        rows = _Blocks(replace(terms, body=scattered.index), tensors, track=False).within(ranges)
+        index: list[Array] = [*np.indices(rows.value.shape, sparse=True)]
+        index = index[len(stage.reduce_axes) :]
+        index.insert(position, rows.value.astype(np.int64))
+        kept = (rows.value >= 0) & (rows.value < shape[position])
+        index = [np.broadcast_to(part, kept.shape)[kept] for part in index]
+        reduction.ufunc.at(value, tuple(index), computed.value[kept])
+        if track:
+            reduction.magnitudes.at(size, tuple(index), computed.size[kept])
+    return Dual(value, size if track else None)
+
+
 def _duals(rows: Rows) -> dict[str, Dual]:
     return {name: Dual(array) for name, array in rows.tensors.items()}
 
@@ -134,65 +163,6 @@ def widest_operand(stage: Stage, tensors: Tensors) -> float:
                 for operand in operands
             )
         )
-
-
-def with_split_iterators(stage: Stage) -> Stage:
-    """The stage with iterators split in two, so that more of its indices are affine.
-
-    An iterator i is split where `i // c` or `i % c` occurs and c divides its extent.
-    """
-    divisors: dict[str, int] = {}
-    extents = stage.extents
-    for node in walk(stage.body):
-        match node:
-            case Binary(
-                op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)
-            ) if extents[name] % int(divisor) == 0:
-                divisors.setdefault(name, int(divisor))
-    if not divisors:
-        return stage
-
-    def change(node: Scalar) -> Scalar | None:
-        match node:
-            case Binary(op="floordiv", lhs=Var(name=name), rhs=Const(value=divisor)) if (
-                divisors.get(name) == divisor
-            ):
-                return Var(f"{name} outer")
-            case Binary(op="floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
-                divisors.get(name) == divisor
-            ):
-                return Var(f"{name} inner")
-            case Var(name=name) if name in divisors:
-                return Binary(
-                    "add",
-                    Binary("mul", Var(f"{name} outer"), Const(divisors[name], "int64")),
-                    Var(f"{name} inner"),
-                )
-        return None
-
-    def axes(given: tuple[Any, ...]) -> tuple[Any, ...]:
-        parts = []
-        for axis in given:
-            size = divisors.get(axis.name)
-            parts += (
-                [axis]
-                if size is None
-                else [
-                    type(axis)(name=f"{axis.name} outer", extent=axis.extent // size),
-                    type(axis)(name=f"{axis.name} inner", extent=size),
-                ]
-            )
-        return tuple(parts)
-
-    return Stage(
-        name=stage.name,
-        axes=axes(stage.axes),
-        reduce_axes=axes(stage.reduce_axes),
-        reducer=stage.reducer,
-        body=rewrite(stage.body, change),
-        dtype=stage.dtype,
-        accumulator=stage.accumulator,
-    )
 
 
 def _without_widening_casts(node: Scalar) -> Scalar:
@@ -336,9 +306,10 @@ class _Blocks:
         self.ranges: Ranges = {}
 
     def result(self) -> Dual:
-        return self._range({name: (0, extent) for name, extent in self.extents.items()})
+        return self.within({name: (0, extent) for name, extent in self.extents.items()})
 
-    def _range(self, ranges: dict[str, tuple[int, int]]) -> Dual:
+    def within(self, ranges: dict[str, tuple[int, int]]) -> Dual:
+        """The part with each iterator from a start to less than an end."""
         sizes = {name: stop - start for name, (start, stop) in ranges.items()}
         if prod(sizes.values()) <= BLOCK // 4:
             return self._block(ranges)
@@ -348,8 +319,8 @@ class _Blocks:
         start, stop = ranges[name]
         middle = (start + stop) // 2
         first, second = (
-            self._range({**ranges, name: (start, middle)}),
-            self._range({**ranges, name: (middle, stop)}),
+            self.within({**ranges, name: (start, middle)}),
+            self.within({**ranges, name: (middle, stop)}),
         )
         if name in self.kept:
             axis = self.kept.index(name)

@@ -261,11 +261,12 @@ class Stage:
     def points(self) -> int:
         """Number of points of the iteration space, reduction axes included.
 
-        The rows of a ragged range have together as many as its axis, at most.
+        The rows of a ragged range have together as many as its axis, at most, and a term
+        that names its row goes to no other.
         """
-        ragged = ragged_range(self)
-        rows = set() if ragged is None else {ragged.row}
-        return prod(extent for name, extent in self.extents.items() if name not in rows)
+        rows = rows_from_data(self)
+        left_out = set() if rows is None else {rows.row}
+        return prod(extent for name, extent in self.extents.items() if name not in left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +317,52 @@ def ragged_range(stage: Stage) -> RaggedRange | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scattering:
+    """A reduction whose terms name the row that they belong to: `name[index] += term`.
+
+    In the tree it is a condition around the terms. Those of one row are reduced in order.
+    """
+
+    row: str  # the axis of the stage that the index names
+    index: Read  # an element of an integer tensor, at none of whose indices `row` stands
+    condition: Scalar  # `index == row`
+    body: Scalar  # the terms
+
+    @property
+    def along(self) -> frozenset[str]:
+        """The axes that the index depends on."""
+        return frozenset(node.name for node in walk(self.index) if isinstance(node, Var))
+
+
+def in_row(index: Read, row: str, dtype: DType) -> Scalar:
+    """The condition that an element of `dtype` names the row."""
+    return Binary("eq", index if dtype == "int64" else Cast("int64", index), Var(row))
+
+
+def scattering(stage: Stage) -> Scattering | None:
+    """How the terms of a stage name their rows, if they do."""
+    match stage.body:
+        case Select(
+            cond=Binary(op="eq", lhs=place, rhs=Var(name=row)) as condition,
+            then=body,
+            other=Const(),
+        ) if stage.reducer is not None and any(row == axis.name for axis in stage.axes):
+            index = place.arg if isinstance(place, Cast) else place
+        case _:
+            return None
+    if not isinstance(index, Read) or index.pad is not None:
+        return None
+    scattered = Scattering(row=row, index=index, condition=condition, body=body)
+    moves = any(axis.name in scattered.along for axis in stage.reduce_axes)
+    return scattered if moves and row not in scattered.along else None
+
+
+def rows_from_data(stage: Stage) -> RaggedRange | Scattering | None:
+    """How data say which terms a row of a stage reduces; None where its axes say it."""
+    return ragged_range(stage) or scattering(stage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
     """A tensor program: inputs, stages, and the names of the outputs.
 
@@ -358,8 +405,8 @@ class Expression:
         """Arithmetic operations: a multiply-add counts as 2, a function as 1."""
         total = 0
         for stage in self.stages:
-            ragged = ragged_range(stage)
-            term = stage.body if ragged is None else ragged.body
+            rows = rows_from_data(stage)
+            term = stage.body if rows is None else rows.body
             total += stage.points * (arithmetic(term) + (1 if stage.reducer else 0))
         return total
 

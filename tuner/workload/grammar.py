@@ -28,7 +28,8 @@ kernel: "kernel" NAME "(" param ("," param)* ")" ARROW "(" param ("," param)* ")
 param: NAME ":" NAME "[" sum ("," sum)* "]" fact?
 ?fact: "in" sum ":" sum NAME? -> within
      | "splits" sum NAME? -> splits
-stage: NAME "[" NAME ("," NAME)* "]" (ASSIGN | REDUCE) expr ranges? ";"?
+stage: NAME "[" place ("," place)* "]" (ASSIGN | REDUCE) expr ranges? ";"?
+?place: NAME | NAME "[" expr ("," expr)* "]" -> read
 ranges: "for" range ("," range)*
 range: NAME "in" sum ":" sum
 

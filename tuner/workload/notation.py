@@ -52,7 +52,9 @@ from tuner.workload.ragged_notation import (
     declared_fact,
     is_fact,
     is_ragged,
+    scattered_rows,
     stated_rows,
+    written_iterator,
 )
 from tuner.workload.right_hand_sides import FUNCTIONS, TermBuilder
 from tuner.workload.scalar_operators import REDUCTIONS, identity
@@ -246,7 +248,8 @@ class _StageReader:
             for i, child in enumerate(rest)
             if isinstance(child, Token) and child.type in ("ASSIGN", "REDUCE")
         )
-        self.written = [cast(Token, child) for child in rest[:split]]
+        self.scattered = [child for child in rest[:split] if isinstance(child, Tree)]
+        self.written = [written_iterator(child, node, symbols) for child in rest[:split]]
         self.assign, self.right, *others = rest[split:]
         self.ranges = cast(
             "list[Tree[Token]]",
@@ -258,9 +261,12 @@ class _StageReader:
         self._check_written(name)
         term = self.builder.build(self.right)
         reducer = _REDUCERS.get(str(self.assign))
+        scattered = self._scattered(name, reducer)
         reduced = [i for i in self.builder.iterators if i not in [str(w) for w in self.written]]
         self._check_reduction(reducer, reduced)
         starts, stated, ragged = self._stated(reduced if reducer else [])
+        rows = scattered if ragged is None else ragged
+        stated |= {} if scattered is None else scattered.extents
         extents = self._extents(name, stated, starts)
         shifted: dict[str, Scalar] = {
             i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start
@@ -269,8 +275,8 @@ class _StageReader:
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
         value = substitute(coerce(term, body, self.right), shifted)
-        if ragged is not None and reducer is not None:
-            value = Select(ragged.condition, value, identity(reducer, body))
+        if rows is not None and reducer is not None:
+            value = Select(rows.condition, value, identity(reducer, body))
         if error := overflow_error(value, extents):
             raise fail(error, self.right)
         return Stage(
@@ -285,7 +291,27 @@ class _StageReader:
             accumulator=accumulator,
         )
 
+    def _scattered(self, name: str, reducer: Reducer | None) -> StatedRows | None:
+        """The rows that an index on the left names."""
+        if not self.scattered:
+            return None
+        (node,) = self.scattered
+        if reducer is None:
+            raise fail(
+                f"elements of {name} may be named several times or never; reduce with +=, *=, "
+                f"max= or min=",
+                node,
+            )
+        row = written_iterator(node, self.node, self.builder.symbols)
+        dimension, output = self.written.index(row), self.outputs.get(name)
+        extent = None if output is None else output.tensor.shape[dimension]
+        return scattered_rows(node, str(row), extent, self.builder)
+
     def _check_written(self, name: str) -> None:
+        ragged = list(filter(is_ragged, self.ranges))
+        if self.scattered and (others := [*self.scattered[1:], *ragged]):
+            message = "a stage has one index on the left and no ragged range beside it"
+            raise fail(f"{message}; make another stage", others[0])
         seen: set[str] = set()
         for token in self.written:
             if str(token) in self.builder.symbols:

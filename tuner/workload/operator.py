@@ -125,6 +125,11 @@ class Operator:
             if int(values[large]) % int(values[small]):
                 message = f"{small}={values[small]} must divide {large}={values[large]}"
                 raise WorkloadError(message, parameter=small)
+        if self.places and not values["density"]:
+            raise WorkloadError(
+                "density=0 leaves the matrix without places; give more than 0, at most 1",
+                parameter="density",
+            )
         for extent, kernel in self.windows:
             pad, dilation = int(values.get("pad", 0)), int(values.get("dilation", 1))
             reach, padded = dilation * (int(values[kernel]) - 1) + 1, int(values[extent]) + 2 * pad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -21,6 +21,7 @@ from tuner.workload.expression import (
     Tensor,
     Var,
     Within,
+    in_row,
     within_row,
 )
 from tuner.workload.facts import fact_error
@@ -34,10 +35,11 @@ from tuner.workload.right_hand_sides import TermBuilder
 
 @dataclass(frozen=True, slots=True)
 class StatedRows:
-    """A ragged range: the condition it puts on its terms, and extents that follow from it."""
+    """What a ragged range or a written index says: the condition that it puts on the terms,
+    and extents that follow from it."""
 
     condition: Scalar
-    extents: Mapping[str, int]  # of the iterator over places, and of the one over rows
+    extents: Mapping[str, int]  # of the iterator over rows, and of one over places
 
 
 def is_fact(node: Node) -> bool:
@@ -101,3 +103,43 @@ def stated_rows(node: Tree[Token], written: Sequence[str], builder: TermBuilder)
         f"input declared to split places, P: i32[rows + 1] splits places",
         node,
     )
+
+
+def written_iterator(place: Node, stage: Tree[Token], symbols: Collection[str]) -> Token:
+    """The iterator of a written dimension; where an index stands, one that the stage has not."""
+    if isinstance(place, Token):
+        return place
+    index = cast("Token", place.children[0])
+    used = {*map(str, stage.scan_values(lambda token: isinstance(token, Token))), *symbols}
+    name = f"{index}_row"
+    while name in used:
+        name += "_"
+    return Token.new_borrow_pos("NAME", name, index)
+
+
+def scattered_rows(
+    node: Tree[Token], row: str, extent: int | None, builder: TermBuilder
+) -> StatedRows:
+    """The rows that terms name, of which the index stands on the left: `Y[J[e]] += …`.
+
+    `extent` is that of the written dimension, None where the index says it. Raises
+    `WorkloadError` for an index that is not declared to lie in the dimension.
+    """
+    value = builder.build(node).node
+    index = value.arg if isinstance(value, Cast) else value
+    fact = builder.tensors[index.tensor].fact if isinstance(index, Read) else None
+    if not isinstance(index, Read) or index.pad is not None or not isinstance(fact, Within):
+        raise fail(
+            "an index on the left is an iterator, or an element of an input declared to lie in "
+            "the dimension, J: i32[places] in 0:rows",
+            node,
+        )
+    limit = fact.stop if extent is None else extent
+    if fact.start < 0 or fact.stop > limit:
+        raise fail(
+            f"the index on the left runs from {fact.start} to {fact.stop - 1}, the extent of its "
+            f"dimension is {limit}",
+            node,
+        )
+    condition = in_row(index, row, builder.tensors[index.tensor].dtype)
+    return StatedRows(condition=condition, extents={row: limit})

@@ -1,4 +1,4 @@
-"""The terms of a reduction over the places of compressed rows, as one stage of plain axes."""
+"""The terms of reductions over the places of rows, as one stage of plain axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import Axis, RaggedRange, Read, Stage, Var, substitute
+from tuner.workload.expression import (
+    Axis,
+    RaggedRange,
+    Read,
+    Scattering,
+    Stage,
+    Var,
+    substitute,
+)
 
 _TERM = "term"  # the axis over places of all rows
 _ROW, _PLACE = "row of term", "place of term"  # tensors; no names in the notation
@@ -75,3 +83,14 @@ class Rows:
             starts = (np.cumsum(self.lengths) - self.lengths)[filled]
             result[filled] = combine.reduceat(terms, starts, axis=0)
         return result
+
+
+def scattered_terms(stage: Stage, scattered: Scattering) -> Stage:
+    """The terms of a scattered reduction: its own axes, then the stage's but the row."""
+    kept = tuple(axis for axis in stage.axes if axis.name != scattered.row)
+    return Stage(
+        name=stage.name,
+        axes=(*stage.reduce_axes, *kept),
+        body=scattered.body,
+        dtype=stage.accumulator,
+    )

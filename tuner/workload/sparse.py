@@ -1,4 +1,4 @@
-"""Catalogue operators on compressed rows, lists of places, bags and segments.
+"""Catalogue operators on compressed rows, lists of places, bags, segments and gathered rows.
 
 Pointers P split the places into rows, J holds the column of each place. Patterns are part
 of a call; `density`, `lengths` and `spread` say what trials run on.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tuner.workload.contractions import FLOAT, dtype, extents
+from tuner.workload.contractions import FLOAT, dtype, extents, flag
 from tuner.workload.expression import Lengths, Spread
 from tuner.workload.operator import Operator, Param
 
@@ -122,5 +122,48 @@ kernel segment_reduce(P: @{index}[M + 1] splits N @{lengths}, X: @{dtype}[N, D])
     -> (Y: @{dtype}[M, D]) {
   @{mode=mean|S|Y}[i, d] @{reducer} X[e, d] for e in P[i]:P[i + 1]
   @{mode=mean|Y[i, d] = S[i, d] / max(@{wide}(P[i + 1] - P[i]), 1) for i in 0:M|}
+}""",
+)
+SCATTER_ADD = Operator(
+    name="scatter_add",
+    about="rows added to the rows that indices name, in their order; the inverse of a gather",
+    params=(
+        *extents(M=("rows of Y", 4096), N=("rows of X", 16384), D=("row length", 64)),
+        Param(
+            name="mode",
+            kind="choice",
+            about="what a row gives; one that no index names gives 0, -inf (max) or inf (min)",
+            default="sum",
+            choices=("sum", "max", "min"),
+        ),
+        SPREAD,
+        INDEX,
+        dtype(*FLOAT),
+    ),
+    pieces={"reducer": "@{mode=max|max=|@{mode=min|min=|+=}}"},
+    program="""
+kernel scatter_add(J: @{index}[N] in 0:M @{spread}, X: @{dtype}[N, D]) -> (Y: @{dtype}[M, D]) {
+  Y[J[n], d] @{reducer} X[n, d]
+}""",
+)
+GATHER_MATMUL = Operator(
+    name="gather_matmul",
+    about="C = A[I] B, the rows of A chosen by indices",
+    params=(
+        *extents(
+            V=("rows of A", 100_000),
+            M=("rows of C", 1024),
+            N=("columns of C", 256),
+            K=("length of the sums", 128),
+        ),
+        flag("transpose_b", "B is N×K"),
+        SPREAD,
+        INDEX,
+        dtype(*FLOAT),
+    ),
+    program="""
+kernel gather_matmul(I: @{index}[M] in 0:V @{spread}, A: @{dtype}[V, K],
+    B: @{dtype}[@{transpose_b|N, K|K, N}]) -> (C: @{dtype}[M, N]) {
+  C[i, j] += A[I[i], k] * B[@{transpose_b|j, k|k, j}]
 }""",
 )

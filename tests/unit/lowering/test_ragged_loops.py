@@ -96,6 +96,38 @@ def test_a_condition_that_a_text_writes_is_cut_too() -> None:
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        "scatter_add:M=1009,N=7,D=32",
+        "scatter_add:M=1009,N=7,D=32,dtype=bfloat16,index=int64",
+        "scatter_add:M=1009,N=7,D=1,mode=min",
+    ],
+)
+def test_of_the_loop_over_rows_what_a_term_names_is_left(spec: str) -> None:
+    def over_rows(loop: tirx.For) -> bool:
+        return bool(cut_on([loop.body])) and isinstance(loop.extent, tirx.IntImm)
+
+    def cut_on(parts: list[tirx.Stmt]) -> list[tirx.EQ]:
+        seen: list[tirx.EQ] = []
+        for part in parts:
+            structural_walk(part, (tirx.EQ, seen.append))
+        return [equality for equality in seen if "J" in str(equality)]
+
+    for program in programs(parse_spec(spec)):
+        before = lowered(program)
+        assert loops(before, over_rows)
+        assert not loops(cut_ragged_loops(before), over_rows)
+
+
+def test_tasks_of_several_threads_have_rows_of_their_own() -> None:
+    space = cpu_space(parse_spec("scatter_add:M=53,N=64,D=32"), ZEN5, 2)
+    program = space.program({"sketch": "Y:scatter_d", "Y.scatter_d.block_Jrow": 14})
+    kind = tirx.ForKind.PARALLEL
+    (shared,) = loops(lowered(program), lambda loop: loop.kind == kind)
+    assert int(shared.extent) == 4
+
+
+@pytest.mark.parametrize(
     "condition",
     [
         "e <= P[i] and P[i + 1] < e",

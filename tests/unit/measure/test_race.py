@@ -234,6 +234,8 @@ def test_rivals_compute_the_sparse_workload(name: str, spec: str) -> None:
     "spec",
     [
         "sddmm:M=50,N=40,K=7,density=0.1",
+        "scatter_add:M=9,N=50,D=7",
+        "gather_matmul:V=50,M=9,N=7,K=5,transpose_b=true,index=int64",
         "segment_reduce:M=9,N=500,D=7,mode=max,lengths=equal",
         "embedding_bag:V=50,D=7,B=9,L=3,dtype=bfloat16",
     ],

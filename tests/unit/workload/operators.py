@@ -197,6 +197,48 @@ def bagged(p: Params, pointers: Array, indices: Array, *rest: Array) -> Array:
     return of_rows(pointers, weights * rest[-1][indices], p["mode"])
 
 
+def scattered(p: Params, indices: Array, x: Array) -> Array:
+    start = {"max": -np.inf, "min": np.inf}.get(p["mode"], 0.0)
+    result = np.full((p["M"], p["D"]), start)
+    combine = {"max": np.maximum, "min": np.minimum}.get(p["mode"], np.add)
+    for row, term in zip(indices, x, strict=True):
+        result[row] = combine(result[row], term)
+    return result
+
+
+def active(p: Params, j: Array, x: Array, w: Array, bias: Array) -> Array:
+    every = x @ w.T + bias
+    logits = np.take_along_axis(every, j, 1)
+    return softmax(logits) if p["softmax"] else logits
+
+
+def active_gradient(p: Params, first: Array, second: Array, *rest: Array) -> Array:
+    if p["of"] == "inputs":
+        j, g, (w,) = first, second, rest
+        return np.array([of_sample @ w[row] for of_sample, row in zip(g, j, strict=True)])
+    pointers, samples, (g, x) = first, second, rest
+    return of_rows(pointers, g[:, None] * x[samples])
+
+
+def signs(p: Params, x: Array, r: Array) -> Array:
+    bits = (x @ r >= 0).reshape(len(x), p["T"], p["K"])
+    return np.asarray((bits << np.arange(p["K"])).sum(-1))
+
+
+def winners(p: Params, i: Array, others: Array, x: Array) -> Array:
+    """Codes one by one: the place of the greatest element that is not 0, else of another."""
+    codes = np.full((len(x), len(i)), -1)
+    for b, h in np.ndindex(codes.shape):
+        bin_ = x[b, i[h]]
+        if bin_.any():
+            codes[b, h] = np.argmax(np.where(bin_ != 0, bin_, -np.inf))
+    result = np.zeros((len(x), p["T"]), np.int64)
+    for b, h in np.ndindex(codes.shape):
+        tried = [code for code in (codes[b, h], *codes[b, others[h]]) if code >= 0]
+        result[b, h // p["K"]] |= (tried[0] if tried else 0) << 3 * (h % p["K"])
+    return result
+
+
 MEANING: Mapping[str, Callable[..., Array]] = {
     "matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
     "batch_matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
@@ -231,5 +273,11 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "spmv": lambda p, pointers, j, a, x: of_rows(pointers, a * x[j]),
     "spmm": lambda p, pointers, j, a, x: of_rows(pointers, a[:, None] * x[j]),
     "sddmm": lambda p, r, j, a, b: (a[r] * b[j]).sum(1),
+    "scatter_add": scattered,
+    "gather_matmul": lambda p, i, a, b: a[i] @ turned(p["transpose_b"], b),
+    "slide_layer": active,
+    "slide_layer_gradient": active_gradient,
+    "simhash": signs,
+    "dwta_hash": winners,
     "embedding": lambda p, x, w: w[np.clip(x, 0, p["V"] - 1)],
 }

@@ -1,18 +1,20 @@
 """Loops over the places of compressed rows: `for e in 0:E if P[i] <= e and e < P[i + 1]`
-becomes `for e in P[i]:P[i + 1]`.
+becomes `for e in P[i]:P[i + 1]`. Loops over the rows that terms name: of `for i in 0:M if
+J[e] == i` one iteration is left.
 
 Schedules have plain loops with conditions, which all primitives know how to move. This
 pass runs on what they were lowered to. A loop is cut where every effect in its body stands
 under a lower and an upper bound of its variable that are read from memory and do not
-change in the loop. The bounds are clamped to the loop's own range, so that no iteration
-comes in that was not there before.
+change in the loop, or under an equality. The bounds are clamped to the loop's own range,
+so that no iteration comes in that was not there before.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import tvm
 from tvm import tirx
@@ -46,10 +48,11 @@ def cut_ragged_loops(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A condition on the variable of a loop: `value <= variable`, or `variable < value`."""
+    """A condition on the variable of a loop: `value <= variable`, `variable < value`, or
+    `variable == value`."""
 
     value: tvm.ir.PrimExpr
-    is_lower: bool
+    side: Literal["lower", "upper", "equal"]
     condition: tvm.ir.PrimExpr
 
 
@@ -58,21 +61,43 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
         return loop
     names = _names(loop.body)
     bounds = _bounds(loop.body, loop.loop_var, names)
-    lower = [bound for bound in bounds if bound.is_lower]
-    upper = [bound for bound in bounds if not bound.is_lower]
-    if len(lower) != 1 or len(upper) != 1 or _writes(loop.body, bounds):
+    if _writes(loop.body, bounds):
         return loop
+    match sorted(bounds, key=lambda bound: bound.side):
+        case [_Bound(side="equal") as only]:
+            return _left(loop, only)
+        case [_Bound(side="lower") as lower, _Bound(side="upper") as upper]:
+            return _between(loop, lower, upper)
+    return loop
+
+
+def _between(loop: tirx.For, lower: _Bound, upper: _Bound) -> tirx.Stmt:
+    """The loop from one bound to the other."""
     dtype = str(loop.loop_var.ty)
-    first, last = (_clamped(bound.value, loop).astype(dtype) for bound in (lower[0], upper[0]))
-    conditions = [bound.condition for bound in bounds]
+    first, last = (_clamped(bound.value, loop).astype(dtype) for bound in (lower, upper))
+    extent = tirx.Max(last - first, tirx.const(0, dtype))
+    body = _unguarded(loop.body, [lower, upper])
+    return tirx.For(loop.loop_var, first, extent, loop.kind, body, annotations=loop.annotations)
+
+
+def _left(loop: tirx.For, only: _Bound) -> tirx.Stmt:
+    """The iteration of the loop at which its variable has a value, if it has it at all."""
+    dtype, wide = str(loop.loop_var.ty), str(only.value.ty)
+    first, end = loop.min.astype(wide), (loop.min + loop.extent).astype(wide)
+    comes = tirx.And(first <= only.value, only.value < end)
+    body = _unguarded(loop.body, [only])
+    once = tirx.For(loop.loop_var, only.value.astype(dtype), tirx.const(1, dtype), loop.kind, body)
+    return tirx.IfThenElse(comes, once, None)
+
+
+def _unguarded(body: tirx.Stmt, bounds: Sequence[_Bound]) -> tirx.Stmt:
+    """The body without the conditions that the loop's own range now says."""
 
     def unguarded(branch: tirx.IfThenElse) -> tirx.Stmt:
-        guards = any(structural_equal(branch.condition, condition) for condition in conditions)
+        guards = any(structural_equal(branch.condition, bound.condition) for bound in bounds)
         return branch.then_case if guards else branch
 
-    body = structural_map(loop.body, (tirx.IfThenElse, unguarded))
-    extent = tirx.Max(last - first, tirx.const(0, dtype))
-    return tirx.For(loop.loop_var, first, extent, loop.kind, body, annotations=loop.annotations)
+    return structural_map(body, (tirx.IfThenElse, unguarded))
 
 
 def _writes(body: tirx.Stmt, bounds: Sequence[_Bound]) -> bool:
@@ -143,10 +168,32 @@ def _bound(
     plain = substituted(condition, names)
     match plain:
         case tirx.LE() if _is(plain.b, variable) and _is_read(plain.a, variable):
-            return _Bound(plain.a, True, condition)
+            return _Bound(plain.a, "lower", condition)
         case tirx.LT() if _is(plain.a, variable) and _is_read(plain.b, variable):
-            return _Bound(plain.b, False, condition)
+            return _Bound(plain.b, "upper", condition)
+        case tirx.EQ():
+            for side, other in ((plain.a, plain.b), (plain.b, plain.a)):
+                value = _solved(side, other, variable)
+                if value is not None:
+                    return _Bound(value, "equal", condition)
     return None
+
+
+def _solved(
+    side: tvm.ir.PrimExpr, other: tvm.ir.PrimExpr, variable: tirx.Var
+) -> tvm.ir.PrimExpr | None:
+    """What the variable is where a sum with it equals what is read from memory."""
+    if not _is_read(other, variable):
+        return None
+    terms = _terms(side)
+    others = [term for term in terms if not _is(term, variable)]
+    if len(others) != len(terms) - 1 or any(_uses(term, variable) for term in others):
+        return None
+    return functools.reduce(lambda value, term: value - term, others, other)
+
+
+def _terms(node: tvm.ir.PrimExpr) -> list[tvm.ir.PrimExpr]:
+    return [*_terms(node.a), *_terms(node.b)] if isinstance(node, tirx.Add) else [node]
 
 
 def _is(value: tvm.ir.PrimExpr, variable: tirx.Var) -> bool:

@@ -313,6 +313,25 @@ def _segments(
     return [("segment_reduce", lambda: reduce(rows, params["mode"], **options), _same)]
 
 
+def _scattered(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    """Of sums alone: of a row that no index names its other reductions give 0."""
+    indices, rows = operands
+    if params["mode"] != "sum":
+        return []
+    zeros = torch.zeros(shape, dtype=rows.dtype)
+    return [("index_add", lambda: zeros.index_add(0, indices, rows), _same)]
+
+
+def _gathered_product(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    indices, table, factor = operands
+    factor = factor.t() if params["transpose_b"] else factor
+    return [("index_select", lambda: table.index_select(0, indices) @ factor, _same)]
+
+
 def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
     plain = [("channels-first", torch.contiguous_format)]
     return [*plain, ("channels-last", torch.channels_last)] if rank == 2 else plain
@@ -406,4 +425,5 @@ _FAMILIES: Mapping[str, Family] = {
     "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention,
     "embedding": _embedding, "embedding_bag": _embedding_bag, "segment_reduce": _segments,
     "spmv": _sparse_product, "spmm": _sparse_product, "sddmm": _sampled_product,
+    "scatter_add": _scattered, "gather_matmul": _gathered_product,
 }  # fmt: skip

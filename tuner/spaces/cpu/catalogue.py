@@ -16,6 +16,7 @@ from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketch
 from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
+from tuner.spaces.cpu.scatter import scatter_sketch
 from tuner.spaces.cpu.stream_sketch import stream_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
@@ -30,7 +31,7 @@ from tuner.spaces.rewrite.stages import materialized
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
-from tuner.workload.expression import Expression
+from tuner.workload.expression import Expression, rows_from_data
 
 
 def _simplify(expression: Expression) -> Expression:
@@ -43,7 +44,7 @@ def _parallel_units(_target: Target, threads: int) -> ParallelUnits:
 
 
 def _is_dense_tile(group: Group) -> TypeGuard[TileGroup]:
-    return isinstance(group, TileGroup) and not is_ragged(group)
+    return isinstance(group, TileGroup) and rows_from_data(group.anchor) is None
 
 
 def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
@@ -96,6 +97,11 @@ def _ragged(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFact
     return ragged_sketches(group, context)
 
 
+def _scattered(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    sketch = scatter_sketch(group, context) if isinstance(group, TileGroup) else None
+    return [] if sketch is None else [sketch]
+
+
 def _streams(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if not isinstance(group, StreamGroup):
         return []
@@ -124,6 +130,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _rows,
         _quantized,
         _ragged,
+        _scattered,
         _streams,
     ),
     whole_programs=(fully_unrolled,),

@@ -41,7 +41,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
-    ragged_range,
+    rows_from_data,
     substitute,
     walk,
 )
@@ -182,11 +182,11 @@ def fully_unrolled(
     algorithm: Algorithm, context: SpaceContext
 ) -> WholeProgram[LoopNestFacts] | None:
     """The algorithm with each stage by itself. None of a large one, and of one that
-    looks elements up or has ragged ranges."""
+    looks elements up, has ragged ranges or scatters terms."""
     stages = algorithm.expression.stages
     if sum(cost(stage) for stage in stages) > MOST:
         return None
-    if any(ragged_range(stage) is not None for stage in stages):
+    if any(rows_from_data(stage) is not None for stage in stages):
         return None
     if any(read.gathered for stage in stages for read in accesses(stage, algorithm.shapes)):
         return None

@@ -20,9 +20,9 @@ from tuner.workload.expression import (
     Scalar,
     Stage,
     Var,
-    ragged_range,
     reads,
     rewrite,
+    rows_from_data,
     substitute,
 )
 
@@ -208,7 +208,7 @@ def _row_group(
     grouped: set[str],
     live: Mapping[str, tuple[Scalar, ...]],
 ) -> tuple[RowGroup, set[str]] | None:
-    if first.reducer is None or ragged_range(first) is not None:
+    if first.reducer is None or rows_from_data(first) is not None:
         return None
     column = column_axis(first, accesses(first, shapes))
     if column is None or column.extent < 2:
@@ -228,7 +228,7 @@ def _row_group(
         members = {member.name: member for member in chain}
         if not any(read.tensor in members for read in reads(stage.body)):
             continue
-        if ragged_range(stage) is not None:
+        if rows_from_data(stage) is not None:
             break
         member = _as_member(stage, rows, column, members)
         if member is None:

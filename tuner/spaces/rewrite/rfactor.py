@@ -24,7 +24,7 @@ from tuner.workload.expression import (
     Scalar,
     Stage,
     Var,
-    ragged_range,
+    rows_from_data,
     substitute,
 )
 from tuner.workload.scalar_operators import REDUCTIONS
@@ -78,7 +78,7 @@ def _parts(
     The smallest number is chosen that divides the axis, unless it exceeds the preferred
     number too far.
     """
-    if ragged_range(stage) is not None:
+    if rows_from_data(stage) is not None:
         return None  # rows are short, and share the work among them
     if not stage.reduce_axes or stage.points < units.min_terms_per_unit * units.count:
         return None

@@ -35,9 +35,9 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
-    ragged_range,
     reads,
     rewrite,
+    rows_from_data,
     substitute,
 )
 
@@ -49,9 +49,9 @@ FLOATS = ("float32", "float16", "bfloat16")
 def stream_group(expression: Expression) -> StreamGroup | None:
     """The last stages of the expression that can stream, as one group; None of others.
 
-    Nothing streams beside a ragged range.
+    Nothing streams beside ragged ranges and scattered terms.
     """
-    if any(ragged_range(stage) is not None for stage in expression.stages):
+    if any(rows_from_data(stage) is not None for stage in expression.stages):
         return None
     for peak in reversed(expression.stages):
         if peak.reducer != "max" or len(peak.reduce_axes) != 1 or not peak.axes:
