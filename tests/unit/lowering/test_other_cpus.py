@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -73,6 +74,22 @@ def test_a_core_without_the_instruction_does_without(
     name: str, what: str, instruction: str
 ) -> None:
     assert instruction not in assembly(name, what)
+
+
+@pytest.mark.parametrize(
+    ("name", "instruction"), [("neoverse-n1", "fmla"), ("rv64gcv", "vfmadd.vv")]
+)
+@pytest.mark.parametrize("act", ["tanh", "gelu", "exp"])
+def test_polynomials_are_computed_in_vectors(name: str, instruction: str, act: str) -> None:
+    """tanh, erf and exp in all lanes of a vector, without a call."""
+    spec = "softmax:M=32,N=256" if act == "exp" else f"elementwise:M=32,N=256,act={act}"
+    target = parse_target(f"cpu:{name}")
+    space = cpu_space(parse_spec(spec), target, 1)
+    configs = map(space.space.config, space.space.sample(np.random.default_rng(2), 64))
+    programs = (space.program(config) for config in configs if "polynomial" in config.values())
+    text = compile_program(next(programs), target, "kernel").sources["asm"]
+    assert most_in_a_loop(text, instruction) >= 4
+    assert not re.search(r"\b(expf|tanhf|erff)\b", text)
 
 
 def test_loops_are_seen() -> None:
