@@ -6,16 +6,16 @@ search starts from the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from tuner.db.engine import Session
 from tuner.db.jobs import TUNE
-from tuner.db.tables import JobRow, TaskRow, TrialRow, WorkloadRow
+from tuner.db.tables import JobRow, TargetRow, TaskRow, TrialRow, WorkloadRow
 from tuner.db.trials import stored
 from tuner.measure.outcome import FailureKind, Trial
 from tuner.search.strategies import LEARNING
@@ -40,6 +40,7 @@ class PastSearch:
 class PastTask:
     """One workload that was searched before."""
 
+    target: str  # key
     job: str
     position: int
     workload: str  # key
@@ -54,24 +55,50 @@ def recent_tasks(
 
     Considers jobs that started before `before`, and the tasks of `job` before `position`.
     """
+    return _recent(session, (JobRow.target_key == target,), threads, before, job, position)
+
+
+def tasks_elsewhere(
+    session: Session, *, target: str, kind: str, threads: int, before: datetime
+) -> tuple[PastTask, ...]:
+    """As `recent_tasks`, of all other targets of a kind."""
+    others = (JobRow.target_key != target, TargetRow.kind == kind)
+    return _recent(session, others, threads, before, "", 0)
+
+
+def _recent(
+    session: Session,
+    targets: Sequence[ColumnElement[bool]],
+    threads: int,
+    before: datetime,
+    job: str,
+    position: int,
+) -> tuple[PastTask, ...]:
     own = and_(TaskRow.job_id == job, TaskRow.position < position)
     earlier = and_(TaskRow.job_id != job, JobRow.started_at < before)
     query = (
         select(
-            TaskRow.job_id, TaskRow.position, WorkloadRow.key, WorkloadRow.op, WorkloadRow.document
+            JobRow.target_key,
+            TaskRow.job_id,
+            TaskRow.position,
+            WorkloadRow.key,
+            WorkloadRow.op,
+            WorkloadRow.document,
         )
         .join(JobRow, JobRow.id == TaskRow.job_id)
+        .join(TargetRow, TargetRow.key == JobRow.target_key)
         .join(WorkloadRow, WorkloadRow.key == TaskRow.workload_key)
-        .where(JobRow.target_key == target, JobRow.threads == threads, TaskRow.trials_ok > 0)
+        .where(*targets, JobRow.threads == threads, TaskRow.trials_ok > 0)
         .where(or_(own, earlier))
         .order_by(JobRow.started_at.desc(), TaskRow.job_id.desc(), TaskRow.position.desc())
         .limit(TASKS_READ)
     )
     tasks: dict[str, PastTask] = {}
-    for job_id, place, key, op, document in session.execute(query):
-        tasks.setdefault(
-            key, PastTask(job=job_id, position=place, workload=key, op=op, document=document)
+    for target, job_id, place, key, op, document in session.execute(query):
+        task = PastTask(
+            target=target, job=job_id, position=place, workload=key, op=op, document=document
         )
+        tasks.setdefault(key, task)
     return tuple(tasks.values())
 
 

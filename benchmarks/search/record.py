@@ -51,8 +51,10 @@ from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Points, Space
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
-from tuner.target.detect import detect_cpu
+from tuner.target.capability import is_declared, serves
+from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.document import target_to_document
+from tuner.target.target import Target
 from tuner.version import __version__
 from tuner.workers.fleet.builder import Compiler
 from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
@@ -96,9 +98,13 @@ def prepared(
     folder: Path,
     name: str | None,
     cores: Sequence[int],
+    target: Target | None = None,
 ) -> Recording:
-    """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
-    workload, target = parse_spec(spec), detect_cpu()
+    """For this machine, or a declared CPU that it is.
+
+    Raises UsageError for a spec that is none, and for a log of another recording in the way.
+    """
+    workload, target = parse_spec(spec), target or detect_cpu()
     whole = cpu_space(workload, target, threads)
     if sampled:
         space, points = whole.space, _sample(Domain(whole.space), configs)
@@ -395,6 +401,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--cut", type=int, help="stop after so many configs; the next call goes on")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--target", default="cpu", help="a declared CPU that this machine is, as cpu:x86-64-v3"
+    )
     parser.add_argument("--name", help="of the table's file; default: from the spec")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("tests/tables"), help="folder of tables and logs"
@@ -403,6 +412,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--cores", type=int, nargs=2, default=(cores[0], cores[-1]), metavar=("BUILD", "RUN")
     )
     given = parser.parse_args(arguments)
+    target = parse_target(given.target)
+    if is_declared(target) and not serves(detect_cpu(), target):
+        raise UsageError(f"this machine is no {target.name}, so it can record no table for it")
     for spec in given.spec:
         recording = prepared(
             spec,
@@ -413,6 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder=given.output,
             name=given.name,
             cores=given.cores,
+            target=target,
         )
         described = len(np.unique(recording.measured_as))
         print(f"{spec}: {len(recording.points)} configs, {described} to measure", flush=True)

@@ -12,18 +12,23 @@ from tuner.db.engine import Database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.spaces.by_target import cpu_space
+from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, to_document
 
 
 def queue(
-    database: Database, *specs: str, threads: int = 1, claimed: bool = True
+    database: Database,
+    *specs: str,
+    threads: int = 1,
+    claimed: bool = True,
+    machine: Target = ZEN5,
 ) -> tuple[Job, leases.Lease | None]:
     with database.write() as session:
         keys = tuple(
             workloads.remember(session, parse_spec(spec), to_document(parse_spec(spec)))
             for spec in specs
         )
-        target = targets.remember(session, ZEN5)
+        target = targets.remember(session, machine)
         new = jobs.NewJob(workloads=keys, target=target, threads=threads, trials=100)
         job, _ = jobs.create(session, new)
     if not claimed:
@@ -39,12 +44,17 @@ def seconds_of(features: np.ndarray) -> float:
 
 
 def search_past(
-    database: Database, spec: str, clock: ManualClock, count: int = 60, threads: int = 1
+    database: Database,
+    spec: str,
+    clock: ManualClock,
+    count: int = 60,
+    threads: int = 1,
+    machine: Target = ZEN5,
 ) -> tuple[Job, leases.Lease]:
     """A job whose trials are recorded."""
-    job, lease = queue(database, spec, threads=threads)
+    job, lease = queue(database, spec, threads=threads, machine=machine)
     assert lease is not None
-    space = cpu_space(parse_spec(spec), ZEN5, threads)
+    space = cpu_space(parse_spec(spec), machine, threads)
     points = np.unique(space.space.sample(np.random.default_rng(1), count), axis=0)
     rows = featurizer(space)(points)
     with database.write() as session:

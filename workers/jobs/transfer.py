@@ -1,4 +1,8 @@
-"""Transfer from earlier searches on the same target: a trained prior, and good configs.
+"""Transfer from earlier searches: a trained prior, and good configs.
+
+They are those of the same target, or of other CPUs where it has none: features are made of
+each target's own description, so what they say of a loop nest means the same. A config of
+another CPU is carried over where the space has it too.
 
 The prior is stored with a digest of the trials it learned from, and loaded as long as
 none were added. Training is bounded to a few workloads and a few hundred trials of each,
@@ -10,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.history import Past, Prior, train_on
-from tuner.db import cost_models, history
-from tuner.db.engine import Database
+from tuner.db import cost_models, history, targets
+from tuner.db.engine import Database, Session
 from tuner.db.history import PastTask
 from tuner.db.jobs import Job, Task
 from tuner.errors import UsageError
@@ -67,7 +72,7 @@ def start_of(
     unless the time limit was reached.
     """
     began = clock()
-    past_tasks = _past_trials(database, job, task, op)
+    past_tasks = _past_trials(database, job, task, op, target)
     best = tuple(
         config
         for past in past_tasks
@@ -96,7 +101,9 @@ def _trained(
 
     The prior is None if no trial's config exists any more.
     """
-    pasts = _pasts(past_tasks, target, threads, in_time)
+    with database.read() as session:
+        machines = {past.task.target: targets.get(session, past.task.target) for past in past_tasks}
+    pasts = _pasts(past_tasks, machines, threads, in_time)
     if not pasts:
         return None, ()
     prior, workloads = train_on(pasts, op), tuple(past.workload for past in pasts)
@@ -112,10 +119,12 @@ def _trained(
     return prior, workloads
 
 
-def _past_trials(database: Database, job: Job, task: Task, op: str | None) -> list[_PastTrials]:
+def _past_trials(
+    database: Database, job: Job, task: Task, op: str | None, target: Target
+) -> list[_PastTrials]:
     before = job.started_at or job.created_at
     with database.read() as session:
-        tasks = history.recent_tasks(
+        own = history.recent_tasks(
             session,
             target=job.target,
             threads=job.threads,
@@ -123,21 +132,32 @@ def _past_trials(database: Database, job: Job, task: Task, op: str | None) -> li
             job=job.id,
             position=task.position,
         )
-        same = [other for other in tasks if op is not None and other.op == op]
-        chosen = [*same, *(other for other in tasks if other not in same)][:WORKLOADS]
-        read = []
-        for chosen_task in chosen:
-            until = None if chosen_task.job == job.id else before
-            read.append(
-                _PastTrials(
-                    chosen_task, history.trials_before(session, chosen_task, until, limit=TRIALS)
-                )
-            )
-    return [
-        past
-        for past in read
-        if sum(isinstance(trial.outcome, Timed) for trial in past.trials) >= LEAST
-    ]
+        taught = _read(session, own, job, op, before)
+        if taught:
+            return taught
+        elsewhere = history.tasks_elsewhere(
+            session, target=job.target, kind=target.kind, threads=job.threads, before=before
+        )
+        return _read(session, elsewhere, job, op, before)
+
+
+def _read(
+    session: Session,
+    tasks: Sequence[PastTask],
+    job: Job,
+    op: str | None,
+    before: datetime,
+) -> list[_PastTrials]:
+    """The tasks with enough timed trials, those of the same operator first."""
+    same = [other for other in tasks if op is not None and other.op == op]
+    chosen = [*same, *(other for other in tasks if other not in same)][:WORKLOADS]
+    read = []
+    for chosen_task in chosen:
+        until = None if chosen_task.job == job.id else before
+        trials = history.trials_before(session, chosen_task, until, limit=TRIALS)
+        if sum(isinstance(trial.outcome, Timed) for trial in trials) >= LEAST:
+            read.append(_PastTrials(chosen_task, trials))
+    return read
 
 
 def _digest(past_tasks: Sequence[_PastTrials], op: str | None) -> str:
@@ -162,14 +182,17 @@ def _stored(
 
 
 def _pasts(
-    past_tasks: Sequence[_PastTrials], target: Target, threads: int, in_time: Callable[[], bool]
+    past_tasks: Sequence[_PastTrials],
+    machines: Mapping[str, Target],
+    threads: int,
+    in_time: Callable[[], bool],
 ) -> list[Past]:
     """The workloads with their features, as many as the time allows and at least the first."""
     described: list[Past] = []
     for past in past_tasks:
         if described and not in_time():
             break
-        space = cpu_space(from_document(past.task.document), target, threads)
+        space = cpu_space(from_document(past.task.document), machines[past.task.target], threads)
         kept = [trial for trial in past.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
             described.append(

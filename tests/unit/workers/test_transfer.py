@@ -1,5 +1,5 @@
-"""What a search starts from: history of the same target alone, the same after a
-restart, stored, and bounded."""
+"""What a search starts from: history of the target, of other CPUs where it has none, the
+same after a restart, stored, and bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.database_samples import ManualClock
 from tests.support.search_history import queue, search_past, seconds_of
-from tests.support.targets import ZEN5
+from tests.support.targets import GOLDEN_COVE, NEOVERSE, ZEN5
 from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.db import cost_models, trials
@@ -70,6 +70,33 @@ def test_other_workloads_teach_an_order_and_give_their_best(
     assert len(started.best) == 2 and all(set(config) > {"sketch"} for config in started.best), (
         "of the same operator only"
     )
+
+
+def test_a_target_without_a_history_starts_from_that_of_other_cpus(
+    database: Database, clock: ManualClock
+) -> None:
+    """Features are those of the machine that each trial was measured on."""
+    for machine in (GOLDEN_COVE, NEOVERSE):
+        search_past(database, SMALL if machine is GOLDEN_COVE else OTHER, clock, machine=machine)
+    job, _ = queue(database, LARGE)
+    started = start(database, job, LARGE)
+    assert started.prior is not None and len(started.best) == 2
+    assert started.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key)
+    space = cpu_space(parse_spec(LARGE), ZEN5, 1)
+    rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
+    labels = 1e-3 / np.array([seconds_of(row) for row in rows])
+    assert pairwise_accuracy(started.prior.predict(rows), labels) > 0.75
+    searcher_for(space, strategy="annealing", seed=0, winners=started.best, prior=started.prior)
+
+
+def test_what_was_measured_on_the_target_itself_is_all_that_counts_then(
+    database: Database, clock: ManualClock
+) -> None:
+    search_past(database, SMALL, clock, machine=GOLDEN_COVE)
+    search_past(database, OTHER, clock)
+    job, _ = queue(database, LARGE)
+    started = start(database, job, LARGE)
+    assert started.learned_from == (parse_spec(OTHER).key,) and started.best == ()
 
 
 def test_a_warm_search_proposes_the_carried_configs_among_its_first(
