@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tuner.api.schemas import (
     Answer,
@@ -24,6 +24,31 @@ class EstimatesRequest(Request):
     workloads: list[WorkloadRequest] = Field(min_length=1, max_length=MAX_ESTIMATES)
     target: TargetName | None = None
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+
+
+class LearningRequest(EstimatesRequest):
+    """Workloads whose times are to be surer, and what may be spent on it."""
+
+    weights: list[Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]] | None = Field(
+        default=None,
+        description="how much each workload's time matters, such as its calls; left out: alike",
+    )
+    seconds: Annotated[float, Field(ge=20.0, le=2_592_000.0, allow_inf_nan=False)] = Field(
+        description="of tuning in all; each workload gets 20 or more"
+    )
+    trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(
+        default=256, description="for each workload at most"
+    )
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = 0
+
+    @model_validator(mode="after")
+    def one_weight_each(self) -> LearningRequest:
+        if self.weights is not None and len(self.weights) != len(self.workloads):
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.workloads)} workloads; give one each, "
+                f"or none"
+            )
+        return self
 
 
 class EstimateAnswer(Answer):

@@ -86,6 +86,39 @@ class Estimator:
             else AccuracyAnswer.model_validate(asdict(learned.model.accuracy)),
         )
 
+    def most_telling(
+        self,
+        asked: Sequence[Workload],
+        weights: Sequence[float],
+        target: Target,
+        threads: int,
+        count: int,
+    ) -> list[Workload]:
+        """Which unmeasured workloads to tune, so that the weighted times of all are surest.
+
+        At most `count`, the most telling first. Before there are kernels to learn from,
+        those of the greatest weight times estimated cycles. Raises WorkloadError for one
+        that has no space.
+        """
+        weighed: dict[str, float] = {}
+        for workload, weight in zip(asked, weights, strict=True):
+            weighed[workload.key] = weighed.get(workload.key, 0.0) + weight
+        by_key = {workload.key: workload for workload in asked}
+        with self._database.read() as session:
+            measured = kernels.promoted_of(session, list(by_key), target.key, threads)
+        left = [key for key in by_key if key not in measured and weighed[key] > 0]
+        described = [self._describe(by_key[key], target, threads) for key in left]
+        learned = self._model(target, threads, needed=False)
+        if not left:
+            return []
+        own = [weighed[key] for key in left]
+        if learned is not None:
+            order = learned.model.most_telling(described, own, count)
+        else:
+            costs = [weight * each.cycles for weight, each in zip(own, described, strict=True)]
+            order = sorted(range(len(left)), key=lambda place: -costs[place])[:count]
+        return [by_key[left[place]] for place in order]
+
     def accuracies(self) -> dict[tuple[str, int], Accuracy]:
         """How wrong the models are that were learned so far, by target and threads."""
         with self._lock:

@@ -24,6 +24,7 @@ from starlette.routing import Match
 
 from tuner.api.estimates import TooFewKernels
 from tuner.api.headers import SECURITY_HEADERS
+from tuner.api.learning import NothingToLearn
 from tuner.api.npz import ArrayError
 from tuner.api.targets import UnknownTarget
 from tuner.db.errors import IdempotencyConflict, IllegalTransition, LeaseHeld, NotFound
@@ -127,6 +128,7 @@ STATUSES: tuple[tuple[type[TunerError], int], ...] = (  # the first that fits
     (WorkloadError, 422),
     (UnknownTarget, 422),
     (TooFewKernels, 422),
+    (NothingToLearn, 422),
     (ArrayError, 422),
     (NotFound, 404),
     (ArtifactMissing, 404),

@@ -333,6 +333,32 @@ class Client:
             json=body if target is None else {**body, "target": target},
         )
 
+    def learn(
+        self,
+        workloads: Sequence[Workload],
+        *,
+        seconds: float,
+        weights: Sequence[float] | None = None,
+        target: str | None = None,
+        threads: int = 1,
+        trials: int = 256,
+    ) -> JobAnswer:
+        """Queues a job that tunes what makes the estimates of `workloads` surest."""
+        body: dict[str, Any] = {
+            "workloads": list(workloads),
+            "seconds": seconds,
+            "weights": None if weights is None else list(weights),
+            "threads": threads,
+            "trials": trials,
+        }
+        return self._model(
+            JobAnswer,
+            "POST",
+            "/estimates/jobs",
+            json=body if target is None else {**body, "target": target},
+            headers={"Idempotency-Key": uuid4().hex},
+        )
+
     def submit_model(
         self,
         model: bytes,

@@ -80,6 +80,42 @@ def test_what_was_measured_is_answered_even_where_nothing_can_be_learned(
     assert answer.items[0].source == "measured" and answer.accuracy is None
 
 
+def test_a_budget_goes_where_estimates_are_unsure_and_weights_high(service: LiveService) -> None:
+    promote_products(service.database, ZEN5)
+    client = service.client(service.key("submit"))
+    far = {"op": "softmax", "params": {"M": 512, "N": 512}}
+    asked = [product(128), product(129), product(130), far]
+    job = client.learn(asked, seconds=50.0, weights=[9.0, 1.0, 1.0, 50.0], trials=10)
+    # 128 was measured. Each gets 20 s or more, so that two are tuned.
+    assert [task.workload.op for task in job.tasks] == ["softmax", "matmul"]
+    assert (job.kind, job.seconds, job.trials) == ("tune", 25.0, 10)
+    whole = client.learn(asked, seconds=300.0)
+    assert len(whole.tasks) == 3 and whole.seconds == 100.0
+    weighty = client.learn(asked, seconds=20.0, weights=[0.0, 0.0, 1.0, 0.0])
+    assert [(task.workload.params or {})["M"] for task in weighty.tasks] == [130]
+
+
+def test_a_target_without_measurements_learns_from_the_costliest(service: LiveService) -> None:
+    client = service.client(service.key("submit"))
+    job = client.learn([product(16), product(256), product(64)], seconds=40.0)
+    assert [(task.workload.params or {})["M"] for task in job.tasks] == [256, 64]
+
+
+def test_nothing_is_learned_twice_or_of_nothing(service: LiveService) -> None:
+    promote_products(service.database, ZEN5)
+    client = service.client(service.key("submit"))
+    with pytest.raises(ServiceError, match="each has a kernel or no weight") as caught:
+        client.learn([product(128)], seconds=60.0)
+    assert (caught.value.status, caught.value.code) == (422, "nothing_to_learn")
+    with pytest.raises(ServiceError, match="2 weights for 1 workloads"):
+        client.learn([product(129)], seconds=60.0, weights=[1.0, 2.0])
+    with pytest.raises(ServiceError, match="greater than or equal to 20"):
+        client.learn([product(129)], seconds=19.0)
+    with pytest.raises(ServiceError) as refused:
+        service.client(service.key("read")).learn([product(129)], seconds=60.0)
+    assert refused.value.status == 403
+
+
 def test_too_many_workloads_and_unknown_targets_are_refused(service: LiveService) -> None:
     with service.database.write() as session:
         targets.remember(session, ZEN5)

@@ -13,6 +13,8 @@ from tuner.cli import documents
 from tuner.cli.invocation import Invocation
 from tuner.cli.latency_table import check_table, write_table
 from tuner.cli.models import is_model
+from tuner.cli.results import check_ended
+from tuner.cli.tune import Trials, run_to_end
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
 from tuner.errors import UsageError
 
@@ -32,9 +34,16 @@ def estimate(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="a table: .json, .csv or .parquet"),
     ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--tune", metavar="SECONDS", help="first tunes, so long, what makes the answers surest"
+        ),
+    ] = None,
+    trials: Trials = None,
 ) -> None:
     """Says what each workload would take once it is tuned, or all kernels of one
-    MODEL.onnx; from measurements where there are some. Nothing is tuned."""
+    MODEL.onnx; from measurements where there are some. Nothing is tuned without --tune."""
     invocation = Invocation.of(context)
     if table is not None:
         check_table(table)
@@ -46,7 +55,13 @@ def estimate(
     else:
         workloads = read_workloads(specs, notation, shapes)
         calls = [1] * len(workloads)
-    with invocation.backend(target=target, threads=threads) as backend:
+    if trials is not None and seconds is None:
+        raise UsageError(f"--trials {trials} is for tuning; give --tune SECONDS with it")
+    flags = {"target": target, "threads": threads, "trials": trials}
+    with invocation.backend(create=seconds is not None, **flags) as backend:
+        if seconds is not None:
+            job = backend.work.learn(workloads, calls, seconds=seconds)
+            check_ended(invocation, run_to_end(invocation, backend, job))
         answer = backend.kernels.estimate(workloads)
     if table is not None:
         write_table(table, answer, calls)

@@ -40,6 +40,12 @@ def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
         output.document({"job": job.id, "results": [_document(job, result) for result in results]})
     else:
         _summary(invocation, results)
+    check_ended(invocation, job)
+
+
+def check_ended(invocation: Invocation, job: JobAnswer) -> None:
+    """Says how an ended job failed or was cancelled, and raises typer.Exit then."""
+    output = invocation.output
     if job.state == "cancelled":
         output.warning(f"job {job.id} was cancelled; tuner resume {job.id} continues it")
         raise typer.Exit(Exit.CANCELLED)

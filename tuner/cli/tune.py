@@ -235,10 +235,14 @@ def _request(
 
 def _run(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
     """Runs a queued job to its end with a live display, and prints its results."""
+    conclude(invocation, backend, run_to_end(invocation, backend, job))
+
+
+def run_to_end(invocation: Invocation, backend: Backend, job: JobAnswer) -> JobAnswer:
+    """Runs a queued job with a live display; returns it when it has ended."""
     from tuner.cli.progress import TuningDisplay
 
     output = invocation.output
     with TuningDisplay(output.stderr, quiet=output.quiet) as display:
         display.note(f"job {job.id}")
-        ended = backend.work.run(job.id, display)
-    conclude(invocation, backend, ended)
+        return backend.work.run(job.id, display)

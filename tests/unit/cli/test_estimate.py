@@ -43,6 +43,15 @@ def test_an_empty_database_says_what_would_help(
     assert called.code == 2 and "tune some workloads there first" in called.err
 
 
+def test_what_is_tuned_first_needs_time_and_something_to_tune(
+    tuner: Callable[..., Any], database: Database
+) -> None:
+    called = tuner("estimate", PRODUCT.format(5), "--tune", "5")
+    assert called.code == 2 and "5 s are too few to tune a workload; give 20 or more" in called.err
+    called = tuner("estimate", PRODUCT.format(5), "--trials", "5")
+    assert called.code == 2 and "give --tune SECONDS with it" in called.err
+
+
 def test_a_model_and_a_spec_are_not_mixed(tuner: Callable[..., Any], database: Database) -> None:
     called = tuner("estimate", "net.onnx", PRODUCT.format(5))
     assert called.code == 2 and "by itself" in called.err

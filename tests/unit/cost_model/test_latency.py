@@ -74,6 +74,50 @@ def test_a_model_says_how_wrong_it_has_been(model: LatencyModel) -> None:
     assert accuracy.tau is not None and accuracy.tau > 0.9
 
 
+def unsure(model: LatencyModel, described: list[Description], weights: list[float]) -> float:
+    """The weighted sum of the standard deviations of all seconds, but for a factor."""
+    return sum(
+        weight * each.median_s * float(np.log(each.high_s / each.low_s))
+        for weight, each in zip(weights, model.predict(described), strict=True)
+    )
+
+
+def test_the_most_telling_makes_all_surer_than_others_would(model: LatencyModel) -> None:
+    """Kernels of an operator that nobody measured: whichever is measured first tells of all
+    of them, that of most weight most."""
+    known, weights = kernels(80, seed=1), [1.0] * 6
+    new = [replace(each.described, op="new") for each in kernels(6, seed=5)]
+    times = [each.cycles / RATE for each in new]
+
+    def after(place: int) -> float:
+        ci95_s = (0.99 * times[place], 1.01 * times[place])
+        measured = Measured(described=new[place], median_s=times[place], ci95_s=ci95_s)
+        return unsure(LatencyModel([*known, measured]), new, weights)
+
+    order = model.most_telling(new, weights, 6)
+    assert sorted(order) == list(range(6))
+    lefts = [after(place) for place in order]
+    assert lefts[0] <= np.median(lefts) and lefts[0] < 0.8 * unsure(model, new, weights)
+
+
+def test_of_two_that_are_alike_one_is_told_by_the_other(model: LatencyModel) -> None:
+    first, other = (
+        replace(each.described, op=op, cycles=1e6)
+        for each, op in zip(kernels(2, seed=5), ("new", "another"), strict=True)
+    )
+    twin = replace(first, extents={name: value + 1 for name, value in first.extents.items()})
+    order = model.most_telling([first, twin, other], [1.0, 1.0, 1.0], 3)
+    assert order[0] in (0, 1) and order[1] == 2, "the twin comes last"
+
+
+def test_weights_decide_what_is_told(model: LatencyModel) -> None:
+    described = [replace(each.described, cycles=1e6) for each in kernels(5, seed=6)]
+    for place in range(5):
+        weights = [1.0 if other == place else 0.0 for other in range(5)]
+        assert model.most_telling(described, weights, 1) == [place]
+    assert model.most_telling(described, [1.0] * 5, 0) == []
+
+
 def test_what_is_noisier_is_said_to_be() -> None:
     quiet, noisy = (LatencyModel(kernels(40, seed=1, noise=noise)) for noise in (0.02, 0.3))
     assert quiet.accuracy.median_error < noisy.accuracy.median_error / 2

@@ -156,6 +156,16 @@ class LocalWork:
         with database.read() as session:
             return job_answers(session, [job])[0]
 
+    def learn(
+        self, workloads: Sequence[Workload], weights: Sequence[float], *, seconds: float
+    ) -> JobAnswer:
+        from tuner.app.estimates import learn
+
+        database = self.database()
+        job = learn(database, workloads, weights, self.settings, seconds=seconds)
+        with database.read() as session:
+            return job_answers(session, [job])[0]
+
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
         from tuner.app.jobs.lifecycle import requeue
 

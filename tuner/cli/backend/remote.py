@@ -110,6 +110,19 @@ class RemoteWork:
             improve=request.improve,
         )
 
+    def learn(
+        self, workloads: Sequence[Workload], weights: Sequence[float], *, seconds: float
+    ) -> JobAnswer:
+        settings = self.loaded.values
+        return self.client.learn(
+            [written(workload) for workload in workloads],
+            seconds=seconds,
+            weights=weights,
+            target=target_name(self.loaded),
+            threads=settings.threads,
+            trials=settings.trials,
+        )
+
     def _members(self, request: JobRequest) -> list[Workload]:
         """The members of the families that are worth tuning.
 

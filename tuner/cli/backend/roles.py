@@ -85,6 +85,12 @@ class Work(Protocol):
 
     def submit(self, request: JobRequest) -> JobAnswer: ...
 
+    def learn(
+        self, workloads: Sequence[Workload], weights: Sequence[float], *, seconds: float
+    ) -> JobAnswer:
+        """Queues a job of what makes the estimates of these workloads surest."""
+        ...
+
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer: ...
 
     def run(self, job: str, display: TuningDisplay) -> JobAnswer:
