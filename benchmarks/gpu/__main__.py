@@ -3,9 +3,9 @@
     python -m benchmarks.gpu -o FOLDER [--only RACE] [--tune TRIALS] [--build-only]
 
 Builds the candidates that FOLDER lacks, then races. Building needs nvcc and no GPU.
-Racing needs a GPU and PyTorch, and runs anywhere with `python FOLDER/run.py`. Where both
-are, `--tune TRIALS` first tunes the workload of each race with the product, and the
-promoted kernel takes part.
+Racing needs a GPU and PyTorch, and runs anywhere with `python FOLDER/run.py`, for at most
+8 minutes. Where both are, `--tune TRIALS` first tunes the workload of each race with the
+product, and the promoted kernel takes part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.errors import TunerError
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 
-CANDIDATES = 32  # of each race and architecture
+CANDIDATES = 16  # of each race and architecture
 
 
 def main() -> int:

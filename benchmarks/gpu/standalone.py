@@ -3,11 +3,17 @@
 This is the second half of the benchmark. It needs Python 3.10, PyTorch with CUDA and
 this folder, and nothing of the tuner. Candidates run on PyTorch's own stream and memory.
 All contenders are timed in the same way: as CUDA graphs of many calls, between events,
-in turn. The result is a table in result.md.
+in turn. The result is a table in result.md, written anew after each race.
+
+    python run.py [--seconds 480] [RACE]
+
+Races come in the order of their importance. Each first meets the library, then what
+`torch.compile` makes, which takes long: a race that is cut off keeps what it has.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import datetime
@@ -15,11 +21,13 @@ import itertools
 import json
 import logging
 import os
+import signal
 import statistics
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -27,6 +35,8 @@ from typing import Any
 ROUNDS, FINALISTS = 7, 3
 SCREEN_S, RACE_S = 0.01, 0.05  # of device time in one sample
 MAX_CALLS = 400  # in one graph
+SECONDS = 480.0  # of all races together
+MOST_S, LEAST_S = 90.0, 15.0  # of one race: what it may take, and without which none is begun
 MAGIC = b"tuner-cuda-1\n"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of CUfunction_attribute
 TENSOR_MAP_BYTES = 128  # of a CUtensorMap, and its alignment
@@ -198,9 +208,16 @@ class Case:
     """
 
     def __init__(
-        self, inputs: list[Any], want: Any, magnitude: Any, rivals: dict[str, Callable[[], Any]]
+        self,
+        inputs: list[Any],
+        want: Any,
+        magnitude: Any,
+        rivals: dict[str, Callable[[], Any]],
+        dtype: Any = None,
     ) -> None:
+        """`dtype`: of the output; None: that of the first input."""
         self.inputs, self.want, self.magnitude, self.rivals = inputs, want, magnitude, rivals
+        self.dtype = inputs[0].dtype if dtype is None else dtype
 
 
 def matmul(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
@@ -212,6 +229,15 @@ def matmul(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     want, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     return Case([a, b], want, magnitude, {"torch (cuBLAS)": lambda: torch.mm(a, b, out=out)})
+
+
+def bytes_product(torch: Any, race: dict[str, Any]) -> Case:
+    """A dense layer of integers of 8 bits, whose sums are exact."""
+    m, n, k = (race["sizes"][name] for name in "MNK")
+    x, w = (torch.randint(-128, 128, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
+    want = x.double() @ w.double().t()
+    rivals = {"torch (cuBLAS)": lambda: torch._int_mm(x, w.t())}
+    return Case([x, w], want, torch.ones_like(want), rivals, torch.int32)
 
 
 def convolution(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
@@ -254,11 +280,12 @@ def rowwise(torch: Any, race: dict[str, Any], what: str) -> Case:
 
 
 def make(torch: Any, race: dict[str, Any]) -> Case:
-    kind = race["kind"]
-    dtype = torch.float32 if kind.endswith("fp32") else torch.float16
-    if kind.startswith("matmul"):
+    kind, dtype = race["kind"], getattr(torch, race["dtype"])
+    if kind == "matmul":
         return matmul(torch, race, dtype)
-    if kind.startswith("conv"):
+    if kind == "bytes_product":
+        return bytes_product(torch, race)
+    if kind == "convolution":
         return convolution(torch, race, dtype)
     return rowwise(torch, race, kind)
 
@@ -364,10 +391,10 @@ def screened(
     Gives (seconds, candidate, call, output, error) of each, the fastest first, and the
     faults of the others.
     """
-    dtype = case.inputs[0].dtype
+    unwritten = float("nan") if case.dtype.is_floating_point else -1
     passed, faults = [], []
     for candidate in race["built"][arch]:
-        out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
+        out = torch.full(case.want.shape, unwritten, device="cuda", dtype=case.dtype)
         try:
             call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(
                 case.inputs, [out]
@@ -406,7 +433,10 @@ def copy_bandwidth(torch: Any, nbytes: int) -> float:
     return moved / statistics.median(timer.sample() for _ in range(ROUNDS))
 
 
-def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
+def run(
+    torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str
+) -> Iterator[dict[str, Any]]:
+    """The race's row against the library, and once more with what torch.compile makes."""
     case = make(torch, race)
     passed, faults = screened(torch, driver, folder, race, arch, case)
     for fault in faults:
@@ -424,8 +454,23 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
     if "not_tuned" in race:
         row["not_tuned"] = race["not_tuned"]
     if not passed:
-        return {**row, "verdict": "no right candidate"}
-    rivals = {**case.rivals, **compiled(torch, case.rivals)}
+        yield {**row, "verdict": "no right candidate"}
+        return
+    yield row | against(torch, race, arch, case, passed, case.rivals)
+    fast = compiled(torch, case.rivals)
+    if fast:
+        yield row | against(torch, race, arch, case, passed, {**case.rivals, **fast})
+
+
+def against(
+    torch: Any,
+    race: dict[str, Any],
+    arch: str,
+    case: Case,
+    passed: list[Any],
+    rivals: dict[str, Callable[[], Any]],
+) -> dict[str, Any]:
+    """What a race of the best candidates against these rivals adds to its row."""
     places = [
         place for place, entry in enumerate(passed) if place < FINALISTS or "tuned" in entry[1]
     ]
@@ -435,10 +480,10 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
     chosen = passed[int(best.split()[1])]
     error = error_of(torch, case, chosen[3])
     if error > race["bound"]:
-        return {**row, "verdict": f"the fastest is wrong after timing: error {error:.3g}"}
+        return {"verdict": f"the fastest is wrong after timing: error {error:.3g}"}
     fastest = min(rivals, key=lambda name: times[name])
     ratio, bar = times[fastest] / times[best], race["bars"].get(arch)
-    row |= {
+    row: dict[str, Any] = {
         "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals},
         "ratio": ratio, "bar": bar, "error": error,
         "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
@@ -507,9 +552,10 @@ def table(document: dict[str, Any]) -> str:
     for row in document["races"]:
         times = {"kernel": row["kernel_s"], **row["rivals_s"]} if "ratio" in row else {}
         if "tuned" in row:
-            times["tuned, {trials} trials in {seconds:.0f} s".format(**row["tuned"])] = row[
-                "tuned"
-            ]["kernel_s"]
+            tuned = row["tuned"]
+            busy = "" if tuned.get("busy") is None else f", GPU busy {tuned['busy']:.0%}"
+            name = f"tuned, {tuned['trials']} trials in {tuned['seconds']:.0f} s{busy}"
+            times[name] = tuned["kernel_s"]
         lines += [
             f"| {row['spec']} | {name} | {times[name] * 1e6:.1f} µs |"
             for name in sorted(times, key=times.__getitem__)
@@ -539,48 +585,61 @@ def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.manual_seed(0)
     torch.zeros(1, device="cuda")  # makes the context that candidates are loaded into
-    row = run(
-        torch,
-        ctypes.CDLL("libcuda.so.1"),
-        folder,
-        race,
-        "sm_{}{}".format(*torch.cuda.get_device_capability()),
-    )
-    (folder / name / "row.json").write_text(json.dumps(row))
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    for row in run(torch, ctypes.CDLL("libcuda.so.1"), folder, race, arch):
+        written = folder / name / "row.json.new"
+        written.write_text(json.dumps(row))
+        written.replace(folder / name / "row.json")
 
 
-def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
+def row_of(folder: Path, race: dict[str, Any], arch: str, limit_s: float) -> dict[str, Any]:
     """Run a race in a process of its own, because an error of the device ends the process.
 
     Gives its row, or the reason of its failure.
     """
-    file = folder / race["name"] / "row.json"
-    file.parent.mkdir(exist_ok=True)
-    file.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, str(folder / Path(__file__).name), race["name"]],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    sys.stderr.write(done.stderr)
-    if done.returncode == 0 and file.is_file():
-        row: dict[str, Any] = json.loads(file.read_text())
-        return row
-    last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
     plain = {
         "name": race["name"],
         "spec": race["spec"],
         "candidates": len(race["built"][arch]),
         "wrong": 0,
     }
-    return {**plain, "verdict": f"failed with status {done.returncode}: {last[:200]}"}
+    if limit_s < LEAST_S:
+        return {**plain, "verdict": f"not run: {max(limit_s, 0.0):.0f} s were left"}
+    file = folder / race["name"] / "row.json"
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    limit_s = min(limit_s, MOST_S)
+    said = folder / race["name"] / "said.txt"
+    with said.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, str(folder / Path(__file__).name), race["name"]],
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,  # with the compilers that it starts
+        )
+        try:
+            ended = f"failed with status {process.wait(limit_s)}"
+        except subprocess.TimeoutExpired:
+            ended = f"cut off after {limit_s:.0f} s"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    words = said.read_text(errors="replace")
+    sys.stderr.write(words)
+    if not file.is_file():
+        last = (words.strip().splitlines() or ["nothing"])[-1]
+        return {**plain, "verdict": f"{ended}: {last[:200]}"}
+    row: dict[str, Any] = json.loads(file.read_text())
+    if process.returncode != 0:
+        row["verdict"] += f", without torch.compile: {ended}"
+    return row
 
 
-def main(folder: Path, only: list[str]) -> None:
+def main(folder: Path, race: str | None, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     suite = json.loads((folder / "suite.json").read_text())
-    if only:
-        alone(folder, suite, only[0])
+    if race is not None:
+        alone(folder, suite, race)
         return
     torch = load_torch()
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -591,9 +650,9 @@ def main(folder: Path, only: list[str]) -> None:
             f"it with --arch {arch}"
         )
     document = header(torch, suite, arch)
-    for race in suite["races"]:
-        print(race["spec"], file=sys.stderr, flush=True)
-        document["races"].append(row_of(folder, race, arch))
+    for each in suite["races"]:
+        print(each["spec"], file=sys.stderr, flush=True)
+        document["races"].append(row_of(folder, each, arch, deadline - time.monotonic()))
         (folder / "result.json").write_text(json.dumps(document, indent=1))
         (folder / "result.md").write_text(table(document))
     print(table(document))
@@ -601,6 +660,10 @@ def main(folder: Path, only: list[str]) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(__file__).resolve().parent, sys.argv[1:])
+        parser = argparse.ArgumentParser(description="Race the candidates of this folder.")
+        parser.add_argument("race", nargs="?", help="this one alone, in this process")
+        parser.add_argument("--seconds", type=float, default=SECONDS, help="of all races together")
+        given = parser.parse_args()
+        main(Path(__file__).resolve().parent, given.race, given.seconds)
     except Refused as reason:
         sys.exit(f"error: {reason}")

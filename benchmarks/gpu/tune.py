@@ -8,17 +8,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tuner import tune
-from tuner.db import kernels
+from tuner.db import kernels, lanes
 from tuner.db.engine import open_database
+from tuner.db.lanes import LaneSpan
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.settings import load_settings
 from tuner.tuning import TrialRecorded
 from tuner.workers.jobs.progress import Progress
+
+MOST_SPANS = 100_000  # of one tuning
 
 
 def tune_races(
@@ -46,7 +50,9 @@ def tune_races(
             said(f"  not tuned: {error}")
         else:
             race["built"][arch].append(candidate)
-            said("  {trials} trials in {seconds:.0f} s".format(**candidate["tuned"]))
+            tuned = candidate["tuned"]
+            busy = "" if tuned["busy"] is None else f", the GPU busy {tuned['busy']:.0%} of them"
+            said(f"  {tuned['trials']} trials in {tuned['seconds']:.0f} s{busy}")
         path.write_text(json.dumps(suite, indent=1))
 
 
@@ -61,13 +67,14 @@ def _tuned(folder: Path, race: dict[str, Any], arch: str, trials: int) -> dict[s
     settings = load_settings(
         {"db": f"sqlite:///{(folder / 'tuned.db').resolve()}"}, given_as="setting {}"
     ).values
-    began = time.monotonic()
+    start, began = datetime.now(UTC), time.monotonic()
     kernel = tune(race["spec"], target="cuda", trials=trials, db=settings.db, observer=count)
     seconds = time.monotonic() - began
     database = open_database(settings.db)
     try:
         with database.read() as session:
             schedule = kernels.schedule(session, kernel.id)
+            spans = lanes.timeline(session, since=start, until=datetime.now(UTC), limit=MOST_SPANS)
     finally:
         database.close()
     module = folder / race["name"] / arch / "tuned.cuda"
@@ -81,5 +88,23 @@ def _tuned(folder: Path, race: dict[str, Any], arch: str, trials: int) -> dict[s
         "file": str(module.relative_to(folder)),
         "config": plain,
         "registers": None,
-        "tuned": {"trials": recorded, "seconds": seconds, "promoted_s": kernel.median_s},
+        "tuned": {
+            "trials": recorded,
+            "seconds": seconds,
+            "promoted_s": kernel.median_s,
+            "busy": busy_share(spans),
+        },
     }
+
+
+def busy_share(spans: Sequence[LaneSpan]) -> float | None:
+    """The share of the trials' time, first to last, that the device checked or timed one.
+
+    None without trials. Builders' spans and what a promotion measures count for nothing.
+    """
+    worked = [span for span in spans if span.kind in ("check", "time") and span.trial is not None]
+    if not worked:
+        return None
+    first, last = min(span.started_at for span in worked), max(span.ended_at for span in worked)
+    busy_s = sum((span.ended_at - span.started_at).total_seconds() for span in worked)
+    return busy_s / max((last - first).total_seconds(), 1e-9)

@@ -1,5 +1,6 @@
 """The benchmark's own tuning on a machine whose driver and compiler are doubles: the
-promoted kernel joins the candidates."""
+promoted kernel joins the candidates; and its race, with PyTorch on a CPU for PyTorch on
+the double."""
 
 from __future__ import annotations
 
@@ -9,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.gpu.build import build
 from benchmarks.gpu.standalone import read_module
+from benchmarks.gpu.suite import Race
 from tests.device.machine import needs_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,5 +65,61 @@ def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_say
     assert "M" in none["not_tuned"] and not none["built"]["sm_90"]
     (candidate,) = small["built"]["sm_90"]
     assert candidate["tuned"]["trials"] == 3 and candidate["tuned"]["seconds"] > 0
+    assert 0 < candidate["tuned"]["busy"] <= 1
     head, cubins = read_module((folder / candidate["file"]).read_bytes())
     assert [name for name, _ in cubins] == ["sm_90"] and head["launches"]
+
+
+SMALL = tuple(
+    Race(name=name, kind=kind, dtype=dtype, spec=spec, bars={"sm_90": 0.5}, sizes=sizes)
+    for name, kind, dtype, spec, sizes in (
+        ("product", "matmul", "float16", "matmul:M=128,N=128,K=64,dtype=float16",
+         {"M": 128, "N": 128, "K": 64}),
+        ("bytes", "bytes_product", "int8", "dense:M=128,N=128,K=128,dtype=int8",
+         {"M": 128, "N": 128, "K": 128}),
+        ("pixels", "convolution", "float16",
+         "conv2d:N=1,H=8,W=8,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16",
+         {"N": 1, "H": 8, "W": 8, "CI": 64, "CO": 64}),
+        ("rows", "softmax", "float32", "softmax:M=8,N=64", {"M": 8, "N": 64}),
+    )
+)  # fmt: skip
+
+
+def raced(folder: Path, doubles: Mapping[str, str], *arguments: str) -> dict[str, dict[str, Any]]:
+    """Rows of a race by name, whose table is written."""
+    path = str(ROOT / "tests" / "device" / "torch_double")
+    done = subprocess.run(
+        [sys.executable, str(folder / "run.py"), *arguments],
+        env=dict(os.environ) | dict(doubles) | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (folder / "result.md").read_text() in done.stdout
+    rows = json.loads((folder / "result.json").read_text())["races"]
+    return {row["name"]: row for row in rows}
+
+
+def test_a_carried_folder_is_raced_within_its_time(
+    doubles: Mapping[str, str], gpu_double: None, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "carried"
+    build(
+        folder,
+        architectures=["sm_90"],
+        candidates=3,
+        cache=tmp_path / "cubins",
+        only=[],
+        said=print,
+        suite=SMALL,
+    )
+    rows = raced(folder, doubles)
+    assert {row["verdict"] for row in rows.values()} == {"met"}, rows
+    for row in rows.values():
+        assert row["wrong"] == 0 and row["candidates"] > 1
+        assert set(row["rivals_s"]) > {"torch.compile max-autotune"}
+    again = raced(folder, doubles, "--seconds", "10")
+    assert {row["verdict"][:7] for row in again.values()} == {"not run"}
