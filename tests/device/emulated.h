@@ -215,12 +215,12 @@ static bool deliver() {
   flying.erase(flying.begin());
   return true;
 }
-static void load_box(unsigned to, const void *map, int x, int y, int z, unsigned barrier) {
-  flying.push_back({(const emu_tensor_map *)map, {x, y, z}, to, barrier});
+static void load_box(unsigned to, const void *map, int x, int y, int z, int u, unsigned barrier) {
+  flying.push_back({(const emu_tensor_map *)map, {x, y, z, u}, to, barrier});
   if (eager) deliver();
 }
-static void store_box(const void *map, int x, int y, int z, unsigned from) {
-  fibers[current].storing.push_back({(const emu_tensor_map *)map, {x, y, z}, from, 0});
+static void store_box(const void *map, int x, int y, int z, int u, unsigned from) {
+  fibers[current].storing.push_back({(const emu_tensor_map *)map, {x, y, z, u}, from, 0});
 }
 static void commit_stores() {
   fibers[current].stores.push_back(fibers[current].storing);

@@ -32,12 +32,15 @@ static __device__ __forceinline__ void tuner_arrive(unsigned barrier) {
 static __device__ __forceinline__ void tuner_wait(unsigned barrier, unsigned parity) {
   asm volatile("{.reg .pred p; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra DONE; bra AGAIN; DONE: }" :: "r"(barrier), "r"(parity) : "memory");
 }
-/* Boxes of a matrix, and of one of several. */
+/* Boxes of a matrix, of one of several, and of images. */
 static __device__ __forceinline__ void tuner_load(unsigned to, const tuner_map *from, int x, int y, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(from), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
 static __device__ __forceinline__ void tuner_load(unsigned to, const tuner_map *from, int x, int y, int z, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" :: "r"(to), "l"(from), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+static __device__ __forceinline__ void tuner_load(unsigned to, const tuner_map *from, int x, int y, int z, int u, unsigned barrier) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" :: "r"(to), "l"(from), "r"(x), "r"(y), "r"(z), "r"(u), "r"(barrier) : "memory");
 }
 static __device__ __forceinline__ void tuner_store(const tuner_map *to, int x, int y, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" :: "l"(to), "r"(x), "r"(y), "r"(from) : "memory");
@@ -45,6 +48,10 @@ static __device__ __forceinline__ void tuner_store(const tuner_map *to, int x, i
 }
 static __device__ __forceinline__ void tuner_store(const tuner_map *to, int x, int y, int z, unsigned from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" :: "l"(to), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+static __device__ __forceinline__ void tuner_store(const tuner_map *to, int x, int y, int z, int u, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" :: "l"(to), "r"(x), "r"(y), "r"(z), "r"(u), "r"(from) : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 /* Until all but `left` of the thread's stores have been read from shared memory. */

@@ -45,6 +45,9 @@ WITH = (
     "dense:M=64,N=128,K=136,bias=true,act=gelu,dtype=float16",
     "dense:M=250,N=120,K=64,bias=true,act=relu,dtype=bfloat16",
     "dense:M=250,N=124,K=272,bias=true,act=relu,dtype=int8",
+    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,dtype=float16",
+    "conv2d:N=2,H=9,W=14,CI=64,CO=128,KH=3,KW=2,pad=1,dilation=2,bias=true,act=relu,dtype=bfloat16",
+    "conv1d:N=3,W=68,CI=64,CO=64,KW=3,pad=1,bias=true,dtype=float16",
 )  # fmt: skip
 WITHOUT = (
     "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8",
@@ -52,7 +55,9 @@ WITHOUT = (
     "matmul:M=32,N=128,K=128,dtype=float16", "matmul:M=128,N=132,K=128,dtype=float16",
     "matmul:M=128,N=128,K=132,dtype=float16", "matmul:M=128,N=32,K=128,dtype=float16",
     "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
-    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,dtype=float16",
+    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,stride=2,dtype=float16",
+    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,layout=NCHW,dtype=float16",
+    "conv2d:N=2,H=16,W=8,CI=24,CO=64,KH=3,KW=3,pad=1,dtype=float16",
 )  # fmt: skip
 # Integers of either sign, and what becomes of their sums.
 QUANTIZED = {

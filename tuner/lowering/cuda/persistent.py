@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tuner.lowering.cuda.persistent_epilogue import axis_values, c_expression
+from tuner.lowering.cuda.persistent_pixels import PixelText
 from tuner.lowering.cuda.persistent_source import INSTRUCTIONS, PACKINGS, multiplication
 from tuner.lowering.passes.extremes import SOURCES as EXTREMES
 from tuner.runtime.cuda_module import Launch, TensorMap
@@ -73,6 +74,8 @@ class PersistentKernel:
     @property
     def _maps(self) -> tuple[TensorMap, ...]:
         product, tile = self.product, self.product.tile
+        if self._pixels is not None:
+            return self._pixels.maps()
         rows, columns, depth = product.height, product.columns.extent, product.depth.extent
         left = self._map(product.left, (rows, depth), (tile.rows, product.step))
         if product.right.transposed:
@@ -80,6 +83,11 @@ class PersistentKernel:
         else:
             right = self._map(product.right, (depth, columns), (product.step, COLUMNS))
         return left, right, self._map(product.output, (rows, columns), (ROWS, product.strip))
+
+    @cached_property
+    def _pixels(self) -> PixelText | None:
+        pixels = self.product.pixels
+        return None if pixels is None else PixelText(self.product, pixels, self.symbol)
 
     def _map(self, matrix: Matrix, shape: tuple[int, int], box: tuple[int, int]) -> TensorMap:
         batched = matrix.batched
@@ -98,7 +106,8 @@ class PersistentKernel:
         multiply = multiplication(
             tile.panels, product.factors, transposed=product.right.transposed
         ).replace("tuner_multiply(", f"{self.symbol}_multiply(")
-        return "".join((multiply, self._place, self._finish, self._produce, self._consume))
+        corner = "" if self._pixels is None else self._pixels.corner
+        return "".join((multiply, self._place, corner, self._finish, self._produce, self._consume))
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -141,10 +150,11 @@ static __device__ __forceinline__ {self.symbol}_place {self.symbol}_tile(int til
     @property
     def _finish(self) -> str:
         """The output's value of a sum; what lies outside of it is not computed."""
-        product, tile = self.product, self.product.tile
+        product, tile, pixels = self.product, self.product.tile, self._pixels
         if product.epilogue is None:
             return ""
-        values = axis_values(product.batch, "matrix") | axis_values(product.rows, "row")
+        values = axis_values(product.batch, "matrix")
+        values |= axis_values(product.rows, "row") if pixels is None else pixels.values
         values[product.columns.name] = "column"
         sums = Tensor(name=product.sums, shape=(), dtype=product.accumulator)
         tensors = {**self.tensors, product.sums: sums}
@@ -156,8 +166,10 @@ static __device__ __forceinline__ {self.symbol}_place {self.symbol}_tile(int til
         outside = "".join(
             f"  if ({name} >= {extent}) return 0{'.0f' if self._result == 'float' else ''};\n"
             for name, extent, block in sides
-            if extent % block
+            if extent % block and (pixels is None or name == "column")
         )
+        if pixels is not None:
+            outside = pixels.points + outside
         return f"""
 static __device__ __forceinline__ {self._result} {self.symbol}_finish(\
 {self._sum} sum, int matrix, int row, int column{self._declared_pointers}) {{
@@ -176,6 +188,7 @@ static __device__ __forceinline__ {self._result} {self.symbol}_finish(\
     def _produce(self) -> str:
         """What the producer's thread does."""
         product, tile = self.product, self.product.tile
+        begins = "" if self._pixels is None else f"{self._pixels.tile_begins}\n"
         return f"""
 static __device__ __forceinline__ void {self.symbol}_produce(\
 const tuner_map *left, const tuner_map *right, unsigned ring, unsigned full, unsigned empty) {{
@@ -183,7 +196,7 @@ const tuner_map *left, const tuner_map *right, unsigned ring, unsigned full, uns
   unsigned phase = 1;
   for (int tile = blockIdx.x; tile < {product.tiles}; tile += gridDim.x) {{
     const {self.symbol}_place at = {self.symbol}_tile(tile);
-#pragma unroll 1 /* more takes more registers than a producer has */
+{begins}#pragma unroll 1 /* more takes more registers than a producer has */
     for (int step = 0; step < {product.steps}; ++step) {{
       const unsigned filled = full + slot * {BARRIER_BYTES}, to = ring + slot * {tile.stage_bytes};
       tuner_wait(empty + slot * {BARRIER_BYTES}, phase);
@@ -199,6 +212,8 @@ const tuner_map *left, const tuner_map *right, unsigned ring, unsigned full, uns
     def _loads(self) -> str:
         """Copies of one stage."""
         product, tile = self.product, self.product.tile
+        if self._pixels is not None:
+            return self._pixels.loads()
         right = f"to + {tile.rows * ROW_BYTES}"
         lines = [_load(product.left, "left", "to", f"step * {product.step}, at.row")]
         if product.right.transposed:
@@ -368,6 +383,7 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
         product, tile = self.product, self.product.tile
         strips = tile.columns // product.strip
         matrix = ", at.matrix" if product.output.batched else ""
+        rows = f", first{matrix}" if self._pixels is None else self._pixels.stored_at("first")
         return f"""\
 #pragma unroll
       for (int fragment = 0; fragment < {tile.fragments}; ++fragment) {{
@@ -382,7 +398,7 @@ const __grid_constant__ tuner_map output{self._declared_pointers}) {{
 {self._put}
           tuner_written();
           tuner_warpgroup_barrier(consumer + 1);
-          if (thread == 0) tuner_store(&output, left_column, first{matrix}, place);
+          if (thread == 0) tuner_store(&output, left_column{rows}, place);
           half = half + 1 == {STRIPS} ? 0 : half + 1;
         }}
       }}"""

@@ -6,23 +6,26 @@ the work is the kernel's own affair: `tuner.spaces.program.persistent`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.program.epilogues import as_stored
 from tuner.spaces.program.loops import LoopId, loops_of
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
+    ROWS,
     Bands,
     Factor,
     Matrix,
     PersistentProduct,
     PersistentTile,
+    Pixels,
+    height_of,
 )
 from tuner.spaces.program.program import Bind, Block, Buffer, Fuse, Specialize, Step
 from tuner.spaces.program.tiles import add, times
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.workload.expression import (
     Axis,
@@ -49,6 +52,7 @@ class ProductShape:
     factors: tuple[Factor, Factor]  # the left and the right one
     is_right_batched: bool
     is_right_transposed: bool  # the right operand lies with the depth last
+    pixels: Pixels | None = None  # None: rows lie one after another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class CudaPersistentNest:
         self.group, self.plan, self.context = group, plan, context
         self.sums = f"{group.name}_acc"
         shape, tile = plan.shape, plan.tile
-        self._height = prod(axis.extent for axis in shape.rows)
+        self._height = height_of(shape.rows, shape.pixels)
         self._down = Axis(name="rows_2", extent=-(-self._height // tile.rows))
         self._across = Axis(name="columns_2", extent=-(-shape.columns.extent // tile.columns))
         self._row = Axis(name="rows_1", extent=tile.rows)
@@ -83,19 +87,25 @@ class CudaPersistentNest:
         column = add(times(Var(self._across.name), tile.columns), Var(self._column.name))
         depth = add(times(Var(self._step.name), self._inner.extent), Var(self._inner.name))
         accumulator = shape.factors[0].accumulator
+        rows = self._rows(row)
+        values = rows | {shape.columns.name: column, shape.depth.name: depth}
         inside = (
-            *_inside(row, self._height, tile.rows),
+            *self._rows_inside(row, rows),
             *_inside(column, shape.columns.extent, tile.columns),
         )
-        values = _values(shape.rows, row) | {shape.columns.name: column, shape.depth.name: depth}
+        window = () if shape.pixels is None else shape.pixels.window
+        extents = {axis.name: axis.extent for axis in (*axes, *window, self._step, self._inner)}
         factors = [
-            Cast(accumulator, substitute(read, values)) for read in (shape.left, shape.right)
+            with_explicit_padding(
+                Cast(accumulator, substitute(read, values)), self.context.shapes, extents
+            )
+            for read in (shape.left, shape.right)
         ]
         place = tuple(Var(axis.name) for axis in axes)
         product = Block(
             name=self.sums,
             axes=axes,
-            reduce_axes=(self._step, self._inner),
+            reduce_axes=(*window, self._step, self._inner),
             buffer=self.sums,
             indices=place,
             body=Binary("mul", *factors),
@@ -127,6 +137,34 @@ class CudaPersistentNest:
         steps = (*_in_blocks(self.sums, grid), *_in_blocks(self.group.name, grid), kernel)
         return Nest((product, store), (sums,), steps)
 
+    def _rows(self, row: Scalar) -> dict[str, Scalar]:
+        """The value of each axis of the rows, from a row's number."""
+        shape = self.plan.shape
+        if shape.pixels is None:
+            return _values(shape.rows, row)
+        fragment = Binary("floordiv", row, Const(ROWS, "int64"))
+        point = Binary("floormod", row, Const(ROWS, "int64"))
+        boxes, box = shape.pixels.boxes(shape.rows), shape.pixels.box
+        corners = _values(_resized(shape.rows, boxes), fragment)
+        within = _values(_resized(shape.rows, box), point)
+        return {
+            axis.name: add(times(corners[axis.name], side), within[axis.name])
+            for axis, side in zip(shape.rows, box, strict=True)
+        }
+
+    def _rows_inside(self, row: Scalar, rows: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        """The conditions under which a row's number is one of a row."""
+        shape, tile = self.plan.shape, self.plan.tile
+        if shape.pixels is None:
+            return _inside(row, self._height, tile.rows)
+        first, *others = zip(shape.rows, shape.pixels.box, strict=True)
+        # The last tile may have more boxes than there are; they lie behind the first axis.
+        whole = first[1] if self._height % tile.rows == 0 else first[0].extent + 1
+        conditions = _inside(rows[first[0].name], first[0].extent, whole)
+        for axis, side in others:
+            conditions += _inside(rows[axis.name], axis.extent, side)
+        return conditions
+
     def _kernel(self) -> PersistentProduct:
         shape, epilogue = self.plan.shape, self.group.epilogue
         return PersistentProduct(
@@ -150,7 +188,12 @@ class CudaPersistentNest:
             tile=self.plan.tile,
             bands=self.plan.bands,
             multiprocessors=self.context.target.cores,
+            pixels=shape.pixels,
         )
+
+
+def _resized(axes: Sequence[Axis], extents: Sequence[int]) -> tuple[Axis, ...]:
+    return tuple(replace(axis, extent=extent) for axis, extent in zip(axes, extents, strict=True))
 
 
 def _values(axes: Sequence[Axis], number: Scalar) -> dict[str, Scalar]:

@@ -2,8 +2,8 @@
 tiles.
 
 The sketch takes any sum of products of two dense matrices, or of batches of them, whose
-depth is last in the left one, and of integers of 8 bits in both. It knows no operator's
-name.
+depth is last in the left one, and of integers of 8 bits in both, and what `pixels` takes.
+It knows no operator's name.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tuner.spaces.cuda.limits import (
     covers,
 )
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
+from tuner.spaces.cuda.pixels import fit_pixels
 from tuner.spaces.cuda.products import product_operands
 from tuner.spaces.program.epilogues import as_stored, is_expressible
 from tuner.spaces.program.nest import Nest
@@ -38,6 +39,7 @@ from tuner.spaces.program.persistent import (
     Bands,
     PersistentTile,
     Side,
+    height_of,
     shared_bytes,
     strip_columns,
 )
@@ -61,7 +63,7 @@ def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | 
     sketch takes."""
     anchor = group.anchor
     operands = product_operands(anchor, context.shapes)
-    if operands is None or len(anchor.reduce_axes) != 1:
+    if operands is None:
         return None
     if any(context.dtypes[operand.read.tensor] not in FACTORS for operand in operands):
         return None
@@ -73,7 +75,11 @@ def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | 
     if group.output.dtype not in allowed or not _is_finished(group, context):
         return None
     for left, right in (operands, operands[::-1]):
-        shape = _fit(group, left, right, context)
+        shape = (
+            _fit(group, left, right, context)
+            if len(anchor.reduce_axes) == 1
+            else fit_pixels(group, left, right, context)
+        )
         if shape is not None:
             return shape
     return None
@@ -207,7 +213,7 @@ class CudaPersistentSketch:
                 yield tile
 
     def _is_useful(self, tile: PersistentTile) -> bool:
-        rows = prod(axis.extent for axis in self.shape.rows)
+        rows = height_of(self.shape.rows, self.shape.pixels)
         return (
             covers(rows, tile.rows)
             and covers(self.shape.columns.extent, tile.columns)

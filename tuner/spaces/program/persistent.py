@@ -109,6 +109,31 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pixels:
+    """Rows that are the points of several axes, which a window of the reduction moves.
+
+    A fragment is a box of them, which lies at multiples of the box's sides. The left
+    operand has a dimension for each of the axes, and its depth last; the right one one
+    for each axis of the window, then depth and columns.
+    """
+
+    box: tuple[int, ...]  # points of a fragment along each axis, 64 in all
+    window: tuple[Axis, ...]
+    steps: tuple[tuple[int, ...], ...]  # for each axis, how far each of the window moves it
+    offsets: tuple[int, ...]  # for each axis, where the first point begins: 0, or in the padding
+    extents: tuple[int, ...]  # of the left operand along each axis
+
+    @property
+    def taps(self) -> int:
+        """Points of the window."""
+        return prod(axis.extent for axis in self.window)
+
+    def boxes(self, rows: tuple[Axis, ...]) -> tuple[int, ...]:
+        """How many boxes there are along each axis."""
+        return tuple(-(-axis.extent // side) for axis, side in zip(rows, self.box, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentProduct:
     """The whole kernel."""
 
@@ -127,6 +152,7 @@ class PersistentProduct:
     tile: PersistentTile
     bands: Bands
     multiprocessors: int
+    pixels: Pixels | None = None  # None: rows lie one after another
 
     @property
     def matrices(self) -> int:
@@ -134,13 +160,18 @@ class PersistentProduct:
 
     @property
     def height(self) -> int:
-        """Rows of a matrix."""
-        return prod(axis.extent for axis in self.rows)
+        """Rows of a matrix; of pixels those of all boxes."""
+        return height_of(self.rows, self.pixels)
+
+    @property
+    def chunks(self) -> int:
+        """Parts of the depth."""
+        return -(-self.depth.extent // self.step)
 
     @property
     def steps(self) -> int:
         """Stages that a tile goes through."""
-        return -(-self.depth.extent // self.step)
+        return self.chunks if self.pixels is None else self.pixels.taps * self.chunks
 
     @property
     def step(self) -> int:
@@ -178,6 +209,13 @@ class PersistentProduct:
     @property
     def shared_bytes(self) -> int:
         return shared_bytes(self.tile)
+
+
+def height_of(rows: tuple[Axis, ...], pixels: Pixels | None) -> int:
+    """Rows of a matrix; of pixels those of all boxes."""
+    if pixels is None:
+        return prod(axis.extent for axis in rows)
+    return ROWS * prod(pixels.boxes(rows))
 
 
 def strip_columns(output_dtype: DType) -> int:
