@@ -86,7 +86,7 @@ def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> Non
     space = gpu_space(workload, SM_90)
     assert set(race.bars) == {"sm_80", "sm_90"} and space.space.size > 1
     tensor_cores = any(":mma" in sketch.name for sketch in space.space.combinations)
-    assert tensor_cores == race.name.endswith(("fp16", "fast"))
+    assert tensor_cores == (race.dtype != "float32" or race.name.endswith("fast"))
     assert all(workload.params[name] == value for name, value in race.sizes.items())
 
 
