@@ -1,27 +1,38 @@
-"""How right estimates are, and how long they take, on a database of kernels.
+"""How right estimates are, on a database of kernels or on recorded tables, and how long
+they take.
 
     python -m benchmarks.estimates sqlite:///FILE
+    python -m benchmarks.estimates tests/tables/large/*.npz tests/tables/parts/*.npz
 
-Each kernel is left out in turn of what the predictor learns. The database needs a target
-with kernels of one thread; the newest target counts. Descriptions of workloads that were
-not seen before are timed apart, since a service keeps them.
+Tables stand for kernels of their fastest configs, timed while nothing else ran; each is
+left out in turn, and its time is printed as a multiple of what the others say.
+
+Of a database, each kernel is left out in turn of what the predictor learns. It needs a target with
+kernels of one thread; the newest target counts. Descriptions of workloads that were not
+seen before are timed apart, since a service keeps them.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median, quantiles
 
 import numpy as np
 
-from tuner.api.estimates import Estimator
+from tuner.api.estimates import Estimator, describe
+from tuner.app.replay.tables import open_tables
+from tuner.cost_model.latency import LatencyModel, Measured
 from tuner.db import targets
 from tuner.db.engine import open_database
-from tuner.workload.spec import parse_spec
+from tuner.replay.table import RecordedTable
+from tuner.target.document import target_from_document
+from tuner.workload.spec import from_document, parse_spec
 
 WORKLOADS = 1000
 REPEATS = 10  # requests of all
@@ -29,7 +40,35 @@ LARGEST = 512  # extent of the products asked for
 
 
 def main() -> None:
-    database = open_database(sys.argv[1], create=False)
+    if "://" in sys.argv[1]:
+        of_database(sys.argv[1])
+    else:
+        of_tables(open_tables([Path(name) for name in sys.argv[1:]]))
+
+
+def of_tables(tables: list[RecordedTable]) -> None:
+    kernels = [kernel_of(table) for table in tables]
+    print(LatencyModel(kernels).accuracy)
+    for place, (table, left_out) in enumerate(zip(tables, kernels, strict=True)):
+        others = LatencyModel([*kernels[:place], *kernels[place + 1 :]])
+        (said,) = others.predict([left_out.described])
+        print(f"{table.name[:70]:72} {left_out.median_s / said.median_s:.2f}")
+
+
+def kernel_of(table: RecordedTable) -> Measured:
+    """The fastest config of a table, as a promoted kernel."""
+    target = target_from_document(json.loads(table.notes["target"]))
+    threads = int(table.notes.get("threads", "1"))
+    best_s = table.optimum_s
+    return Measured(
+        described=describe(from_document(table.workload), target, threads),
+        median_s=best_s,
+        ci95_s=(best_s, best_s),
+    )
+
+
+def of_database(url: str) -> None:
+    database = open_database(url, create=False)
     with database.read() as session:
         target = targets.list_all(session)[-1]
     draw = np.random.default_rng(0)
