@@ -130,7 +130,9 @@ class ResumeRequest(Request):
 class LookupRequest(Request):
     workload: WorkloadRequest
     target: TargetName | None = None
-    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] | Literal["auto"] = Field(
+        default=1, description="`auto`: the count whose kernel is fastest, 1 where there is none"
+    )
     prepare: Annotated[bool, Field(strict=True)] = Field(
         default=True,
         description="queue a job that prepares an exact kernel where there is none (needs the "

@@ -202,6 +202,17 @@ def find_promoted(session: Session, workload: str, target: str, threads: int) ->
     return None if row is None else _kernel(row)
 
 
+def fastest_threads(session: Session, workload: str, target: str) -> int | None:
+    """The thread count of the fastest promoted kernel; None where there is none."""
+    query = (
+        select(KernelRow.threads)
+        .where(KernelRow.workload_key == workload, KernelRow.target_key == target, IS_PROMOTED)
+        .order_by(KernelRow.median_s, KernelRow.threads)
+        .limit(1)
+    )
+    return session.scalars(query).one_or_none()
+
+
 def get(session: Session, kernel_id: str) -> Kernel:
     query = (
         select(KernelRow).where(KernelRow.id == kernel_id).execution_options(populate_existing=True)

@@ -14,7 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -284,7 +284,7 @@ class Client:
         workload: Workload,
         *,
         target: str | None = None,
-        threads: int = 1,
+        threads: int | Literal["auto"] = 1,
         prepare: bool = True,
     ) -> LookupAnswer:
         body: dict[str, Any] = {"workload": workload, "threads": threads, "prepare": prepare}

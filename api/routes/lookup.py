@@ -73,7 +73,8 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
     with service.database.read() as session:
         stored_targets = targets.list_all(session)
         target = choose(request.target, stored_targets, service.default_target)
-        promoted = kernels.find_promoted(session, workload.key, target.key, request.threads)
+        threads = threads_of(session, request, workload, target)
+        promoted = kernels.find_promoted(session, workload.key, target.key, threads)
         if promoted is not None:
             # Workload and target are loaded already: the common case needs no other query.
             kernel = answers.kernel(
@@ -86,6 +87,8 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
                 loss=service.losses.of_kernel(session, promoted),
             )
             body = encode(answer)
+            if request.threads != threads:  # auto: another count may become the fastest
+                return body
             holds_for = Served(
                 kernel=promoted.id,
                 stale=promoted.stale,
@@ -98,21 +101,19 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
                     body=body,
                     workload=workload.key,
                     target=target.key,
-                    threads=request.threads,
+                    threads=threads,
                     holds_for=holds_for,
                 ),
             )
             return body
-        neighbour = find_neighbour(session, workload, target, request.threads)
+        neighbour = find_neighbour(session, workload, target, threads)
         loss = (
-            service.losses.after(session, target.key, request.threads, candidates=1)
+            service.losses.after(session, target.key, threads, candidates=1)
             if neighbour is None
             else None
         )
     job = (
-        prepare(service, caller, workload, target, request.threads, neighbour)
-        if request.prepare
-        else None
+        prepare(service, caller, workload, target, threads, neighbour) if request.prepare else None
     )
     return encode(
         LookupAnswer(
@@ -122,6 +123,13 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
             loss=loss,
         )
     )
+
+
+def threads_of(session: Session, request: LookupRequest, workload: Workload, target: Target) -> int:
+    """The thread count asked for; of `auto` that of the fastest kernel, 1 without any."""
+    if isinstance(request.threads, int):
+        return request.threads
+    return kernels.fastest_threads(session, workload.key, target.key) or 1
 
 
 def encode(answer: LookupAnswer) -> bytes:

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.answered_runs import work
+from tests.support.database_samples import sample_kernel
 from tests.support.promotions import ARCHIVE, DIGEST, promote
 from tuner.client import ServiceError
 from tuner.db import artifacts, jobs, kernels, runs
@@ -194,6 +196,32 @@ def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
     )
     reader = service.client(service.key("read"))
     assert reader.lookup({"op": "matmul", "params": {"M": 41, "N": 8, "K": 4}}).job is None
+
+
+def test_lookup_of_any_thread_count_finds_the_fastest(service: LiveService) -> None:
+    first, client = promote(service, 48), service.client()
+    request = {"op": "matmul", "params": {"M": 48, "N": 8, "K": 4}}
+
+    def fastest() -> str | None:
+        kernel = client.lookup(request, threads="auto").kernel
+        return None if kernel is None else kernel.id
+
+    assert fastest() == first
+    with service.database.write() as session:
+        known = kernels.get(session, first)
+        made = []
+        for threads, median_s in ((2, known.median_s / 2), (4, known.median_s * 2)):
+            new = replace(
+                sample_kernel(session, median_s=median_s), workload=known.workload,
+                target=known.target, threads=threads,
+            )  # fmt: skip
+            made.append(kernels.promote(session, new).id)
+    assert fastest() == made[0]
+    with service.database.write() as session:
+        kernels.rollback(session, made[0])
+    assert fastest() == first
+    none = client.lookup({"op": "matmul", "params": {"M": 47, "N": 9, "K": 5}}, threads="auto")
+    assert none.source == "neighbour" and none.kernel is not None and none.kernel.threads == 1
 
 
 def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:

@@ -13,6 +13,7 @@ from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
+from tuner.cli.scaling import AUTO, tune_scaling
 from tuner.cli.workloads import (
     DeviceCommands,
     Notation,
@@ -67,6 +68,12 @@ MaxError = Annotated[
         "--max-error", metavar="E", help="of a model: greatest error of an output, such as 1e-3"
     ),
 ]
+ThreadsOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        "--threads", metavar="N|auto", help="threads of the kernel; auto compares several counts"
+    ),
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -79,7 +86,7 @@ def tune(
     seconds: Seconds = None,
     strategy: StrategyText = None,
     target: TargetText = None,
-    threads: Threads = None,
+    threads: ThreadsOrAuto = None,
     seed: Seed = None,
     directory: Directory = None,
     name: ModelName = None,
@@ -97,13 +104,15 @@ def tune(
         "seconds": seconds,
         "strategy": strategy,
         "target": target,
-        "threads": threads,
+        "threads": _threads(threads),
         "seed": seed,
         "device": device_setting(device),
     }
     check_devices(device, invocation.settings(**flags).values.target)
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
+        if threads == AUTO:
+            raise UsageError("--threads auto is for single workloads; give a model --threads N")
         flags |= {"numerics": numerics, "max_error": max_error}
         tune_model(
             invocation,
@@ -126,6 +135,10 @@ def tune(
             "other workloads"
         )
     request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
+    if threads == AUTO:
+        del flags["threads"]
+        tune_scaling(invocation, request, run_to_end, flags)
+        return
     with invocation.backend(create=True, **flags) as backend:
         _run(invocation, backend, backend.work.submit(request))
 
@@ -202,6 +215,16 @@ def resume(
     commands = device_setting(device)
     with invocation.backend(trials=trials, seconds=seconds, device=commands) as backend:
         _run(invocation, backend, backend.work.resume(job, trials=trials, seconds=seconds))
+
+
+def _threads(text: str | None) -> int | None:
+    """The number; None where none is given, or AUTO. Raises UsageError for anything else."""
+    if text is None or text == AUTO:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"threads is {text!r}; give a number, or {AUTO}") from None
 
 
 def _request(

@@ -1,0 +1,86 @@
+"""Calls a second of a kernel on all cores: as many instances at once as there is room for.
+
+Instances share caches, memory and frequency, so that a call takes longer than alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from threading import Barrier
+
+from tuner.app.kernels.kernel import Kernel
+from tuner.app.races.race import RaceError
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Request
+from tuner.measure.outcome import Outcome, Timed
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.timing import PROMOTION
+from tuner.settings import Settings
+from tuner.workers.fleet.lanes import lane
+from tuner.workload.workload import Workload
+
+# Long beside what instances start apart, so that nearly all calls are beside the others'.
+PLAN = replace(PROMOTION, budget_s=1.0, max_samples=5000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """What instances of a kernel did together."""
+
+    instances: int
+    threads: int  # of each
+    call_s: float  # median over the instances of their medians
+    calls_per_s: float  # of all together
+
+
+def throughput(
+    workload: Workload, kernel: Kernel, threads: int, cores: Sequence[int], settings: Settings
+) -> Throughput:
+    """Runs as many instances of a kernel of so many threads as `cores` have room for.
+
+    Each has cores of its own. Raises UsageError for more threads than cores, RaceError
+    where an instance fails.
+    """
+    count = len(cores) // threads
+    if count < 1:
+        raise UsageError(
+            f"a kernel of {threads} threads needs as many cores, and there are {len(cores)}"
+        )
+    with ExitStack() as stack:
+        runners = [stack.enter_context(RunnerProcess()) for _ in range(count)]
+        for number, runner in enumerate(runners):
+            own = lane(cores[number * threads : (number + 1) * threads])
+            runner.prepare(
+                Assignment(workload=workload, lane=own, threads=threads, seed=settings.seed)
+            )
+        together = Barrier(count)
+
+        def measured(runner: RunnerProcess) -> Outcome:
+            request = Request(
+                name="instance",
+                library=str(kernel.path),
+                symbol=kernel.symbol,
+                timeout_s=settings.run_timeout_s,
+                plan=PLAN,
+            )
+            together.wait()
+            return runner.measure(request)
+
+        outcomes = list(stack.enter_context(ThreadPoolExecutor(count)).map(measured, runners))
+    medians = []
+    for outcome in outcomes:
+        if not isinstance(outcome, Timed):
+            raise RaceError(
+                f"one of {count} instances of {workload.spec} failed: {outcome.kind}: "
+                f"{outcome.message}"
+            )
+        medians.append(outcome.median_s)
+    return Throughput(
+        instances=count,
+        threads=threads,
+        call_s=sorted(medians)[count // 2],
+        calls_per_s=sum(1.0 / median_s for median_s in medians),
+    )
