@@ -28,7 +28,7 @@ from tuner.db import history, targets
 from tuner.db.engine import open_database
 from tuner.replay.comparison import best_so_far
 from tuner.replay.table import RecordedTable
-from tuner.search.regret import HORIZON, TAUGHT_BY, Curve, RegretBounds, regret_curve
+from tuner.search.regret import HORIZON, LEAST, TAUGHT_BY, Curve, RegretBounds, regret_curve
 from tuner.search.strategies import DEFAULT_STRATEGY
 
 FIRST = (1, 4, 8)
@@ -83,6 +83,9 @@ def report(curves: Mapping[str, Curve], worst: Mapping[str, float]) -> None:
     for name, curve in curves.items():
         shares = "".join(f"{1 / (1 + curve[count - 1]):9.3f}" for count in FIRST)
         print(f"{name[:70]:72}{shares}{f'+{worst[name]:.1%}' if name in worst else '—':>12}")
+    if len(curves) <= LEAST:
+        print(f"{len(curves)} searches; bounds are judged from {LEAST + 1} on")
+        return
     for count in FIRST:
         kept, half, bound = coverage(list(curves.values()), count)
         print(
