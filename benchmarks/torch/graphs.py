@@ -1,15 +1,19 @@
 """What `torch.compile(model, backend="tuner")` takes of GraphNet's graphs.
 
-    python -m benchmarks.torch.graphs SAMPLES [--count 60] [--seed 0] [--seconds S]
+    python -m benchmarks.torch.graphs SAMPLES [--count 60] [--seed 0] [--by libraries]
+    python -m benchmarks.torch.graphs SAMPLES --race 120 --elements 100_000_000 --work 1e10
 
 SAMPLES is the folder of that name of GraphNet (arXiv:2510.24035): a graph of Dynamo's with the
 shapes, means and deviations of its tensors in each folder. The files are executed, so they must
-be trusted. Graphs are drawn by the seed; left out are those with more than LARGEST elements in
-their tensors or more than MOST_WORK operations in products, which a small machine cannot
-evaluate, and those that do not run on a CPU. Tensors are normal numbers with the described means
-and a fifth of the described deviations, as GraphNet's own runner draws them; variances are
-positive. Regions are evaluated by the reference evaluator in float64. One JSON line for each
-graph, as of `problems`; a summary last.
+be trusted. Graphs are drawn by the seed; left out are those with more than `--elements` in their
+tensors or more than `--work` operations in products, which a small machine cannot evaluate, and
+those that do not run on a CPU. Tensors are normal numbers with the described means and a fifth of
+the described deviations, as GraphNet's own runner draws them; variances are positive. Regions
+are computed by the reference evaluator in float64, or by libraries with default schedules. One
+JSON line for each graph, as of `problems`; a summary last.
+
+With `--race` regions are tuned for so many seconds instead, by PyTorch's number of threads, and
+the compiled model races with eager PyTorch, as inductor's does. The summary has S(t) of both.
 """
 
 from __future__ import annotations
@@ -23,18 +27,31 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.torch.judging import NotRun, doubled, judged, limited, tensors_of
-from tests.support.torch_regions import compile_evaluated
-from tuner.torch.explanation import computes
+import tuner.torch  # noqa: F401  # the backend's name
+from benchmarks.torch.apart import apart
+from benchmarks.torch.judging import NotRun, doubled, judged, tensors_of
+from benchmarks.torch.regions import COMPUTED_BY, Compiled, counted
+from benchmarks.torch.scores import FAILED, TOLERANCES, Outcome, right_from, score
+from tuner.torch.call import raced
 
-LARGEST = 1 << 23  # elements of a graph's tensors
-MOST_WORK = 300_000_000  # floating point operations of a graph's products
+LARGEST = 1 << 23  # elements of a graph's tensors that the evaluator can take
+MOST_WORK = 300_000_000  # floating point operations of a graph's products, likewise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What is run of what is drawn."""
+
+    elements: int
+    work: float
 
 
 class _OnCpu(ast.NodeTransformer):
@@ -85,12 +102,24 @@ def drawn(meta: Mapping[str, Any]) -> Any:
     )
 
 
-def graph(folder: Path) -> tuple[Any, list[Any]]:
+def graph(folder: Path, limits: Limits) -> tuple[Any, list[Any]]:
     """The graph as a function of tensors, and its inputs. Raises NotRun."""
-    metas = described(folder)
-    count = sum(map(elements, metas.values()))
-    if count > LARGEST:
-        raise NotRun(f"its tensors have {count} elements")
+    try:
+        metas = described(folder)
+        count = sum(map(elements, metas.values()))
+        if count > limits.elements:
+            raise NotRun(f"its tensors have {count} elements")
+        model, inputs = _made(folder, metas)
+        with FlopCounterMode(display=False) as counter:
+            called(model, inputs)
+    except Exception as reason:
+        raise NotRun(f"{type(reason).__name__}: {reason}") from reason
+    if counter.get_total_flops() > limits.work:
+        raise NotRun(f"it has {counter.get_total_flops()} operations")
+    return model, inputs
+
+
+def _made(folder: Path, metas: Mapping[str, Mapping[str, Any]]) -> tuple[Any, list[Any]]:
     tree = _OnCpu().visit(ast.parse((folder / "model.py").read_text("utf-8")))
     module = types.ModuleType(folder.name)
     exec(compile(ast.fix_missing_locations(tree), str(folder / "model.py"), "exec"), vars(module))
@@ -106,36 +135,58 @@ def graph(folder: Path) -> tuple[Any, list[Any]]:
     return module.GraphModule().eval(), inputs
 
 
-def measured(folder: Path) -> dict[str, Any]:
+def measured(folder: Path, limits: Limits, by: str) -> dict[str, Any]:
     """The line of one graph."""
     with torch.no_grad():
-        try:
-            model, inputs = graph(folder)
-            with FlopCounterMode(display=False) as counter:
-                right = called(model, inputs)
-        except Exception as reason:
-            raise NotRun(f"{type(reason).__name__}: {reason}") from reason
-        if counter.get_total_flops() > MOST_WORK:
-            raise NotRun(f"it has {counter.get_total_flops()} operations")
-        compiled, backend = compile_evaluated(model)
-        got = called(compiled, inputs)
+        model, inputs = graph(folder, limits)
+        compiled = Compiled(model, by)
+        right, got = (called(function, inputs) for function in (model, compiled.function))
+        own = copies(inputs)
+        share = compiled.share_of_time(lambda: compiled.function(*own))
         error, is_right = judged(got, right, lambda: called(model, doubled(inputs)))
-    ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
+    left = compiled.backend.left
     return {
-        "calls": ours + len(backend.left),
-        "in_regions": ours,
-        "regions": len(backend.regions),
+        **counted(compiled.backend),
+        "share_of_time": round(share, 4),
         "error": error,
         "right": is_right,
-        "left": dict(Counter(f"{left.operator}: {left.reason}" for left in backend.left)),
+        "left": dict(Counter(f"{call.operator}: {call.reason}" for call in left)),
     }
+
+
+def raced_line(folder: Path, limits: Limits, seconds: float) -> dict[str, Any]:
+    """The line of one graph, by inductor and by the tuner's backend."""
+    options = {"tune": "now", "seconds": seconds}
+    with torch.no_grad():
+        model, inputs = graph(folder, limits)
+        return {
+            "inductor": vars(_outcome(model, inputs, backend="inductor")),
+            "tuner": vars(_outcome(model, inputs, backend="tuner", options=options)),
+        }
+
+
+def _outcome(model: Any, inputs: Sequence[Any], **compiler: Any) -> Outcome:
+    torch._dynamo.reset()
+    compiled = torch.compile(model, **compiler)
+    right = called(model, inputs)
+    try:
+        for _ in range(2):  # the first one tries the libraries
+            got = called(compiled, inputs)
+    except Exception:
+        return FAILED
+    own = copies(inputs)
+    race = raced(partial(compiled, *own), partial(model, *own))
+    return Outcome(speedup=race.pytorch_s / race.library_s, right_from=right_from(got, right))
 
 
 def called(model: Any, inputs: Sequence[Any]) -> list[Any]:
     """The tensors that a model gives; it may write its inputs."""
     torch.manual_seed(0)
-    own = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
-    return tensors_of(model(*own))
+    return tensors_of(model(*copies(inputs)))
+
+
+def copies(inputs: Sequence[Any]) -> list[Any]:
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
 def main() -> None:
@@ -144,34 +195,62 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="graphs that are run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of the folders' names")
+    parser.add_argument("--by", choices=COMPUTED_BY, default="evaluator")
+    parser.add_argument("--race", type=float, help="tune for so many seconds, and race")
+    parser.add_argument("--elements", type=int, default=LARGEST, help="of tensors, at most")
+    parser.add_argument("--work", type=float, default=MOST_WORK, help="of products, at most")
     parser.add_argument("--seconds", type=int, default=120, help="of each graph, at most")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
+    limits = Limits(elements=given.elements, work=given.work)
     folders = sorted(path.parent for path in given.samples.rglob("weight_meta.py"))
     random.Random(given.seed).shuffle(folders)
-    counts: Counter[str] = Counter()
-    left: Counter[str] = Counter()
+    lines: list[dict[str, Any]] = []
+    not_run = 0
     for folder in folders:
         name = str(folder.relative_to(given.samples))
         if given.only not in name:
             continue
-        if counts["run"] == given.count:
+        if len(lines) == given.count:
             break
-        try:
-            with limited(given.seconds):
-                line = measured(folder)
-        except NotRun as error:
-            line = {"not_run": str(error)[:200]}
-            counts["not run"] += 1
-        except Exception as error:  # of the backend: the table must show it
-            line = {"raised": f"{type(error).__name__}: {error}"[:400]}
-            counts.update(["run", "raised"])
+        if given.race is None:
+            line = apart(measured, folder, limits, given.by, seconds=given.seconds)
         else:
-            counts.update({"run": 1, "wrong": not line["right"]})
-            counts.update({name: line[name] for name in ("calls", "in_regions", "regions")})
-            left.update(reason.partition(":")[0] for reason in line["left"])
+            line = apart(
+                raced_line, folder, limits, given.race, seconds=given.seconds + 4 * given.race
+            )
+        if "not_run" in line:
+            not_run += 1
+        else:
+            lines.append(line)
         print(json.dumps({"graph": name, **line}), flush=True)
-    print(json.dumps({**counts, "left": dict(left.most_common())}))
+    summary = covered(lines) if given.race is None else scored(lines)
+    print(json.dumps({"run": len(lines), "not run": not_run, **summary}))
+
+
+def covered(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary of a table of regions."""
+    fine = [line for line in lines if "raised" not in line]
+    left = Counter(reason.partition(":")[0] for line in fine for reason in line["left"])
+    return {
+        "raised": len(lines) - len(fine),
+        "wrong": sum(not line["right"] for line in fine),
+        **{key: sum(line[key] for line in fine) for key in ("calls", "in_regions", "regions")},
+        "share_of_time": sum(line["share_of_time"] for line in fine) / max(1, len(fine)),
+        "left": dict(left.most_common()),
+    }
+
+
+def scored(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary of a table of races: S(t) by compiler and tolerance."""
+    outcomes = {
+        compiler: [Outcome(**line[compiler]) if compiler in line else FAILED for line in lines]
+        for compiler in ("inductor", "tuner")
+    }
+    return {
+        compiler: {f"S({t})": round(score(results, t), 3) for t in TOLERANCES} if results else {}
+        for compiler, results in outcomes.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """What `torch.compile(model, backend="tuner")` takes of a folder of problems.
 
-    python -m benchmarks.torch.problems FOLDER [--only TEXT] [--seconds S]
+    python -m benchmarks.torch.problems FOLDER... [--only TEXT] [--by libraries] [--seconds S]
 
 A problem is a Python file in KernelBench's form (arXiv:2502.10517): a class `Model`, the functions
 `get_inputs` and `get_init_inputs`, and sizes as constants of the module. The files are executed, so
 they must be trusted. Sizes are cut by a power of two, the largest at which the model still
-runs, so that a small machine can run them. Regions are evaluated by the reference evaluator in
-float64: what is compared with PyTorch is which operators are in regions and what they mean, not
-the compiler. One JSON line for each problem, with the share of its calls that lies in regions,
-what is left and why, and the greatest error of an output; a summary last.
+runs, so that a small machine can run them. Regions are computed by the reference evaluator in
+float64, or by libraries with default schedules. One JSON line for each problem, with the share
+of its operators' time that lies in regions, what is left and why, and the greatest error of an
+output; a summary last. Recurrent layers are traced. Each problem is a process of its own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.torch.judging import NotRun, doubled, judged, limited, tensors_of
-from tests.support.torch_regions import compile_evaluated
-from tuner.torch.explanation import computes
+from benchmarks.torch.apart import apart
+from benchmarks.torch.judging import NotRun, doubled, judged, tensors_of
+from benchmarks.torch.regions import COMPUTED_BY, Compiled, counted
 
 CUTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 SMALLEST = 8  # sizes up to this are left as they are
@@ -57,16 +57,24 @@ def module_of(path: Path, by: int) -> types.ModuleType:
     return module
 
 
+def elements(path: Path, by: int) -> int:
+    """Of the problem's inputs and parameters; 0 where they cannot be counted unmade."""
+    try:
+        with torch.device("meta"):
+            module = module_of(path, by)
+            tensors = [*module.get_inputs(), *module.Model(*module.get_init_inputs()).parameters()]
+    except Exception:  # making it shows whether its sizes fit together
+        return 0
+    return sum(tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
 def problem(path: Path) -> tuple[Any, Sequence[Any], int]:
     """The model, its inputs and the cut. Raises NotRun."""
     reason: Exception | str = "its inputs are too large"
     for by in CUTS:
+        if elements(path, by) > LARGEST:
+            continue
         try:
-            with torch.device("meta"):
-                sized = module_of(path, by)
-                shapes = [*sized.get_inputs(), *sized.Model(*sized.get_init_inputs()).parameters()]
-            if sum(t.numel() for t in shapes if isinstance(t, torch.Tensor)) > LARGEST:
-                continue
             torch.manual_seed(0)
             module = module_of(path, by)
             model, inputs = module.Model(*module.get_init_inputs()).eval(), module.get_inputs()
@@ -78,22 +86,22 @@ def problem(path: Path) -> tuple[Any, Sequence[Any], int]:
     raise NotRun(f"{reason}")
 
 
-def measured(path: Path) -> dict[str, Any]:
+def measured(path: Path, by: str) -> dict[str, Any]:
     """The line of one problem."""
-    with torch.no_grad():
-        model, inputs, by = problem(path)
-        compiled, backend = compile_evaluated(model)
-        right, got = (_called(function, inputs) for function in (model, compiled))
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        model, inputs, cut = problem(path)
+        compiled = Compiled(model, by)
+        right, got = (_called(function, inputs) for function in (model, compiled.function))
+        share = compiled.share_of_time(lambda: _called(compiled.function, inputs))
         error, is_right = judged(got, right, lambda: _called(model.double(), doubled(inputs)))
-    ours = sum(computes(node) for region in backend.regions for node in region.part.nodes)
+    left = compiled.backend.left
     return {
-        "cut": by,
-        "regions": len(backend.regions),
-        "whole": not backend.left and len(backend.regions) > 0,
-        "calls": ours,
+        "cut": cut,
+        **counted(compiled.backend),
+        "share_of_time": round(share, 4),
         "error": error,
         "right": is_right,
-        "left": dict(Counter(f"{left.operator}: {left.reason}" for left in backend.left)),
+        "left": dict(Counter(f"{call.operator}: {call.reason}" for call in left)),
     }
 
 
@@ -104,31 +112,29 @@ def _called(model: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--only", default="", help="part of the files' names")
-    parser.add_argument("--seconds", type=int, default=60, help="of each problem, at most")
+    parser.add_argument("--by", choices=COMPUTED_BY, default="evaluator")
+    parser.add_argument("--seconds", type=int, default=120, help="of each problem, at most")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     counts: Counter[str] = Counter()
     left: Counter[str] = Counter()
-    for path in sorted(given.folder.glob("*.py")):
+    share = 0.0
+    for path in sorted(path for folder in given.folders for path in folder.glob("*.py")):
         if given.only not in path.name:
             continue
-        try:
-            with limited(given.seconds):
-                line = measured(path)
-        except NotRun as error:
-            line = {"not_run": str(error)[:200]}
-            counts["not run"] += 1
-        except Exception as error:  # of the backend: the table must show it
-            line = {"raised": f"{type(error).__name__}: {error}"[:400]}
-            counts["raised"] += 1
-        else:
-            counts["whole" if line["whole"] else "in parts"] += 1
+        line = apart(measured, path, given.by, seconds=given.seconds)
+        kind = next((key for key in ("not_run", "raised") if key in line), "run")
+        counts[kind] += 1
+        if kind == "run":
+            counts["whole" if line["regions"] and not line["left"] else "in parts"] += 1
             counts["wrong"] += not line["right"]
             left.update(reason.partition(":")[0] for reason in line["left"])
-        print(json.dumps({"problem": path.stem, **line}), flush=True)
-    print(json.dumps({**counts, "left": dict(left.most_common())}))
+            share += line["share_of_time"]
+        print(json.dumps({"problem": f"{path.parent.name}/{path.stem}", **line}), flush=True)
+    summary = {"share_of_time": share / max(1, counts["run"]), "left": dict(left.most_common())}
+    print(json.dumps({**counts, **summary}))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -14,7 +17,9 @@ from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
-from tuner.torch.partition import partition
+from tuner.torch.native import layouts_of, native
+from tuner.torch.partition import Region, partition
+from tuner.torch.rebuilding import Function
 
 
 def region_library(traced: Graph) -> bytes:
@@ -23,6 +28,18 @@ def region_library(traced: Graph) -> bytes:
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
     return link("region", [function_of(built)])
+
+
+def by_library(region: Region, eager: Function) -> Function:
+    """A region as its library computes it. Raises RuntimeError where a call fails."""
+
+    def failed(message: str) -> Function:
+        raise RuntimeError(message)
+
+    with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
+        path = Path(folder, "region.so")
+        path.write_bytes(region_library(region.graph))
+        return native(path, region.graph, layouts_of(region), failed)
 
 
 def double_graph() -> Graph:

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_torch.region import memory_order
-from tuner.torch.compiling import compiled
+from tuner.torch.compiling import RegionFunction, compiled
 from tuner.torch.partition import Left, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
 
@@ -39,6 +39,8 @@ def evaluated(region: Region, eager: Function) -> Function:
 
 def _array(tensor: torch.Tensor) -> Any:
     plain = tensor.detach().contiguous()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
     return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
 
 
@@ -47,23 +49,27 @@ def _as_traced(array: Any, meta: torch.Tensor) -> torch.Tensor:
     order = memory_order(meta) or tuple(range(meta.dim()))
     result = torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)
     stored = array.astype(np.float32) if meta.dtype == torch.bfloat16 else array
-    stored = torch.from_numpy(np.ascontiguousarray(stored)).to(meta.dtype)
+    stored = torch.from_numpy(np.ascontiguousarray(stored))
+    if meta.is_complex():
+        stored = torch.view_as_complex(stored.reshape(*stored.shape[: meta.dim()], 2))
+    stored = stored.to(meta.dtype)
     result.permute(order).copy_(stored.reshape([meta.shape[axis] for axis in order]))
     return result
 
 
-class Evaluated:
+class Traced:
     """A backend for `torch.compile`; `parts` are the partitions that it made."""
 
-    def __init__(self, calls: int = 1) -> None:
+    def __init__(self, function_of: RegionFunction, calls: int) -> None:
         self.parts: list[Partition] = []
+        self.function_of = function_of
         self.calls = calls  # of dynamic shapes, until they are cut
 
     def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Function:
         return compiled(
             module,
             inputs,
-            evaluated,
+            self.function_of,
             lambda traced, cut: self.parts.append(cut),
             calls=self.calls,
         )
@@ -79,9 +85,15 @@ class Evaluated:
 
 def compile_evaluated(
     model: Callable[..., Any], calls: int = 1
-) -> tuple[Callable[..., Any], Evaluated]:
+) -> tuple[Callable[..., Any], Traced]:
+    return compile_traced(model, evaluated, calls)
+
+
+def compile_traced(
+    model: Callable[..., Any], function_of: RegionFunction, calls: int = 1
+) -> tuple[Callable[..., Any], Traced]:
     torch._dynamo.reset()
-    backend = Evaluated(calls)
+    backend = Traced(function_of, calls)
     return torch.compile(model, backend=backend), backend
 
 

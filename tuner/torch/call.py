@@ -148,6 +148,8 @@ def _error(got: torch.Tensor, right: torch.Tensor) -> float:
     Rounding may turn the few comparisons whose sides are nearly equal, so that a small
     share of bools and integers may differ.
     """
+    if right.is_complex():
+        return _error(torch.view_as_real(got), torch.view_as_real(right))
     if not right.is_floating_point():
         share = float((got != right).double().mean())
         return 0.0 if share <= TOLERANCE else float("inf")

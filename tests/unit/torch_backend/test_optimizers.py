@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.support.torch_regions import Evaluated, compile_evaluated  # noqa: E402
+from tests.support.torch_regions import Traced, compile_evaluated, evaluated  # noqa: E402
 from tuner.torch.foreach import rules  # noqa: E402
 
 
@@ -70,7 +70,7 @@ def test_a_backend_sees_an_optimiser_that_changes_its_state_in_place() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
     torch._dynamo.reset()
-    backend = Evaluated()
+    backend = Traced(evaluated, 1)
     step = torch.compile(optimizer.step, backend=backend)
     storage = parameter.data_ptr()
     parameter.grad = torch.ones(3)

@@ -57,9 +57,15 @@ class Call:
 Convert = Callable[[Call], Results]
 
 
+# Of complex numbers, which are pairs of reals.
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+
+
 def dtype_of(torch_dtype: Any, what: str) -> DType:
-    """Raises ModelRefused for one that expressions do not have."""
+    """Of complex numbers that of a part. Raises ModelRefused for one that expressions do
+    not have."""
     name = str(torch_dtype).rpartition(".")[2]
+    name = _PARTS.get(name, name)
     if name not in DTYPE_BYTES:
         raise ModelRefused(f"{what} is {name}; known are {', '.join(DTYPE_BYTES)}")
     return cast(DType, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch import experts, places, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
+from tuner.models.from_torch.complex_numbers import complex_convert
 from tuner.models.from_torch.table import TABLE
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.complex_values import Complex, from_pairs
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.values import Value
 
@@ -58,13 +60,25 @@ def graph_of_program(program: Any) -> Graph:
             elif node.op == "placeholder":
                 labels.append(node.name)
                 reader.input(node)
+                _real(reader.values[node], node)
             elif node.op == "call_function":
                 reader.call(node)
             elif node.op == "output":
                 result = node.args[0]
-    outputs = [reader.values[node] for node in result if node is not None]
+    outputs = [_real(reader.values[node], node) for node in result if node is not None]
     labels += [f"out{number}" for number in range(len(outputs))]
     return reader.builder.graph(outputs, labels)
+
+
+def _real(value: Any, node: Any) -> Value:
+    """What a program takes or gives. Raises ModelRefused for complex numbers."""
+    if isinstance(value, Complex):
+        raise ModelRefused(
+            f"{node.name!r} is complex; let the program take and give real numbers, as by "
+            f"torch.view_as_complex and torch.view_as_real"
+        )
+    assert isinstance(value, Value)
+    return value
 
 
 def _held(program: Any) -> dict[str, Any]:
@@ -103,7 +117,7 @@ class Reader:
 
     def input(self, node: Any, order: Sequence[int] | None = None) -> None:
         """Makes a node an input, stored in the given order of its dimensions (default: as
-        they are)."""
+        they are). Complex numbers have their parts as one more dimension, the last."""
         meta = node.meta.get("val")
         if meta is None or not hasattr(meta, "shape"):
             raise ModelRefused(
@@ -111,12 +125,14 @@ class Reader:
             )
         shape = [self.extent(extent, node.name) for extent in meta.shape]
         dtype = dtype_of(meta.dtype, f"input {node.name!r}")
-        if order is None:
-            self.values[node] = self.builder.input(shape, dtype)
-            return
-        stored = self.builder.input([shape[axis] for axis in order], dtype)
+        order = range(len(shape)) if order is None else order
         inverse = sorted(range(len(order)), key=lambda axis: order[axis])
-        self.values[node] = transpose(stored, inverse)
+        stored = [shape[axis] for axis in order]
+        if meta.dtype.is_complex:
+            parts = from_pairs(self.builder.input([*stored, 2], dtype))
+            self.values[node] = parts.each(lambda part: transpose(part, inverse))
+        else:
+            self.values[node] = transpose(self.builder.input(stored, dtype), inverse)
 
     def extent(self, extent: Any, name: str) -> int:
         if not isinstance(extent, int):
@@ -130,7 +146,16 @@ class Reader:
         self.folded[node] = tensor
         self.values[node] = self.constant(tensor, node.name)
 
-    def constant(self, tensor: Any, name: str) -> Value:
+    def constant(self, tensor: Any, name: str) -> Value | Complex:
+        import torch  # noqa: PLC0415
+
+        if tensor.dtype.is_complex:
+            parts = torch.view_as_real(tensor.detach().resolve_conj())
+            real, imaginary = (self._constant(part, name) for part in parts.unbind(-1))
+            return Complex(real, imaginary)
+        return self._constant(tensor, name)
+
+    def _constant(self, tensor: Any, name: str) -> Value:
         import torch  # noqa: PLC0415
 
         dtype = dtype_of(tensor.dtype, f"constant {name!r}")
@@ -159,18 +184,30 @@ class Reader:
             raise ModelRefused(
                 f"operator {op} ({node.name!r}) is random; a model must compute the same each time"
             )
-        if op not in OPERATORS:
+        convert = self.convert(node, op)
+        if convert is None:
             raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
         try:
             if op == BATCH_NORM and self.follows_convolution(node):
                 return self.folded_batch_norm(node)
-            return OPERATORS[op](self.described(node, op))
+            return convert(self.described(node, op))
         except ModelRefused:
             raise
         except _FAULTS as error:
             raise ModelRefused(
                 f"operator {op} ({node.name!r}) has no expression: {error}"
             ) from error
+
+    def convert(self, node: Any, op: str) -> Callable[[Call], Any] | None:
+        """The program of a call's operator, if there is one."""
+        meta = node.meta["val"]
+        results = meta if isinstance(meta, list | tuple) else [meta]
+        given = [self.values[source] for source in node.all_input_nodes]
+        if any(isinstance(value, Complex) for value in given) or any(
+            result.dtype.is_complex for result in results if hasattr(result, "dtype")
+        ):
+            return complex_convert(op, OPERATORS)
+        return OPERATORS.get(op)
 
     def fold(self, node: Any) -> Any:
         """What depends on constants alone, computed by PyTorch."""

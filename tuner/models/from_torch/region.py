@@ -13,6 +13,7 @@ from tuner.models.from_torch.call import dtype_of
 from tuner.models.from_torch.reader import UNSET, Reader, is_random
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import MOST_ELEMENTS
+from tuner.models.operators.complex_values import Complex, pairs
 from tuner.models.operators.elementwise import cast
 from tuner.models.operators.movement import reshape, transpose
 from tuner.models.operators.values import Value
@@ -55,16 +56,24 @@ def graph_of_part(part: TracedPart) -> Graph:
     return graph
 
 
-def _as_traced(value: Value | None, node: Any) -> Value:
-    """A result in the dtype, shape and order in memory that the trace has for it."""
+def _as_traced(value: Value | Complex | None, node: Any) -> Value:
+    """A result in the dtype, shape and order in memory that the trace has for it. Complex
+    numbers have their parts as last dimension."""
     if value is None:
         raise ModelRefused(f"result {node.name!r} has no expression yet")
     meta = node.meta["val"]
-    value = reshape(cast(value, dtype_of(meta.dtype, f"{node.name!r}")), list(meta.shape))
+    if isinstance(value, Complex) != meta.dtype.is_complex:
+        raise ModelRefused(f"result {node.name!r} is not {meta.dtype}, as traced")
+    if isinstance(value, Complex):
+        value = pairs(value)
+    dtype = dtype_of(meta.dtype, f"{node.name!r}")
+    value = reshape(cast(value, dtype), [*meta.shape, *(2,) * meta.dtype.is_complex])
     order = memory_order(meta)
     if order is None and not meta.is_contiguous() and not is_free(node):
         raise ModelRefused(f"result {node.name!r} lies in memory with gaps")
-    return value if order is None else transpose(value, list(order))
+    if order is None:
+        return value
+    return transpose(value, [*order, *range(len(order), value.rank)])
 
 
 def memory_order(tensor: Any) -> tuple[int, ...] | None:
@@ -121,6 +130,9 @@ def _check(node: Any) -> None:
         raise ModelRefused(f"operator {node.target} ({node.name!r}) writes its arguments")
     if str(node.target) in UNSET or is_random(node):
         raise ModelRefused(f"operator {node.target} ({node.name!r}) is random")
+    for source in node.all_input_nodes:
+        if _lies_conjugated(source):
+            raise ModelRefused(f"{source.name!r} is no plain tensor")
     for other in (*node.all_input_nodes, *_results(node)):
         _check_tensor(other.meta.get("val"), other.name)
     made = 0 if node.all_input_nodes else node.meta["val"].numel()
@@ -128,6 +140,18 @@ def _check(node: Any) -> None:
         raise ModelRefused(
             f"{node.name!r} is a constant of {made} elements, the limit is {_MOST_CONSTANT}"
         )
+
+
+def _lies_conjugated(node: Any) -> bool:
+    """Whether memory holds the conjugates of what a traced tensor is, because somebody
+    outside the graph made it so."""
+    while getattr(node.meta.get("val"), "is_conj", bool)():
+        if str(node.target) == "aten._conj.default":
+            return False
+        if node.op == "placeholder":
+            return True
+        node = node.all_input_nodes[0]
+    return False
 
 
 def _check_tensor(tensor: Any, name: str) -> None:

@@ -1,0 +1,121 @@
+"""Complex tensors in regions: what is computed of their parts is what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.support.torch_regions import compile_evaluated, evaluate_traced  # noqa: E402
+from tuner.models.errors import ModelRefused  # noqa: E402
+from tuner.models.evaluation import evaluate_graph  # noqa: E402
+from tuner.models.exported_program import read_exported  # noqa: E402
+
+fft = torch.fft
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),  # of PyTorch to itself
+]
+
+
+def numbers(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.manual_seed(sum(shape)), dtype=torch.complex64)
+
+
+X, Y = numbers(3, 4, 6), numbers(3, 4, 6) * 3
+R = torch.randn(3, 4, 6, generator=torch.manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, r: x * y,
+        lambda x, y, r: x / y,
+        lambda x, y, r: x * r + 2j,
+        lambda x, y, r: (x - y) * 0.5,
+        lambda x, y, r: r.to(torch.complex64) - x,
+        lambda x, y, r: x.abs() + y.angle(),
+        lambda x, y, r: x.exp(),
+        lambda x, y, r: torch.polar(r.abs(), r),
+        lambda x, y, r: torch.complex(r, -r) * x,
+        lambda x, y, r: x.conj() * y,
+        lambda x, y, r: (x * 2).conj(),
+        lambda x, y, r: (x * y).real + (x * y).imag,
+        lambda x, y, r: torch.view_as_real(x * y).flatten(2),
+        lambda x, y, r: torch.view_as_complex(r.reshape(3, 4, 3, 2)) * x[..., :3],
+        lambda x, y, r: torch.cat([x, y], -1).permute(2, 0, 1).sum(0).mean(-1),
+        lambda x, y, r: torch.where(r > 0, x, y),
+        lambda x, y, r: x @ y.transpose(1, 2),
+        lambda x, y, r: x[0] @ y[1].T,
+        lambda x, y, r: (x * y).transpose(0, 2) + 1,
+        lambda x, y, r: x.split([2, 4], -1)[1] * 2,
+        lambda x, y, r: fft.fft2(r, dim=(1, 2)).real,
+        lambda x, y, r: fft.ifft(x, norm="ortho") + fft.fft(x, dim=0, norm="forward"),
+        lambda x, y, r: fft.rfft(r, n=8, norm="ortho"),
+        lambda x, y, r: fft.irfft(fft.rfft(r) * fft.rfft(r.flip(-1))),
+        lambda x, y, r: fft.irfft(x, n=7),
+        lambda x, y, r: fft.rfft2(r, dim=(0, 1)),
+        lambda x, y, r: fft.irfftn(fft.rfftn(r, norm="ortho"), s=(3, 4, 6), norm="ortho"),
+        lambda x, y, r: (x.to(torch.complex128) * r.double()).to(torch.complex64),
+    ],
+)  # fmt: skip
+def test_a_region_computes_what_pytorch_does(function: Callable[..., Any]) -> None:
+    compiled, backend = compile_evaluated(function)
+    right = function(X, Y, R)
+    torch.testing.assert_close(compiled(X, Y, R), right, rtol=1e-4, atol=1e-5, check_stride=True)
+    assert len(backend.regions) == 1 and backend.left == []
+
+
+def test_inputs_in_any_order_of_memory() -> None:
+    turned = numbers(6, 3, 4).permute(1, 2, 0)
+    torch.testing.assert_close(evaluate_traced(lambda x: x * 2, turned), turned * 2)
+
+
+def test_magnitudes_and_quotients_do_not_overflow() -> None:
+    x = torch.tensor([3e30 + 4e30j, 3e-30 - 4e-30j, 0j, complex("inf"), 1 + 2j])
+    y = torch.tensor([1e30 + 1e30j, 1e-30 + 1e-30j, 1j, 1, 2e30])
+    got = evaluate_traced(lambda x, y: (x.abs(), x[:3] / y[:3]), x, y)
+    torch.testing.assert_close(got, (x.abs(), x[:3] / y[:3]))
+
+
+def test_a_tensor_whose_memory_holds_conjugates_stays_with_pytorch() -> None:
+    compiled, backend = compile_evaluated(lambda x: x[1:] * 2 + 1)
+    torch.testing.assert_close(compiled(X.conj()), X.conj()[1:] * 2 + 1)
+    assert any("no plain tensor" in left.reason for left in backend.left)
+
+
+class Mixer(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing
+    """As in FNet, and a rotary position by complex numbers, as in Llama 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(4, 3), torch.randn(4, 3)))
+
+    def forward(self, x: Any) -> Any:
+        mixed = fft.fftn(x, dim=(1, 2)).real
+        pairs = torch.view_as_complex(mixed.reshape(3, 4, 3, 2).contiguous())
+        return torch.view_as_real(pairs * self.turns).flatten(2)
+
+
+def test_exported_programs_compute_with_complex_numbers() -> None:
+    model = Mixer()
+    graph = read_exported(torch.export.export(model, (R,)))
+    (name,) = graph.outputs
+    got = torch.from_numpy(evaluate_graph(graph, [R.numpy()])[name])
+    torch.testing.assert_close(got, model(R), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"), [(lambda x: x.abs(), X), (lambda x: torch.complex(x, x), R)]
+)
+def test_a_program_gives_and_takes_real_numbers(function: Callable[..., Any], x: Any) -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch may be missing
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    with pytest.raises(ModelRefused, match=r"is complex; .* torch\.view_as_real"):
+        read_exported(torch.export.export(Model(), (x,)))
