@@ -19,7 +19,14 @@ from tuner.workers.fleet.messages import (
     Library,
     RunExamination,
 )
-from tuner.workers.jobs.promotion import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT, RACE_S
+from tuner.workers.jobs.promotion import (
+    ANSWER_S,
+    ATTEMPTS,
+    BUILD_S,
+    DEFAULT,
+    INCUMBENT,
+    RACE_S,
+)
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.verdicts import verdict_document, within_limits
 
@@ -52,7 +59,7 @@ def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], N
     )
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = run.measurer.request_control(control, timeout_s=RACE_S * 2, check=check)
+        answer = run.measurer.request_control(control, timeout_s=ANSWER_S, check=check)
         error = answer.error
         for outcome in answer.value:
             if isinstance(outcome, ExaminationOutcome):

@@ -46,6 +46,9 @@ FINALISTS = 4  # best trials with different code that take part, beside default 
 UNSTEADY_FINALISTS = 12
 # Limit on a race beyond its kernels' own time; preparing large references takes longest.
 RACE_S = 300.0
+# Limit on the wait for its answer, which the fleet gives in any case: it has deadlines for the
+# lane's preparation (six minutes on a busy machine) before the race, and for the race.
+ANSWER_S = 1500.0
 BUILD_S = 60.0  # limit on one finalist's build; a patient one's is as many times longer
 # Of a build or race that lost its worker, and of a race whose incumbent changed meanwhile.
 ATTEMPTS = 3
@@ -197,7 +200,7 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.request_control(
-            control, timeout_s=RACE_S * 2, check=promotion.check
+            control, timeout_s=ANSWER_S, check=promotion.check
         )
         error = answer.error
         for outcome in answer.value:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.workers.jobs.promotion import distinct
+from tuner.workers.fleet.actors import FIRST_CALL_S
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.promotion import ANSWER_S, RACE_S, distinct
 
 
 def trial(
@@ -28,3 +30,9 @@ def test_finalists_have_different_code_and_were_timed_to_the_end() -> None:
     assert [trial.number for trial in distinct(best, 3)] == [4, 2, 5]
     assert [trial.number for trial in distinct(best, 1)] == [4]
     assert distinct([trial(0, 1.0, "default")], 3) == []
+
+
+def test_an_answer_is_waited_for_longer_than_the_fleet_may_take() -> None:
+    """A race that is asked for again while the first still runs would only wait behind it."""
+    preparation_s = FIRST_CALL_S + Limits().run_timeout_s
+    assert 2 * preparation_s + RACE_S < ANSWER_S
