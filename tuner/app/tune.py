@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from tuner.app.jobs.lifecycle import results, run, submit
 from tuner.app.kernels.cuda_kernel import CudaKernel
@@ -29,6 +29,7 @@ def tune(
     source: Source,
     *,
     shapes: Mapping[str, int] | None = None,
+    pattern: Any = None,
     constants: Iterable[str] = (),
     numerics: Literal["strict", "fast"] = "strict",
     trials: int | None = None,
@@ -50,11 +51,17 @@ def tune(
     is None comes from the settings. Inputs named in `constants` are known before the
     first call. `numerics="fast"` allows errors up to 1e-4. `observer` gets every trial.
 
+    `pattern` is the sparse matrix of a spec such as `"spmm:K=64"`: one of SciPy, or a
+    PyTorch tensor of compressed rows. It gives extents, density and dtypes, and the
+    distributions from which trials draw patterns like it.
+
     Raises UsageError (WorkloadError with line and column or parameter) before anything
     is written, DatabaseError, NoKernel. An interrupted call (KeyboardInterrupt) leaves
     a job that `tuner resume` continues.
     """
-    workload = as_workload(source, shapes=shapes, constants=constants, numerics=numerics)
+    workload = as_workload(
+        source, shapes=shapes, constants=constants, numerics=numerics, pattern=pattern
+    )
     given = {
         "trials": trials,
         "seconds": seconds,

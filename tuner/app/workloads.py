@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuner.errors import UsageError
+from tuner.workload.patterns import spec_of_pattern
 from tuner.workload.spec import parse_spec, workload_from_expression, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -14,14 +15,23 @@ Source = str | Workload | Sequence[Any]
 
 
 def as_workload(
-    source: Source, *, shapes: Mapping[str, int] | None, constants: Iterable[str], numerics: str
+    source: Source,
+    *,
+    shapes: Mapping[str, int] | None,
+    constants: Iterable[str],
+    numerics: str,
+    pattern: Any = None,
 ) -> Workload:
-    """The workload in any of its forms.
+    """The workload in any of its forms; `pattern` is the sparse matrix of a spec.
 
     Raises UsageError for arguments that do not belong to the form, WorkloadError for a
     workload that is not accepted.
     """
     declared = tuple(constants)
+    if pattern is not None:
+        if not isinstance(source, str) or _is_notation(source):
+            raise UsageError("a pattern is the sparse matrix of a spec, such as spmm:K=64")
+        source = spec_of_pattern(source, pattern)
     if isinstance(source, str) and _is_notation(source):
         return workload_from_notation(source, shapes or {}, declared, numerics)
     if shapes is not None:

@@ -238,9 +238,11 @@ def _request(
 ) -> JobRequest:
     """The request, checked as far as possible without a machine."""
     from tuner.cli.backend.roles import JobRequest
+    from tuner.workload.pattern_files import spec_with_file
 
-    families = families_of([spec for spec in specs or () if ".." in spec], traffic)
-    single = [spec for spec in specs or () if ".." not in spec]
+    specs = [spec_with_file(spec) for spec in specs or ()]  # whose paths may have dots
+    families = families_of([spec for spec in specs if ".." in spec], traffic)
+    single = [spec for spec in specs if ".." not in spec]
     workloads = (
         read_workloads(single, notation, shapes)
         if single or notation or shapes or not families

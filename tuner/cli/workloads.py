@@ -96,11 +96,12 @@ def read_workloads(
 
     Raises UsageError (WorkloadError with its position) for the first that is wrong.
     """
+    from tuner.workload.pattern_files import spec_with_file
     from tuner.workload.spec import parse_spec, workload_from_notation
 
     if shapes is not None and notation is None:
         raise UsageError(f"--shapes {shapes} belongs to --notation FILE, which is missing")
-    workloads = [parse_spec(spec) for spec in specs or ()]
+    workloads = [parse_spec(spec_with_file(spec)) for spec in specs or ()]
     if notation is not None:
         text = _read(notation)
         try:
