@@ -5,8 +5,8 @@
 SLIDE computes of each sample the classes that hash tables choose (Chen et al., MLSys 2020);
 the others compute all, by our kernels and by PyTorch, where it is installed. All start from
 the same weights and take the same batches. Time is that of steps, hashing included; kernels
-are tuned before, and precision is measured beside it. `--smoke` is a small problem that
-takes a minute.
+are tuned before, and precision is measured beside it. `--smoke` is a small problem, barely
+tuned.
 """
 
 from __future__ import annotations

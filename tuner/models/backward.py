@@ -26,11 +26,11 @@ from tuner.workload.expression import (
     Stage,
     Tensor,
     Var,
-    rename_reads,
 )
 from tuner.workload.grammar import suggestion
 from tuner.workload.notation import parse
 from tuner.workload.printing import notation_text
+from tuner.workload.renaming import rename_reads
 
 _MARK = "d"  # before the label of a tensor, in that of its derivative
 

@@ -17,7 +17,8 @@ import numpy as np
 from tuner.models.graph import Array, Graph, without_unused
 from tuner.models.nodes import Branch, Node, Side
 from tuner.models.operators.stages import anonymous
-from tuner.workload.expression import Expression, rename_reads
+from tuner.workload.expression import Expression
+from tuner.workload.renaming import rename_reads
 
 
 def without_equal(graph: Graph) -> Graph:

@@ -10,7 +10,8 @@ from tuner.models.graph import Graph
 from tuner.models.nodes import calls
 from tuner.spaces.rewrite.algorithm import has_fast_rewritings
 from tuner.target.target import Target
-from tuner.workload.expression import Expression, rename_reads
+from tuner.workload.expression import Expression
+from tuner.workload.renaming import rename_reads
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
 

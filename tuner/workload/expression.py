@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Literal
 
 DType = Literal[
@@ -284,6 +284,13 @@ class RaggedRange:
     body: Scalar  # the terms
 
 
+def _changes_nothing(term: Const, stage: Stage) -> bool:
+    """Whether the stage reduces, and a term of this value is as good as none."""
+    least, greatest = INTEGER_RANGES.get(term.dtype, (-inf, inf))
+    neutral = {"sum": 0, "prod": 1, "max": least, "min": greatest}
+    return stage.reducer is not None and term.value == neutral[stage.reducer]
+
+
 def within_row(axis: str, first: Read, last: Read, dtype: DType) -> Scalar:
     """The condition `first <= axis < last` of a ragged range; the reads are of `dtype`."""
     low, high = (read if dtype == "int64" else Cast("int64", read) for read in (first, last))
@@ -300,8 +307,8 @@ def ragged_range(stage: Stage) -> RaggedRange | None:
                 rhs=Binary(op="lt", lhs=Var(name=bounded), rhs=high) as below,
             ),
             then=body,
-            other=Const(),
-        ) if axis == bounded and any(axis == reduced.name for reduced in stage.reduce_axes):
+            other=Const() as rest,
+        ) if axis == bounded and _changes_nothing(rest, stage):
             first, last = (part.arg if isinstance(part, Cast) else part for part in (low, high))
         case _:
             return None
@@ -310,6 +317,8 @@ def ragged_range(stage: Stage) -> RaggedRange | None:
             Read(tensor=splits, indices=(Var(name=row),), pad=None),
             Read(tensor=same, indices=(Binary(op="add", lhs=Var(name=other), rhs=Const(value=1)),)),
         ) if splits == same and row == other and any(row == own.name for own in stage.axes):
+            if not any(axis == reduced.name for reduced in stage.reduce_axes):
+                return None
             return RaggedRange(
                 axis=axis, row=row, splits=splits, conditions=(above, below), body=body
             )
@@ -345,8 +354,8 @@ def scattering(stage: Stage) -> Scattering | None:
         case Select(
             cond=Binary(op="eq", lhs=place, rhs=Var(name=row)) as condition,
             then=body,
-            other=Const(),
-        ) if stage.reducer is not None and any(row == axis.name for axis in stage.axes):
+            other=Const() as rest,
+        ) if any(row == axis.name for axis in stage.axes) and _changes_nothing(rest, stage):
             index = place.arg if isinstance(place, Cast) else place
         case _:
             return None
@@ -486,15 +495,3 @@ def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
 def substitute(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     """The tree with iterators replaced by expressions of other iterators."""
     return rewrite(node, lambda part: values.get(part.name) if isinstance(part, Var) else None)
-
-
-def rename_reads(node: Scalar, names: Mapping[str, str]) -> Scalar:
-    """The tree with the tensors that it reads renamed; others keep their names."""
-
-    def change(part: Scalar) -> Scalar | None:
-        if not isinstance(part, Read):
-            return None
-        name = names.get(part.tensor, part.tensor)
-        return Read(name, tuple(rewrite(index, change) for index in part.indices), part.pad)
-
-    return rewrite(node, change)

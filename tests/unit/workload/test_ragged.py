@@ -195,6 +195,16 @@ def test_the_reference_agrees_with_the_condition_it_stands_for() -> None:
     np.testing.assert_allclose(evaluate(plain, arrays)["Y"], evaluate(ragged, arrays)["Y"])
 
 
+def test_a_condition_whose_other_terms_count_is_no_ragged_range() -> None:
+    text = SPMM.replace("A[e] * X[J[e], k] for e in P[i]:P[i + 1]", "where(P[i] <= e and T, 1)")
+    text = text.replace("T, 1)", "e < P[i + 1], A[e] * X[J[e], k], 1) for i in 0:M")
+    expression = parse(text, SHAPES)
+    assert ragged_range(expression.stages[0]) is None
+    arrays = {"P": np.zeros(7), "J": np.zeros(9), "A": np.ones(9), "X": np.ones((5, 3))}
+    arrays |= {name: arrays[name].astype(np.int32) for name in "PJ"}
+    assert (evaluate(expression, arrays)["Y"] == 9).all()
+
+
 def test_long_patterns_are_evaluated_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     expression = parse(SPMM, {"M": 60, "N": 50, "K": 3, "E": 900})
     arrays = make_inputs(expression, 1)

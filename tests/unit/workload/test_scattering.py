@@ -48,6 +48,18 @@ def test_the_condition_may_be_written() -> None:
     assert workload_key(parse(written, SHAPES)) == workload_key(parse(SCATTER, SHAPES))
 
 
+def test_a_condition_whose_other_terms_count_is_another() -> None:
+    """Of which a row that no term names is not what the reduction starts from."""
+    sums = SCATTER.replace("Y[J[e], d] +=", "Y[i, d] +=").replace(
+        "X[e, d]\n", "where(J[e] == i, X[e, d], 1) for i in 0:M\n"
+    )
+    for text, empty in ((sums, 9.0), (sums.replace("+=", "max="), 1.0)):
+        expression = parse(text, SHAPES)
+        assert scattering(expression.stages[0]) is None
+        arrays: dict[str, Any] = {"J": np.zeros(9, np.int32), "X": np.ones((9, 3))}
+        assert (evaluate(expression, arrays)["Y"][1:] == empty).all()
+
+
 def test_documents_and_texts_keep_it() -> None:
     workload = workload_from_notation(SCATTER, SHAPES)
     assert from_document(to_document(workload)) == workload

@@ -20,9 +20,9 @@ from tuner.workload.expression import (
     Scalar,
     Stage,
     Tensor,
-    rename_reads,
     rewrite,
 )
+from tuner.workload.renaming import rename_reads
 
 _FOLDED_ELEMENTS = 1 << 26  # of a result computed at import; what is larger is computed at run time
 _FOLDED_OPERATIONS = 1 << 30  # of all points of such a result together
