@@ -43,6 +43,7 @@ from tuner.api.routes import (
     model_runs,
     models,
     proposals,
+    regressions,
     runs,
     stores,
 )
@@ -95,7 +96,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     # Routes are tried in this order, and lookups outnumber all other requests.
     for noun in (
         *(lookup, jobs, proposals, candidates, events, kernels, estimates, runs),
-        *(models, model_runs, stores, fleet, health, documents),
+        *(models, model_runs, stores, regressions, fleet, health, documents),
     ):
         app.include_router(noun.router)
     install_dashboard(app)

@@ -37,6 +37,12 @@ class Metrics:
             "tuner_trials", "trials recorded by outcome", ("outcome",), registry=self.registry
         )
         self.kernels = Gauge("tuner_kernels", "kernels promoted", registry=self.registry)
+        self.regressions = Gauge(
+            "tuner_regressions",
+            "promoted kernels that lost, by kind, confirmed and not resolved",
+            ("kind",),
+            registry=self.registry,
+        )
         self.waiting_runs = Gauge(
             "tuner_waiting_runs", "runs queued or under way", registry=self.registry
         )
@@ -60,6 +66,7 @@ class Metrics:
             (self.jobs, totals.jobs),
             (self.trials, trials),
             (self.workers, totals.workers),
+            (self.regressions, totals.regressions),
         ):
             for label, count in counts.items():
                 gauge.labels(label).set(count)

@@ -31,6 +31,8 @@ PREPARE = "prepare"
 NEIGHBOUR = "neighbour"  # in the settings of such a job: id of the kernel whose schedule it takes
 # kind of a job that times kernels again after compiler, driver or machine changed
 REVALIDATE = "revalidate"
+# kind of a job that races promoted kernels against the libraries that are installed
+RERACE = "rerace"
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
 JUDGE = "judge"  # kind of a job that judges a foreign kernel
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
@@ -291,12 +293,15 @@ def count(
     *,
     owner: str | None = None,
     kind: str | None = None,
+    target: str | None = None,
     state: Sequence[str] = UNFINISHED,
 ) -> int:
-    """The number of jobs in these states, of one owner and one kind or of all."""
+    """The number of jobs in these states, of one owner, kind and target or of all."""
     query = select(func.count()).select_from(JobRow).where(JobRow.state.in_(state))
     if owner is not None:
         query = query.where(JobRow.owner == owner)
+    if target is not None:
+        query = query.where(JobRow.target_key == target)
     return session.scalars(query if kind is None else query.where(JobRow.kind == kind)).one()
 
 

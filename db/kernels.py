@@ -19,9 +19,10 @@ from tuner.db.errors import IllegalTransition, IncumbentChanged, NotFound
 from tuner.db.ids import new_id
 from tuner.db.leases import Lease, held
 from tuner.db.pages import Page, checked_limit, decode, page
-from tuner.db.tables import KernelRow, TaskRow, WorkloadRow
+from tuner.db.tables import KernelRow, RegressionRow, TaskRow, WorkloadRow
 from tuner.db.values import config_from_json
 from tuner.errors import UsageError
+from tuner.measure.regression import State
 from tuner.measure.statistics import disturbed
 from tuner.spaces.core.space import Config
 
@@ -111,6 +112,7 @@ def promote(
         session.execute(
             update(KernelRow).where(KernelRow.id == incumbent.id).values(state=SUPERSEDED)
         )
+        _end_regressions(session, incumbent.id)
     now = session.now()
     kernel_id = new_id("k", now)
     job_id = None if lease is None else lease.job_id
@@ -171,10 +173,20 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
             f"kernel {kernel_id} is {kernel.state}; only a promoted kernel can be rolled back"
         )
     session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=ROLLED_BACK))
+    _end_regressions(session, kernel_id)
     if kernel.previous is None:
         return None
     session.execute(update(KernelRow).where(KernelRow.id == kernel.previous).values(state=PROMOTED))
     return get(session, kernel.previous)
+
+
+def _end_regressions(session: Session, kernel_id: str) -> None:
+    """What a kernel lost matters no more once it is not served."""
+    session.execute(
+        update(RegressionRow)
+        .where(RegressionRow.kernel_id == kernel_id, RegressionRow.ended_at.is_(None))
+        .values(state=State.RESOLVED, ended_at=session.now())
+    )
 
 
 def _serialise(session: Session, workload: str) -> str | None:

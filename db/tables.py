@@ -240,6 +240,61 @@ class KernelRow(Base):
     )  # fmt: skip
 
 
+class RaceRow(Base):
+    """A race of a promoted kernel, some time later, against what is installed then."""
+
+    __tablename__ = "races"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    kernel_id: Mapped[str] = mapped_column(ForeignKey("kernels.id", ondelete="CASCADE"))
+    raced_at: Mapped[datetime]
+    libraries: Mapped[dict[str, Any]]  # installed then: version by name
+    median_s: Mapped[float | None]  # of the kernel; None where it failed
+    ci95_low_s: Mapped[float | None]
+    ci95_high_s: Mapped[float | None]
+    error: Mapped[str | None] = mapped_column(CleanText)  # why it failed
+    __table_args__ = (Index("ix_races_kernel_id", "kernel_id", "id"),)
+
+
+class ContestRow(Base):
+    """A library, or the default schedule, in a race of a kernel."""
+
+    __tablename__ = "contests"
+    race_id: Mapped[int] = mapped_column(
+        ForeignKey("races.id", ondelete="CASCADE"), primary_key=True
+    )
+    contender: Mapped[str] = mapped_column(WORD, primary_key=True)
+    version: Mapped[str] = mapped_column(NAME)
+    median_s: Mapped[float]
+    ci95_low_s: Mapped[float]
+    ci95_high_s: Mapped[float]
+    ratio: Mapped[float]  # its time divided by the kernel's, round by round
+    ratio_low: Mapped[float]
+    ratio_high: Mapped[float]
+
+
+class RegressionRow(Base):
+    """What a promoted kernel lost, from the first suspicion on."""
+
+    __tablename__ = "regressions"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    kernel_id: Mapped[str] = mapped_column(ForeignKey("kernels.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(WORD)
+    contender: Mapped[str] = mapped_column(WORD)  # empty where it lost to none
+    version: Mapped[str] = mapped_column(NAME)  # of the contender
+    state: Mapped[str] = mapped_column(WORD)
+    agreeing: Mapped[int] = mapped_column(Integer)
+    contrary: Mapped[int] = mapped_column(Integer)
+    factor: Mapped[float | None]  # the kernel's time by what it was, or by the contender's
+    suspected_at: Mapped[datetime]
+    raised_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]  # dismissed or resolved
+    announced: Mapped[str | None] = mapped_column(WORD)  # the last state that was announced
+    __table_args__ = (
+        Index("ix_regressions_kernel_id", "kernel_id", "state"),
+        Index("ix_regressions_state", "state", "id"),
+    )
+
+
 class EventRow(Base):
     __tablename__ = "events"
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)

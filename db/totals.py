@@ -14,8 +14,9 @@ from tuner.db.engine import Session
 from tuner.db.jobs import STATES as JOB_STATES
 from tuner.db.kernels import IS_PROMOTED
 from tuner.db.runs import QUEUED, RUNNING
-from tuner.db.tables import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
+from tuner.db.tables import JobRow, KernelRow, RegressionRow, RunRow, TaskRow, WorkerRow
 from tuner.db.workers import STATES as WORKER_STATES
+from tuner.measure.regression import Kind, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Totals:
     trials_ok: int
     trials_failed: int
     kernels: int  # promoted
+    regressions: Mapping[str, int]  # raised, by kind
     waiting_runs: int  # queued or running
 
 
@@ -49,8 +51,19 @@ def read(session: Session) -> Totals:
         kernels=session.scalars(
             select(func.count()).select_from(KernelRow).where(IS_PROMOTED)
         ).one(),
+        regressions=_regressions(session),
         waiting_runs=waiting_runs(session),
     )
+
+
+def _regressions(session: Session) -> Mapping[str, int]:
+    query = (
+        select(RegressionRow.kind, func.count())
+        .where(RegressionRow.state == State.RAISED)
+        .group_by(RegressionRow.kind)
+    )
+    counts = {row[0]: row[1] for row in session.execute(query)}
+    return {kind.value: counts.get(kind, 0) for kind in Kind}
 
 
 def waiting_runs(session: Session, owner: str | None = None) -> int:

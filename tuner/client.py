@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.proposal_schemas import ProposalsAnswer, SpaceAnswer
+from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -243,6 +244,14 @@ class Client:
             is_archive=response.headers.get("content-type", "").startswith("application/gzip"),
             signature=response.headers.get("x-signature-ed25519"),
         )
+
+    def races(self, kernel: str) -> RacesAnswer:
+        """The kernel's races since it was promoted, in order of time."""
+        return self._model(RacesAnswer, "GET", f"/kernels/{kernel}/races")
+
+    def regressions(self, **filters: Filter) -> Iterator[RegressionAnswer]:
+        """What promoted kernels lost, the newest first; by default what is raised."""
+        return self._pages(RegressionAnswer, "/regressions", filters)
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         """Takes a promoted kernel back and promotes the one before it; needs the admin scope."""

@@ -173,6 +173,19 @@ class Settings(BaseSettings):
         default="off",
         description="whether the service takes C sources of callers, compiles and judges them",
     )
+    rerace_days: int = Field(
+        default=0,
+        ge=0,
+        le=3650,
+        description="days after which a promoted kernel is raced again, against the libraries "
+        "that are installed then; 0 never does",
+    )
+    alarm_webhook: str = Field(
+        default="",
+        max_length=500,
+        description="URL that gets a POST for each kernel that lost, or no longer does; empty: "
+        "none does",
+    )
     keep_days: int = Field(
         default=0,
         ge=0,
@@ -209,7 +222,7 @@ class Settings(BaseSettings):
     def absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()
 
-    @field_validator("server")
+    @field_validator("server", "alarm_webhook")
     @classmethod
     def web_address(cls, text: str) -> str:
         if text and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):

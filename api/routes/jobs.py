@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")
 
 answer = job_answers
-SHARED = ("prepare", "revalidate")  # kinds of jobs without an owner
+SHARED = ("prepare", "revalidate", "rerace")  # kinds of jobs without an owner
 JobId = Annotated[str, Path(pattern=IDENTIFIER, description="the job's id")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items on a page")]

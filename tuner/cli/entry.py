@@ -29,6 +29,7 @@ from tuner.cli.kernels import best, rollback
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
 from tuner.cli.quantize import quantize
+from tuner.cli.regressions import regressions
 from tuner.cli.replay import replay
 from tuner.cli.report import report
 from tuner.cli.serve import serve
@@ -42,8 +43,8 @@ from tuner.version import __version__
 
 COMMANDS = (
     tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
-    trials, report, resume, cancel, best, rollback, export, combine, import_, verify, bench, ci,
-    judge, replay, serve, worker, workers, health, doctor,
+    trials, report, resume, cancel, best, rollback, regressions, export, combine, import_, verify,
+    bench, ci, judge, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 

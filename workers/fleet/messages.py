@@ -11,6 +11,7 @@ from tuner.measure.foreign.verdict import Verdict
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
+from tuner.measure.statistics import Ratio
 from tuner.spaces.core.space import Config
 from tuner.target.target import Target
 from tuner.workers.fleet.policy import JobShare, PolicyName
@@ -283,6 +284,10 @@ class RaceOutcome:
     finalists: tuple[Finalist, ...]
     winner: str | None  # None: no contestant could be verified
     reason: str  # for people
+    # Where the race has rivals: each other finalist's time divided by the incumbent's, round
+    # by round, and the versions of the libraries that are installed.
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +303,9 @@ class RunRace:
     default: str | None
     incumbent: str | None  # name of the incumbent's, where it takes part
     limit_s: float  # for the whole race
+    # Libraries that take part, by name. With some the incumbent is compared with everybody,
+    # in every round, and nobody is promoted.
+    rivals: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,10 @@ from tuner.measure.foreign.examination import Contestant as ForeignContestant
 from tuner.measure.foreign.judgement import judge_source
 from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.measure.outcome import Failed, FailureKind, Outcome
-from tuner.measure.race import Contender, RaceResult, Runs, race
+from tuner.measure.race import Contender, RaceResult, Runs, race, rival_contender
+from tuner.measure.rivals.rivals import installed_versions
 from tuner.measure.runner import RunnerError, RunnerProcess
-from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
+from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95, ratio_of_medians
 from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
 from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
 from tuner.workers.fleet.machine import near
@@ -88,6 +89,7 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
     plan = replace(
         PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
     )
+    compared = control.rivals is not None
     contestants = [unpacked_contestant(packed, storage) for packed in control.contestants]
     contenders = [
         Contender(
@@ -98,10 +100,11 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
         )
         for contestant in contestants
     ]
+    contenders += [rival_contender(name) for name in control.rivals or ()]
     result = race(
         contenders,
         process,
-        rounds=limits.race_rounds if control.default else MIN_ROUNDS,
+        rounds=limits.race_rounds if control.default or compared else MIN_ROUNDS,
         plan=plan,
         default=control.default,
         incumbent=control.incumbent,
@@ -115,7 +118,19 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
     winner = min(ranked, key=lambda finalist: finalist.median_s).name if ranked else None
     gone = f"{control.default} dropped out; " if control.default else ""
     reason = f"{gone}the fastest that is verified"
-    return RaceOutcome(finalists=finalists, winner=winner, reason=reason)
+    own = result.rounds.get(control.incumbent or "", ()) if compared else ()
+    ratios = {
+        name: ratio_of_medians(rounds, own)
+        for name, rounds in result.rounds.items()
+        if own and name != control.incumbent
+    }
+    return RaceOutcome(
+        finalists=finalists,
+        winner=winner,
+        reason=reason,
+        ratios=ratios,
+        versions=installed_versions() if compared else {},
+    )
 
 
 def examined(

@@ -35,6 +35,7 @@ from tuner.workers.jobs.model_jobs import (
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
 from tuner.workers.jobs.promotion import FINALISTS, NothingVerified, Promotion, promote
+from tuner.workers.jobs.reracing import NotRaced, rerace_kernel
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
 
@@ -133,6 +134,8 @@ class JobRun:
                 errors = self._promote_model(tasks, preparation, plan)
             elif self._job.kind == jobs.JUDGE:
                 errors = self._each(tasks, preparation, self._judge)
+            elif self._job.kind == jobs.RERACE:
+                errors = self._each(tasks, preparation, self._rerace)
             else:
                 errors = self._each(tasks, preparation, self._tune)
         if self._stopping():
@@ -266,6 +269,22 @@ class JobRun:
                 state = jobs.FAILED if error else jobs.SUCCEEDED
                 leases.note_task(session, self._lease, task.position, state=state, error=error)
         self._observer(TaskFinished(position=task.position, kernel=None, error=error))
+        return error
+
+    def _rerace(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
+        """Races the promoted kernel of a workload again; the reason if that failed."""
+        error = kernel = None
+        with preparation.prepared(task, budget) as run:
+            try:
+                kernel = rerace_kernel(run, ArtifactStore(self._options.artifacts), self._check)
+            except NotRaced as failure:
+                error = str(failure)
+            with self._database.write("task") as session:
+                state = jobs.FAILED if error else jobs.SUCCEEDED
+                leases.note_task(
+                    session, self._lease, task.position, state=state, kernel=kernel, error=error
+                )
+        self._observer(TaskFinished(position=task.position, kernel=kernel, error=error))
         return error
 
     def _promote(self, run: TaskRun, best: Sequence[Trial], finalists: int | None) -> str | None:

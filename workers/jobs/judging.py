@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuner.db import kernels, tasks
+from tuner.db import tasks
 from tuner.errors import TunerError
-from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.export.artifacts import ArtifactStore
 from tuner.export.naming import symbol_of
 from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.workers.fleet.handle import FleetError
-from tuner.workers.fleet.messages import (
-    BuildFinalists,
-    BuildRequest,
-    Built,
-    Contestant,
-    ExaminationOutcome,
-    Library,
-    RunExamination,
-)
-from tuner.workers.jobs.promotion import (
-    ANSWER_S,
-    ATTEMPTS,
-    BUILD_S,
-    DEFAULT,
-    INCUMBENT,
-    RACE_S,
-)
+from tuner.workers.fleet.messages import Contestant, ExaminationOutcome, RunExamination
+from tuner.workers.jobs.contestants import default_contestant, promoted_contestant
+from tuner.workers.jobs.promotion import ANSWER_S, ATTEMPTS, RACE_S
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.verdicts import verdict_document, within_limits
 
@@ -69,29 +55,10 @@ def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], N
 
 def _rival(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> Contestant:
     """The incumbent kernel, else the default schedule, built now."""
-    problem = run.problem
-    with run.database.read() as session:
-        kernel = kernels.find_promoted(
-            session, problem.workload.key, problem.target.key, problem.threads
-        )
-        symbol = None if kernel is None else kernels.schedule(session, kernel.id).get("symbol")
-    if kernel is not None and isinstance(symbol, str):
-        try:
-            path = store.verify(kernel.artifact)
-            return Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
-        except (ArtifactMissing, ArtifactCorrupt):
-            pass  # its library is lost
-    request = BuildRequest(number=0, config=None)
-    error: str | None = None
-    for _ in range(ATTEMPTS):
-        answer = run.measurer.request_control(
-            BuildFinalists(requests=(request,)), timeout_s=BUILD_S * request.patience, check=check
-        )
-        error = answer.error
-        for built in answer.value:
-            if isinstance(built, Built):
-                if isinstance(built.result, Library):
-                    library = built.result
-                    return Contestant(name=DEFAULT, path=library.path, symbol=library.symbol)
-                error = built.result.message
-    raise NotJudged(f"the default schedule could not be built: {error}")
+    promoted = promoted_contestant(run, store)
+    if promoted is not None:
+        return promoted[1]
+    default = default_contestant(run, check)
+    if isinstance(default, str):
+        raise NotJudged(f"the default schedule could not be built: {default}")
+    return default

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tuner.api.artifacts import DownloadHeaders
 from tuner.api.dashboard import labels, limits, loops
-from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.charts import history, plots
 from tuner.api.dashboard.charts.plots import Interval
 from tuner.api.dashboard.pages import PageRoute, Theme, image, render
 from tuner.api.dashboard.sessions import Viewer
@@ -19,7 +19,7 @@ from tuner.api.dashboard.snippets import delivery, snippets
 from tuner.api.problems import Problem
 from tuner.api.routes.kernels import KernelId, get_artifact
 from tuner.api.service import ServiceDep
-from tuner.db import artifacts, jobs, kernels, targets, workloads
+from tuner.db import artifacts, jobs, kernels, races, targets, workloads
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
 from tuner.db.kernels import Kernel
@@ -33,6 +33,7 @@ router = APIRouter(prefix="/kernels", route_class=PageRoute)
 MOST_SOURCE = 200_000  # characters of generated code on the page; the rest is in the API's answer
 MOST_ARCHIVE = 32 * 1024 * 1024  # bytes of an export that is opened for its names
 LINEAGE = 50
+SHOWN_RACES = 50  # rows of the table of races over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,8 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         artifact = artifacts.get(session, str(view.schedule.get("export") or view.kernel.artifact))
         lineage = kernels.lineage(session, kernel_id)[:LINEAGE]
         visible_job = job_exists(session, view.kernel.job)
+        series = races.series(session, kernel_id)
+        lost = races.list_regressions(session, state=(), kernel=kernel_id).items
     base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
     entries = race(view.kernel)
     archive = None
@@ -93,6 +96,11 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
             for name, entry in view.kernel.race.items()
             if isinstance(entry, dict) and "failed" in entry
         },
+        "races": series[: -SHOWN_RACES - 1 : -1],
+        "races_count": len(series),
+        "races_svg": history.draw(series),
+        "races_words": history.summary(series),
+        "regressions": lost,
         "trace": loops.trace_text(view.schedule),
         "before": loops.before(view.schedule, view.workload),
         "after": loops.after(view.schedule, view.workload, view.target, view.kernel),
@@ -110,7 +118,7 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
 @router.get("/{kernel_id}/charts/{name}.svg")
 def chart(
     kernel_id: KernelId,
-    name: Literal["race", "roof"],
+    name: Literal["race", "roof", "races"],
     request: Request,
     caller: Viewer,
     service: ServiceDep,
@@ -119,9 +127,16 @@ def chart(
     """One drawing of the page as an image."""
     with service.database.read() as session:
         view = load(session, kernel_id)
-    drawn = plots.intervals(race(view.kernel)) if name == "race" else roofline(view)
+        series = races.series(session, kernel_id) if name == "races" else ()
+    match name:
+        case "race":
+            drawn: str | None = plots.intervals(race(view.kernel))
+        case "roof":
+            drawn = roofline(view)
+        case _:
+            drawn = history.draw(series)
     if drawn is None:
-        raise Problem(404, "not_found", f"kernel {kernel_id} has no roofline plot")
+        raise Problem(404, "not_found", f"kernel {kernel_id} has nothing for the chart {name!r}")
     return image(request, drawn, f"{kernel_id}-{name}", theme)
 
 

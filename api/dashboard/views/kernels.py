@@ -10,7 +10,7 @@ from tuner.api.dashboard import labels
 from tuner.api.dashboard.pages import PageRoute, render
 from tuner.api.dashboard.sessions import Viewer
 from tuner.api.service import ServiceDep
-from tuner.db import kernels, targets, workloads
+from tuner.db import kernels, races, targets, workloads
 from tuner.workload.catalogue import CATALOGUE
 
 router = APIRouter(prefix="/kernels", route_class=PageRoute)
@@ -42,10 +42,12 @@ def page(
             cursor=cursor or None,
             limit=ROWS,
         )
+        lost = races.regressed(session, [kernel.id for kernel in listed.items])
         names = workloads.get_many(session, [kernel.workload for kernel in listed.items])
         machines = {target.key: target for target in targets.list_all(session)}
     context = {
         "kernels": listed.items,
+        "regressed": lost,
         "specs": {key: labels.label(stored) for key, stored in names.items()},
         "targets": machines,
         "next_cursor": listed.next,

@@ -18,7 +18,7 @@ from tuner.api.dashboard.pages import PageRoute, render
 from tuner.api.dashboard.sessions import Viewer
 from tuner.api.routes.jobs import seen
 from tuner.api.service import Service, ServiceDep
-from tuner.db import charts, kernels, totals, workers, workloads
+from tuner.db import charts, kernels, races, totals, workers, workloads
 from tuner.db.engine import Session
 from tuner.db.jobs import STATES, Job
 from tuner.db.kernels import Kernel
@@ -109,6 +109,7 @@ def overview(service: Service, caller: Caller, query: JobQuery) -> Mapping[str, 
             "totals": totals.read(session),
             "wins": [(kernel, labels.label(names[kernel.workload])) for kernel in best],
             "typical": typical(best),
+            "regressions": races.list_regressions(session, limit=WINS).items,
             "workers": workers.list_all(session),
             "states": STATES,
             "chosen_states": query.states,

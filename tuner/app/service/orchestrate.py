@@ -2,7 +2,8 @@
 
 Its settings come from the environment. It ends on SIGTERM, and when its standard input
 is closed because the process that started it is dead. A running job then goes back to
-the queue. Two threads run kernels on callers' arrays and delete old data.
+the queue. Three threads run kernels on callers' arrays, delete old data, and have served
+kernels raced again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import orchestrator_options
 from tuner.app.jobs.retention import kept_by, prune_now_and_then
 from tuner.app.machine import checked_target, seen_gpus
+from tuner.app.service.reraces import race_now_and_then
 from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
@@ -44,7 +46,7 @@ def main() -> None:
         options = orchestrator_options(settings, tuple(gpu.lane for gpu in gpus), devices)
         take_back(database, owner=options.owner)
         runs = RunServer(database, _run_options(settings, options, gpus))
-        with ThreadPoolExecutor(2, "beside") as beside:
+        with ThreadPoolExecutor(3, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             # If it fails, the whole service ends.
             served.add_done_callback(lambda done: stop.set())
@@ -52,6 +54,7 @@ def main() -> None:
             beside.submit(
                 prune_now_and_then, database, kept_by(settings), store, stop, _say("retention")
             )
+            beside.submit(race_now_and_then, database, target.key, settings, stop, _say("reraces"))
             try:
                 Orchestrator(database, target, options).serve(stop, on_error=_say("orchestrator"))
             finally:

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tuner.api import answers
+from tuner.api import answers, race_answers
 from tuner.api.answer_queries import job_answers, kernel_answers
 from tuner.api.losses import Losses
+from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.cli.interruption import stop_on_signal
-from tuner.db import events, jobs, kernels, trial_pages
+from tuner.db import events, jobs, kernels, races, trial_pages
 from tuner.db.engine import Database, Session, open_database
 from tuner.db.errors import NotFound
 from tuner.db.jobs import FINISHED
@@ -214,6 +215,23 @@ class LocalKernels:
             stored = kernels.get(session, kernel)
             loss = Losses().of_kernel(session, stored)
             return kernel_answers(session, [stored])[0].model_copy(update={"loss": loss})
+
+    def races(self, kernel: str) -> RacesAnswer:
+        with self.database().read() as session:
+            kernels.get(session, kernel)
+            series = races.series(session, kernel)
+        return RacesAnswer(kernel=kernel, items=[race_answers.race(each) for each in series])
+
+    def regressions(self, *, states: Sequence[str]) -> Sequence[RegressionAnswer]:
+        with self.database().read() as session:
+            listed: list[RegressionAnswer] = []
+            cursor: str | None = None
+            while True:
+                page = races.list_regressions(session, state=states, cursor=cursor, limit=PAGE)
+                listed += [race_answers.regression(each) for each in page.items]
+                cursor = page.next
+                if cursor is None:
+                    return listed
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         with self.database().write("rollback") as session:

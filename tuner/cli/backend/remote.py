@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -165,6 +166,12 @@ class RemoteKernels:
 
     def get(self, kernel: str) -> KernelAnswer:
         return self.client.kernel(kernel)
+
+    def races(self, kernel: str) -> RacesAnswer:
+        return self.client.races(kernel)
+
+    def regressions(self, *, states: Sequence[str]) -> Sequence[RegressionAnswer]:
+        return tuple(self.client.regressions(state=list(states)))
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         return self.client.rollback(kernel)

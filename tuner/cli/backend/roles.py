@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.api.estimate_schemas import EstimatesAnswer
+from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
@@ -108,6 +109,14 @@ class Kernels(Protocol):
     def get(self, kernel: str) -> KernelAnswer: ...
 
     def rollback(self, kernel: str) -> RollbackAnswer: ...
+
+    def races(self, kernel: str) -> RacesAnswer:
+        """The kernel's races since it was promoted, in order of time."""
+        ...
+
+    def regressions(self, *, states: Sequence[str]) -> Sequence[RegressionAnswer]:
+        """What promoted kernels lost, the newest first."""
+        ...
 
     def export(self, request: ExportRequest) -> Sequence[Exported]: ...
 

@@ -8,9 +8,11 @@ memory that malloc keeps.
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +67,15 @@ def check_rival(name: str) -> None:
         raise RivalError(
             f"rival {name} is not installed; install the extra: pip install 'tuner[compare]'"
         )
+
+
+def installed_versions() -> Mapping[str, str]:
+    """The version of each library that is installed, by the rival's name. Imports nothing."""
+    versions = {}
+    for name in RIVALS:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(_MODULES.get(name, name))
+    return versions
 
 
 def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: int) -> Rival:

@@ -1,0 +1,50 @@
+"""What a kernel is raced with: the promoted kernel of a task, and the default schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.db import kernels
+from tuner.db.kernels import Kernel
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.workers.fleet.messages import BuildFinalists, BuildRequest, Built, Contestant, Library
+from tuner.workers.jobs.promotion import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT
+from tuner.workers.jobs.task import TaskRun
+
+
+def promoted_contestant(run: TaskRun, store: ArtifactStore) -> tuple[Kernel, Contestant] | None:
+    """The promoted kernel of a task's workload; None if there is none or its library is lost."""
+    problem = run.problem
+    with run.database.read() as session:
+        kernel = kernels.find_promoted(
+            session, problem.workload.key, problem.target.key, problem.threads
+        )
+        symbol = None if kernel is None else kernels.schedule(session, kernel.id).get("symbol")
+    if kernel is None or not isinstance(symbol, str):
+        return None
+    try:
+        path = store.verify(kernel.artifact)
+    except (ArtifactMissing, ArtifactCorrupt):
+        return None
+    return kernel, Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
+
+
+def default_contestant(run: TaskRun, check: Callable[[], None]) -> Contestant | str:
+    """The default schedule, built now, or why it could not be built.
+
+    `check` raises when the work is to stop.
+    """
+    request = BuildRequest(number=0, config=None)
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = run.measurer.request_control(
+            BuildFinalists(requests=(request,)), timeout_s=BUILD_S * request.patience, check=check
+        )
+        error = answer.error
+        for built in answer.value:
+            if isinstance(built, Built):
+                if isinstance(built.result, Library):
+                    library = built.result
+                    return Contestant(name=DEFAULT, path=library.path, symbol=library.symbol)
+                error = built.result.message
+    return str(error)

@@ -1,0 +1,133 @@
+"""Races served kernels again, against the libraries that are installed now.
+
+A job of kind RERACE runs when nothing else waits. For each of its workloads the promoted
+kernel runs in turn with the default schedule and the libraries, in fresh processes. What
+that says is kept with the kernel; the service decides from all races whether anything
+was lost (`tuner/measure/regression.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from tuner.db import jobs, races
+from tuner.db.engine import Session
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.measure.outcome import FailureKind
+from tuner.measure.regression import Contest, RaceRecord
+from tuner.measure.rivals.rivals import installed_versions
+from tuner.workers.fleet.handle import FleetError
+from tuner.workers.fleet.messages import Contestant, Disqualified, RaceOutcome, Ranked, RunRace
+from tuner.workers.jobs.contestants import default_contestant, promoted_contestant
+from tuner.workers.jobs.promotion import ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
+from tuner.workers.jobs.revalidation import IDLE_PRIORITY, TASKS
+from tuner.workers.jobs.task import TaskRun
+from tuner.workers.jobs.timeline import versions
+
+
+class NotRaced(TunerError):
+    """The kernel is gone, or the machine failed: the next job races it."""
+
+    code = "not_raced"
+
+
+def libraries() -> Mapping[str, str]:
+    """Versions of what kernels are raced against here, by contender."""
+    return {**installed_versions(), DEFAULT: versions()["apache-tvm"]}
+
+
+def queue(session: Session, target: str, every: timedelta) -> str | None:
+    """Queues a job for the most urgent kernels that are due; returns its id.
+
+    None where nothing is due, or such a job of the target is not finished.
+    """
+    if jobs.count(session, kind=jobs.RERACE, target=target):
+        return None
+    due = races.due(session, target, every=every, libraries=libraries())
+    if not due:
+        return None
+    threads = due[0].threads
+    some = [each.workload for each in due if each.threads == threads][:TASKS]
+    new = jobs.NewJob(
+        workloads=tuple(some),
+        target=target,
+        threads=threads,
+        trials=1,
+        priority=IDLE_PRIORITY,
+        kind=jobs.RERACE,
+    )
+    return jobs.create(session, new)[0].id
+
+
+def rerace_kernel(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> str:
+    """Races the promoted kernel of a task and records the race; returns the kernel's id.
+
+    `check` raises when the work is to stop. Raises NotRaced, FleetError.
+    """
+    promoted = promoted_contestant(run, store)
+    if promoted is None:
+        raise NotRaced(f"{run.problem.workload.spec} has no kernel whose library is there")
+    kernel, incumbent = promoted
+    default = default_contestant(run, check)
+    contestants = (incumbent, default) if isinstance(default, Contestant) else (incumbent,)
+    outcome = _raced(run, contestants, check)
+    with run.database.write("race") as session:
+        races.record(session, kernel.id, read_outcome(outcome), _versions_of(outcome))
+    return kernel.id
+
+
+def _raced(
+    run: TaskRun, contestants: tuple[Contestant, ...], check: Callable[[], None]
+) -> RaceOutcome:
+    control = RunRace(
+        contestants=contestants,
+        default=None,
+        incumbent=INCUMBENT,
+        rivals=tuple(installed_versions()),
+        limit_s=RACE_S,
+    )
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = run.measurer.request_control(control, timeout_s=RACE_S * 2, check=check)
+        error = answer.error
+        for outcome in answer.value:
+            if isinstance(outcome, RaceOutcome):
+                return outcome
+    raise FleetError(f"the race could not be run: {error}")
+
+
+def read_outcome(outcome: RaceOutcome) -> RaceRecord | str:
+    """The race as it is kept, or why the kernel failed in it.
+
+    A library that failed, or has no way to the workload, did not take part. Raises
+    NotRaced where only the machine failed.
+    """
+    finalists = {finalist.name: finalist for finalist in outcome.finalists}
+    kernel = finalists[INCUMBENT]
+    if isinstance(kernel, Disqualified):
+        if kernel.failure.kind is FailureKind.INFRASTRUCTURE:
+            raise NotRaced(kernel.failure.message)
+        return f"{kernel.failure.kind}: {kernel.failure.message}"
+    installed = _versions_of(outcome)
+    return RaceRecord(
+        median_s=kernel.median_s,
+        ci95_s=kernel.ci95_s,
+        contests=tuple(
+            Contest(
+                contender=name,
+                version=installed[name],
+                median_s=finalist.median_s,
+                ci95_s=finalist.ci95_s,
+                ratio=outcome.ratios[name],
+            )
+            for name, finalist in finalists.items()
+            if isinstance(finalist, Ranked) and name in outcome.ratios
+        ),
+    )
+
+
+def _versions_of(outcome: RaceOutcome) -> Mapping[str, str]:
+    """Of the libraries on the machine that raced, and of what built the default schedule."""
+    return {**outcome.versions, DEFAULT: versions()["apache-tvm"]}
