@@ -1,4 +1,4 @@
-"""Deletes old trials and events of finished jobs, and old runs with their arrays.
+"""Deletes old trials and events of finished jobs, old runs with their arrays, old sources.
 
 Jobs are selected by age and by number: those finished before a moment, and those beyond
 the newest that together have a given number of rows. A trial that a kernel refers to
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from tuner.db import artifacts
 from tuner.db.engine import Session
-from tuner.db.jobs import FINISHED, SUCCEEDED, locked_row
-from tuner.db.tables import EventRow, JobRow, KernelRow, RunRow, TrialRow
+from tuner.db.jobs import FINISHED, JUDGE, SUCCEEDED, locked_row
+from tuner.db.tables import ArtifactRow, EventRow, JobRow, KernelRow, RunRow, TrialRow
+from tuner.db.tasks import SOURCE
 
 REFERRED = exists().where(
     KernelRow.job_id == TrialRow.job_id, KernelRow.trial_number == TrialRow.number
@@ -105,6 +106,30 @@ def drop_runs(session: Session, before: datetime, limit: int) -> tuple[int, tupl
     gone = session.execute(query, execution_options={"synchronize_session": False}).all()
     arrays = {digest for row in gone for digest in row if digest is not None}
     return len(gone), artifacts.forget_unused(session, arrays)
+
+
+def drop_sources(session: Session, before: datetime, limit: int) -> tuple[str, ...]:
+    """Forgets at most `limit` sources of foreign kernels whose jobs ended before `before`.
+
+    The verdicts stay. Returns the digests, whose files may be deleted once this is
+    committed, not earlier. A source that another job still needs stays.
+    """
+    needed = select(JobRow.settings[SOURCE].as_string()).where(
+        JobRow.kind == JUDGE, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= before)
+    )
+    oldest = (
+        select(ArtifactRow.sha256)
+        .where(
+            ArtifactRow.kind == "source",
+            ArtifactRow.created_at < before,
+            ArtifactRow.sha256.not_in(needed),
+        )
+        .order_by(ArtifactRow.created_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    query = delete(ArtifactRow).where(ArtifactRow.sha256.in_(oldest)).returning(ArtifactRow.sha256)
+    return tuple(session.scalars(query, execution_options={"synchronize_session": False}))
 
 
 def _beyond(

@@ -204,7 +204,7 @@ def store(
     service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None
 ) -> tuple[JobAnswer, bool]:
     """Stores the file and queues its job; `new.target` is the target's name as given."""
-    model = service.artifacts.put(body)
+    model = hashlib.sha256(body).hexdigest()
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
     with service.database.write("submit") as session:
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
@@ -218,4 +218,6 @@ def store(
             idempotency_key=idempotency_key,
             request_digest=request_digest,
         )
+        if created:
+            service.artifacts.put(body)  # before the commit; what is refused leaves no file
         return answer(session, [job])[0], created

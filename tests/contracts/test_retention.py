@@ -24,6 +24,7 @@ from tuner.db import (
     retention,
     runs,
     targets,
+    tasks,
     trials,
     workers,
     workloads,
@@ -426,3 +427,43 @@ def test_many_runs_and_spans_go_in_small_transactions(
     pruned = prune(database, Keep(days=1), store)
     assert (pruned.runs, pruned.spans) == (RUNS + 5, 2 * BATCH + 5)
     assert arrays(database, store) == (set(), set())
+
+
+def judged(
+    database: Database, store: Store, source: bytes, *, extent: int = 16, end: bool = True
+) -> str:
+    """The digest of a source that a job of a foreign kernel has."""
+    workload = workload_from_params("matmul", {"M": extent, "N": 8, "K": 4})
+    digest = store.put(source)
+    with database.write() as session:
+        target = targets.remember(session, sample_target())
+        key = workloads.remember(session, workload, to_document(workload))
+        artifacts.remember(session, sha256=digest, size_bytes=len(source), kind="source")
+        new = NewJob(
+            workloads=(key,), target=target, threads=1, trials=1, kind=jobs.JUDGE,
+            settings={tasks.SOURCE: digest},
+        )  # fmt: skip
+        made, _ = jobs.create(session, new)
+        if end:
+            _, lease = leases.claim(session, made.id, owner="test")
+            leases.finish(session, lease, "succeeded")
+    return digest
+
+
+def test_sources_go_with_the_age_of_their_last_job(
+    database: Database, store: Store, clock: Clock
+) -> None:
+    old = judged(database, store, b"int old;")
+    shared = judged(database, store, b"int shared;")
+    queued = judged(database, store, b"int queued;", end=False)
+    clock.now += timedelta(days=5)
+    judged(database, store, b"int shared;", extent=24)
+    young = judged(database, store, b"int young;")
+    pruned = prune(database, Keep(days=3), store)
+    assert pruned.sources == 1 and not store.exists(old)
+    assert all(store.exists(digest) for digest in (shared, queued, young))
+    with database.read() as session, pytest.raises(NotFound):
+        artifacts.get(session, old)
+    clock.now += timedelta(days=5)
+    assert prune(database, Keep(days=3), store).sources == 2
+    assert store.exists(queued) and prune(database, Keep(days=3), store).sources == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.support.database_samples import sample_target
 from tests.support.described_models import description, measurement, settings
 from tuner.client import ServiceError
 from tuner.db import jobs, leases, runs, targets
+from tuner.export.artifacts import ArtifactStore
 from tuner.models.description import Description, Measurement
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
@@ -205,3 +207,13 @@ def test_a_library_for_another_cpu_is_refused_with_the_way_out(service: LiveServ
         service.client(service.key("admin")).run_model(job, inputs())
     assert (caught.value.status, caught.value.code) == (422, "run_failed")
     nothing_queued(service)
+
+
+def test_a_model_that_is_refused_for_its_quota_leaves_no_file(service: LiveService) -> None:
+    content = b"a model of nobody"
+    with service.http(service.key("submit", quota=0)) as http:
+        headers = {"Content-Type": "application/octet-stream"}
+        refused = http.post("/models", content=content, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
+    digest = hashlib.sha256(content).hexdigest()
+    assert not ArtifactStore(service.options.artifacts).exists(digest)

@@ -14,7 +14,7 @@ from tests.support.targets import host_target
 from tuner.db import artifacts, events, jobs, targets, tasks, workloads
 from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
-from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions, run_job
 from tuner.workload.spec import parse_spec, to_document
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(170)]
@@ -94,3 +94,13 @@ def test_verdicts_of_jobs(database: Database, tmp_path: Path) -> None:
     with database.read() as session:
         kinds = [event.kind for event in events.after(session, right, 0)]
     assert kinds.count("verdict") == 1
+
+
+def test_a_job_of_before_the_switch_was_set_off_compiles_nothing(
+    database: Database, tmp_path: Path
+) -> None:
+    job_id = queue(database, tmp_path, KERNEL)
+    options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, judges=False)
+    report = run_job(database, job_id, options)
+    assert report.job.state == jobs.FAILED and report.job.error is not None
+    assert "compiles nobody's sources any more; resume the job once" in report.job.error

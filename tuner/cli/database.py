@@ -149,14 +149,16 @@ def prune(
             "events": pruned.events,
             "idempotency_keys": pruned.keys,
         }
-        invocation.output.document(counts | {"runs": pruned.runs, "spans": pruned.spans})
+        counts |= {"runs": pruned.runs, "spans": pruned.spans, "sources": pruned.sources}
+        invocation.output.document(counts)
     else:
         of_jobs = (
             f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} "
             f"jobs are deleted"
         )
         invocation.output.line(
-            f"{of_jobs}, {pruned.runs:,} runs and {pruned.spans:,} spans of lanes"
+            f"{of_jobs}, {pruned.runs:,} runs, {pruned.spans:,} spans of lanes and "
+            f"{pruned.sources:,} sources"
         )
 
 

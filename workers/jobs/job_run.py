@@ -39,6 +39,10 @@ from tuner.workers.jobs.reracing import NotRaced, rerace_kernel
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
 
+SWITCHED_OFF = (
+    "this service compiles nobody's sources any more; resume the job once its operator has set "
+    "candidates to on"
+)
 LEAST_S = 0.1  # seconds of a round that began late
 
 
@@ -98,6 +102,9 @@ class JobRun:
         return JobReport(job=job, unverified=self._unverified)
 
     def _work(self) -> Job:
+        if self._job.kind == jobs.JUDGE and not self._options.judges:
+            # It was queued before the operator switched that off.
+            return self._finish(jobs.FAILED, SWITCHED_OFF)
         calls: Mapping[str, int] = {}
         begun_s = time.monotonic()
         if self._job.kind == jobs.MODEL:

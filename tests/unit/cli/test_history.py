@@ -225,7 +225,8 @@ def test_prune_needs_to_be_told_and_leaves_unfinished_jobs_alone(
 ) -> None:
     asked = tuner("db", "prune")
     assert asked.code == 2 and "--days" in asked.err
-    nothing = {"jobs": 0, "trials": 0, "events": 0, "idempotency_keys": 0, "runs": 0, "spans": 0}
+    names = ("jobs", "trials", "events", "idempotency_keys", "runs", "spans", "sources")
+    nothing = dict.fromkeys(names, 0)
     assert tuner("db", "prune", "--trials", "1", "--json").document == nothing
     tuner("cancel", job.id)
     monkeypatch.setenv(

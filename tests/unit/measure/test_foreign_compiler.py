@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.integration.small_disk import empty, fill_up, small_disk
 from tuner.measure.foreign import compiler
 from tuner.measure.foreign.allowed import HEADERS, OF_MACHINE
-from tuner.measure.foreign.compiler import MOST_SOURCE_BYTES, compile_source
+from tuner.measure.foreign.compiler import MOST_SOURCE_BYTES, NoRoom, compile_source
 from tuner.measure.foreign.object_file import check_object
 from tuner.measure.foreign.verdict import Guilty, VerdictName
 from tuner.measure.sandbox.compiler_fence import OUTPUT, FencedJob, run_fenced
@@ -197,3 +199,17 @@ def test_what_drives_a_terminal_is_not_passed_on() -> None:
     message = refusal('#error "\x1b[2Jcleared\x00"\n')
     assert "cleared" in message
     assert all(character.isprintable() or character == "\n" for character in message)
+
+
+def test_a_full_disk_is_no_fault_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_source(KERNEL, "f", system_toolchain())  # whose parts are then known
+    with small_disk(tmp_path / "disk", megabytes=2) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        for left in (0, 8 << 10):  # for the text, for what the compiler makes of it
+            fill_up(disk, leave_bytes=left)
+            with pytest.raises(NoRoom, match="No space left on device; free some, or set TMPDIR"):
+                compile_source(KERNEL, "f", system_toolchain())
+            empty(disk)
+        compile_source(KERNEL, "f", system_toolchain())

@@ -140,6 +140,7 @@ def orchestrator_options(
         running_jobs=settings.running_jobs,
         running_per_key=settings.running_per_key,
         lane_share=settings.lane_share,
+        judges=settings.candidates == "on",
     )
 
 

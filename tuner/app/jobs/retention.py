@@ -1,4 +1,4 @@
-"""Deletes old trials, events, runs and timelines, in transactions of limited size.
+"""Deletes old trials, events, runs, timelines and sources, in transactions of limited size.
 
 So no other user of the database has to wait long.
 """
@@ -49,6 +49,7 @@ class Pruned:
     keys: int  # expired idempotency keys
     runs: int
     spans: int  # of lanes' timelines
+    sources: int  # of foreign kernels
 
 
 def kept_by(settings: Settings) -> Keep:
@@ -86,6 +87,11 @@ def prune(
         if before is None
         else _drained(partial(_dropped_runs, database, store, before), RUNS, stop)
     )
+    sources = (
+        0
+        if before is None
+        else _drained(partial(_dropped_sources, database, store, before), BATCH, stop)
+    )
     touched = {job for counts in (trials, events) for job, count in counts.items() if count}
     return Pruned(
         jobs=len(touched),
@@ -94,6 +100,7 @@ def prune(
         keys=keys,
         runs=runs,
         spans=spans,
+        sources=sources,
     )
 
 
@@ -123,6 +130,13 @@ def _dropped_runs(database: Database, store: ArtifactStore, before: datetime, mo
     # never rows without files.
     store.delete(forgotten, before=before)
     return count
+
+
+def _dropped_sources(database: Database, store: ArtifactStore, before: datetime, most: int) -> int:
+    with database.write("prune") as session:
+        forgotten = retention.drop_sources(session, before, most)
+    store.delete(forgotten, before=before)  # after the commit, as those of runs
+    return len(forgotten)
 
 
 def prune_now_and_then(

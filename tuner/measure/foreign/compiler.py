@@ -7,15 +7,19 @@ writes are bounded. What came out is looked through before anything loads it.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tuner.errors import TunerError
 from tuner.measure.foreign.allowed import HEADERS, OF_MACHINE
 from tuner.measure.foreign.object_file import check_object
 from tuner.measure.foreign.verdict import Guilty, VerdictName
@@ -33,12 +37,19 @@ MOST_SOURCE_BYTES = 256 << 10
 MOST_FILE_BYTES = 64 << 20  # of what the compiler writes
 MEMORY_BYTES = 2 << 30  # of each of its processes
 TIMEOUT_S = 30.0
+LEAST_FREE_BYTES = 1 << 20  # with less room, a compiler that failed failed for want of it
 FRAME_BYTES = 1 << 20  # of a function's local variables: a caller's stack may have 8 MiB
 QUOTED_BYTES = 4000  # of what the compiler says
 _SOURCE, _OBJECT, _LIBRARY = "kernel.c", "kernel.o", "kernel.so"
 _NATIVE = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
 _UNREACHABLE = ("Permission denied", "No such file or directory")
 _REFUSED_HEADER = ("No such file or directory", "file not found")
+
+
+class NoRoom(TunerError):
+    """The machine has no room for the files of a compilation; the source is not to blame."""
+
+    code = "no_room"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +64,8 @@ def compile_source(source: str, symbol: str, toolchain: Toolchain) -> bytes:
     """The shared library of a source, which shows the function `symbol` alone.
 
     Raises Guilty where it does not compile or has more in it than a kernel, LinkError
-    where the compiler is missing, FenceMissing where it cannot be fenced in.
+    where the compiler is missing, FenceMissing where it cannot be fenced in, NoRoom where
+    the disk is full.
     """
     size = len(source.encode(errors="replace"))
     if size > MOST_SOURCE_BYTES:
@@ -62,8 +74,7 @@ def compile_source(source: str, symbol: str, toolchain: Toolchain) -> bytes:
             f"the source has {size} bytes; at most {MOST_SOURCE_BYTES} are compiled",
         )
     parts = _parts(toolchain)
-    with tempfile.TemporaryDirectory(prefix="tuner-foreign-") as scratch:
-        folder = Path(scratch).resolve()
+    with _scratch() as folder:
         (folder / _SOURCE).write_text(source, "utf-8", errors="replace")
         (folder / "exports.map").write_text(version_script([symbol]))
         status = run_fenced(
@@ -77,12 +88,29 @@ def compile_source(source: str, symbol: str, toolchain: Toolchain) -> bytes:
                 file_bytes=MOST_FILE_BYTES,
             )
         )
+        if status != 0 and shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         # Where linking failed, the object says why in better words.
         if status == 0 or _is_filled(folder / _OBJECT):
             check_object(_content(folder / _OBJECT), symbol)
         if status != 0:
             raise _refusal(status, _said(folder / OUTPUT))
         return _content(folder / _LIBRARY)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for one compilation. Raises NoRoom where the disk has no room for its files."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuner-foreign-") as name:
+            yield Path(name).resolve()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoRoom(
+            f"there is no room to compile the source in {tempfile.gettempdir()}: {error.strerror}; "
+            f"free some, or set TMPDIR to a folder on another disk"
+        ) from error
 
 
 def _commands(toolchain: Toolchain) -> tuple[tuple[str, ...], ...]:
