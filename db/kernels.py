@@ -27,7 +27,8 @@ from tuner.measure.statistics import disturbed
 from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
-STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK)
+CANARY = "canary"  # won its race, and is to win again beside the champion, which is promoted
+STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK, CANARY)
 RUNNERS_UP = "runners_up"  # in a schedule: others of the race, to be tried within a model
 # Written into the statement, not bound: SQLite uses the partial index only where it
 # sees the constant.
@@ -90,11 +91,18 @@ class Kernel:
 
 
 def promote(
-    session: Session, new: NewKernel, *, lease: Lease | None = None, position: int = 0
+    session: Session,
+    new: NewKernel,
+    *,
+    lease: Lease | None = None,
+    position: int = 0,
+    canary: bool = False,
 ) -> Kernel:
     """Promotes `new` in place of the incumbent of its (workload, target, threads).
 
-    With a lease, the promotion is also noted in the lease's job.
+    With a lease, the promotion is also noted in the lease's job. As a `canary`, `new` takes
+    the place of the canary before it, and the incumbent stays promoted; where there is
+    none, or it is stale, `new` is promoted all the same.
     Raises IncumbentChanged unless the promoted kernel is `new.previous`, StaleLease,
     NotFound for an unknown workload.
     """
@@ -108,18 +116,17 @@ def promote(
             f"the promoted kernel is {current}, the candidate was raced against "
             f"{new.previous or 'none'}; race again"
         )
-    if incumbent is not None:
-        session.execute(
-            update(KernelRow).where(KernelRow.id == incumbent.id).values(state=SUPERSEDED)
-        )
-        _end_regressions(session, incumbent.id)
+    waits = canary and incumbent is not None and incumbent.stale is None
+    before = find_canary(session, new.workload, new.target, new.threads) if waits else incumbent
+    if before is not None:
+        _supersede(session, before.id)
     now = session.now()
     kernel_id = new_id("k", now)
     job_id = None if lease is None else lease.job_id
     row = _columns(new) | {
         "id": kernel_id,
         "op": op,
-        "state": PROMOTED,
+        "state": CANARY if waits else PROMOTED,
         "job_id": job_id,
         "created_at": now,
         "validated_at": now,
@@ -160,20 +167,48 @@ def _columns(new: NewKernel) -> dict[str, Any]:
     return row | {"ci95_low_s": new.ci95_s[0], "ci95_high_s": new.ci95_s[1]}
 
 
-def rollback(session: Session, kernel_id: str) -> Kernel | None:
-    """Withdraws a promoted kernel and promotes its predecessor.
+def promote_canary(session: Session, kernel_id: str) -> Kernel:
+    """Promotes a canary in place of the champion. Raises IllegalTransition for what is none."""
+    _serialise(session, get(session, kernel_id).workload)
+    kernel = get(session, kernel_id)
+    if kernel.state != CANARY:
+        raise IllegalTransition(
+            f"kernel {kernel_id} is {kernel.state}; only a canary can be promoted"
+        )
+    champion = find_promoted(session, kernel.workload, kernel.target, kernel.threads)
+    if champion is not None:
+        _supersede(session, champion.id)
+    previous = kernel.previous if champion is None else champion.id
+    session.execute(
+        update(KernelRow)
+        .where(KernelRow.id == kernel_id)
+        .values(state=PROMOTED, previous_id=previous, validated_at=session.now())
+    )
+    return get(session, kernel_id)
 
-    Returns the predecessor, or None if there was none.
-    Raises IllegalTransition for a kernel that is not promoted.
+
+def _supersede(session: Session, kernel_id: str) -> None:
+    session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=SUPERSEDED))
+    _end_regressions(session, kernel_id)
+
+
+def rollback(session: Session, kernel_id: str) -> Kernel | None:
+    """Withdraws a promoted kernel and promotes its predecessor, or withdraws a canary.
+
+    Returns the kernel that is promoted then, or None if there is none.
+    Raises IllegalTransition for a kernel that is neither.
     """
     _serialise(session, get(session, kernel_id).workload)
     kernel = get(session, kernel_id)
-    if kernel.state != PROMOTED:
+    if kernel.state not in (PROMOTED, CANARY):
         raise IllegalTransition(
-            f"kernel {kernel_id} is {kernel.state}; only a promoted kernel can be rolled back"
+            f"kernel {kernel_id} is {kernel.state}; only a promoted kernel or a canary can be "
+            f"rolled back"
         )
     session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=ROLLED_BACK))
     _end_regressions(session, kernel_id)
+    if kernel.state == CANARY:
+        return find_promoted(session, kernel.workload, kernel.target, kernel.threads)
     if kernel.previous is None:
         return None
     session.execute(update(KernelRow).where(KernelRow.id == kernel.previous).values(state=PROMOTED))
@@ -223,6 +258,18 @@ def fastest_threads(session: Session, workload: str, target: str) -> int | None:
         .limit(1)
     )
     return session.scalars(query).one_or_none()
+
+
+def find_canary(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
+    """The canary of (workload, target, threads), if there is one."""
+    query = select(KernelRow).where(
+        KernelRow.workload_key == workload,
+        KernelRow.target_key == target,
+        KernelRow.threads == threads,
+        KernelRow.state == CANARY,
+    )
+    row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    return None if row is None else _kernel(row)
 
 
 def get(session: Session, kernel_id: str) -> Kernel:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from tuner.db.engine import Session
-from tuner.db.kernels import IS_PROMOTED
+from tuner.db.kernels import CANARY, IS_PROMOTED
 from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import ContestRow, KernelRow, RaceRow, RegressionRow
 from tuner.errors import UsageError
@@ -153,13 +153,23 @@ def due(
             )
         )
     )
+    # As soon as those that are suspected: who has a canary is to be raced with it.
+    canaries = {
+        (row[0], row[1])
+        for row in session.execute(
+            select(KernelRow.workload_key, KernelRow.threads).where(
+                KernelRow.target_key == target, KernelRow.state == CANARY
+            )
+        )
+    }
     urgent: list[tuple[tuple[int, datetime], Due]] = []
     for kernel, workload, threads, races, raced_at, installed in session.execute(query):
         each = Due(kernel=kernel, workload=workload, threads=threads)
         if raced_at is None:
             urgent.append(((1, now), each))
             continue
-        wait = CONFIRM_AFTER if kernel in unsettled else every
+        soon = kernel in unsettled or (workload, threads) in canaries
+        wait = CONFIRM_AFTER if soon else every
         if races < BASE:
             wait = min(wait, BASE_AFTER)
         if now - raced_at >= wait or dict(installed) != dict(libraries):

@@ -253,6 +253,10 @@ class Client:
         """What promoted kernels lost, the newest first; by default what is raised."""
         return self._pages(RegressionAnswer, "/regressions", filters)
 
+    def promote(self, kernel: str) -> KernelAnswer:
+        """Promotes a canary in place of the champion; needs the admin scope."""
+        return self._model(KernelAnswer, "POST", f"/kernels/{kernel}/promote")
+
     def rollback(self, kernel: str) -> RollbackAnswer:
         """Takes a promoted kernel back and promotes the one before it; needs the admin scope."""
         return self._model(RollbackAnswer, "POST", f"/kernels/{kernel}/rollback")

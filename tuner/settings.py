@@ -180,6 +180,13 @@ class Settings(BaseSettings):
         description="days after which a promoted kernel is raced again, against the libraries "
         "that are installed then; 0 never does",
     )
+    canary_races: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="races that a new kernel must win as a canary before it takes a promoted "
+        "one's place in a service with rerace_days; 0 lets it at once",
+    )
     alarm_webhook: str = Field(
         default="",
         max_length=500,

@@ -21,14 +21,21 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import ServiceDep
 from tuner.db import artifacts, kernels
-from tuner.db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
+from tuner.db.kernels import CANARY, PROMOTED, ROLLED_BACK, SUPERSEDED
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
 answer = kernel_answers
 KernelId = Annotated[str, Path(pattern=IDENTIFIER, description="the kernel's id")]
-KernelState = Literal["promoted", "superseded", "rolled_back"]
-STATES = {"promoted": PROMOTED, "superseded": SUPERSEDED, "rolled_back": ROLLED_BACK}
+KernelState = Literal["promoted", "superseded", "rolled_back", "canary"]
+Alias = Literal["champion", "canary"]
+STATES = {
+    "promoted": PROMOTED,
+    "superseded": SUPERSEDED,
+    "rolled_back": ROLLED_BACK,
+    "canary": CANARY,
+}
+ALIASES = {"champion": PROMOTED, "canary": CANARY}
 # What the store holds for a kernel: the archive of an exported library, or the bare library.
 FORMS = {"export": ("application/gzip", "tar.gz"), "library": ("application/octet-stream", "so")}
 
@@ -38,6 +45,9 @@ def list_kernels(
     caller: Reader,
     service: ServiceDep,
     state: Annotated[list[KernelState] | None, Query(description="left out: promoted ones")] = None,
+    alias: Annotated[
+        Alias | None, Query(description="`champion` is promoted, `canary` may become so")
+    ] = None,
     workload: Annotated[
         str | None, Query(pattern=IDENTIFIER, description="key of a workload")
     ] = None,
@@ -56,6 +66,8 @@ def list_kernels(
 ) -> Page[KernelAnswer]:
     """Kernels, newest first."""
     states = tuple(STATES[name] for name in state or ["promoted"])
+    if alias is not None:
+        states = (ALIASES[alias],)
     with service.database.read() as session:
         page = kernels.list_page(
             session,
@@ -157,9 +169,17 @@ def get_artifact(
 def rollback_kernel(
     kernel_id: KernelId, caller: Administrator, service: ServiceDep
 ) -> RollbackAnswer:
-    """Withdraws a promoted kernel and promotes its predecessor, in one transaction."""
+    """Withdraws a promoted kernel and promotes its predecessor, in one transaction; or
+    withdraws a canary, beside which the champion stays."""
     with service.database.write("rollback") as session:
         before = kernels.rollback(session, kernel_id)
         return RollbackAnswer(
             rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0]
         )
+
+
+@router.post("/{kernel_id}/promote", responses=documented(401, 403, 404, 409, 422, 429, 503))
+def promote_kernel(kernel_id: KernelId, caller: Administrator, service: ServiceDep) -> KernelAnswer:
+    """Promotes a canary at once in place of the champion, in one transaction."""
+    with service.database.write("promote") as session:
+        return answer(session, [kernels.promote_canary(session, kernel_id)])[0]

@@ -1,4 +1,4 @@
-"""`tuner best` and `tuner rollback`: promoted kernels, and a return to the one before."""
+"""`tuner best`, `promote` and `rollback`: champions, canaries, and a return to the one before."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def best(
     ] = None,
     notation: Notation = None,
     shapes: Shapes = None,
+    canaries: Annotated[
+        bool, typer.Option("--canaries", help="those that are to take a promoted one's place")
+    ] = False,
 ) -> None:
     """Lists the promoted kernels in the database, or those of one workload; each with
     its time and its lead on the default."""
@@ -27,7 +30,9 @@ def best(
     asked = spec is not None or notation is not None or shapes is not None
     key = read_workload(spec, notation, shapes).key if asked else None
     with invocation.backend() as backend:
-        listed = backend.kernels.list(workload=key)
+        listed = backend.kernels.canaries() if canaries else backend.kernels.list(workload=key)
+    if canaries and key is not None:
+        listed = [kernel for kernel in listed if kernel.workload.key == key]
     if invocation.output.as_json:
         invocation.output.items([documents.kernel(kernel) for kernel in listed])
         return
@@ -61,12 +66,30 @@ def best(
     invocation.output.table(columns, rows, right=columns[2:7])
 
 
+def promote(
+    context: typer.Context,
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a canary's id")],
+) -> None:
+    """Promotes a canary at once, without waiting for the races it has yet to win; tuner
+    rollback takes that back."""
+    invocation = Invocation.of(context)
+    with invocation.backend() as backend:
+        promoted = backend.kernels.promote(kernel)
+    if invocation.output.as_json:
+        invocation.output.document(documents.kernel(promoted))
+        return
+    before = f" in place of {promoted.previous}" if promoted.previous else ""
+    invocation.output.line(f"kernel {kernel} of {promoted.workload.spec} is promoted{before}")
+
+
 def rollback(
     context: typer.Context,
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a promoted kernel's id")],
+    kernel: Annotated[
+        str, typer.Argument(metavar="KERNEL", help="a promoted kernel's or canary's id")
+    ],
 ) -> None:
     """Takes a promoted kernel back and promotes the one it replaced, at one stroke; who
-    asks meanwhile gets one of the two."""
+    asks meanwhile gets one of the two. A canary is withdrawn, and its champion stays."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
         done = backend.kernels.rollback(kernel)

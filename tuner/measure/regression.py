@@ -17,6 +17,7 @@ BASE = 3  # earliest undisturbed races that later ones are compared with
 MARGIN = 0.03  # beyond the intervals: kernels move by so much with the layout of memory
 CONFIRMATIONS = 2  # further races that must agree, before an alarm is raised or resolved
 DEFAULT = "default"  # the default schedule among the contenders
+CANARY = "canary"  # another kernel among them, whose version is its id
 
 
 class Kind(StrEnum):
@@ -133,7 +134,7 @@ def _slower(base: Sequence[RaceRecord], now: RaceRecord) -> Evidence | None:
 def _overtaken(base: Sequence[RaceRecord], contest: Contest) -> Evidence | None:
     """Whether a library is surely faster now, and was not before."""
     earlier = _contests(base, contest.contender)[:BASE]
-    if contest.contender == DEFAULT or contest.disturbed or len(earlier) < BASE:
+    if contest.contender in (DEFAULT, CANARY) or contest.disturbed or len(earlier) < BASE:
         return None
     was_behind = all(other.ratio.ci95[1] < 1.0 for other in earlier)
     bar = min(1.0, *(other.ratio.ci95[0] for other in earlier))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.db import kernels
+from tuner.db.engine import Session
 from tuner.db.kernels import Kernel
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.measure.regression import CANARY
 from tuner.workers.fleet.messages import BuildFinalists, BuildRequest, Built, Contestant, Library
 from tuner.workers.jobs.promotion import ATTEMPTS, BUILD_S, DEFAULT, INCUMBENT
 from tuner.workers.jobs.task import TaskRun
@@ -14,11 +16,23 @@ from tuner.workers.jobs.task import TaskRun
 
 def promoted_contestant(run: TaskRun, store: ArtifactStore) -> tuple[Kernel, Contestant] | None:
     """The promoted kernel of a task's workload; None if there is none or its library is lost."""
+    return _stored(run, store, kernels.find_promoted, INCUMBENT)
+
+
+def canary_contestant(run: TaskRun, store: ArtifactStore) -> tuple[Kernel, Contestant] | None:
+    """The canary of a task's workload; None if there is none or its library is lost."""
+    return _stored(run, store, kernels.find_canary, CANARY)
+
+
+def _stored(
+    run: TaskRun,
+    store: ArtifactStore,
+    find: Callable[[Session, str, str, int], Kernel | None],
+    name: str,
+) -> tuple[Kernel, Contestant] | None:
     problem = run.problem
     with run.database.read() as session:
-        kernel = kernels.find_promoted(
-            session, problem.workload.key, problem.target.key, problem.threads
-        )
+        kernel = find(session, problem.workload.key, problem.target.key, problem.threads)
         symbol = None if kernel is None else kernels.schedule(session, kernel.id).get("symbol")
     if kernel is None or not isinstance(symbol, str):
         return None
@@ -26,7 +40,7 @@ def promoted_contestant(run: TaskRun, store: ArtifactStore) -> tuple[Kernel, Con
         path = store.verify(kernel.artifact)
     except (ArtifactMissing, ArtifactCorrupt):
         return None
-    return kernel, Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
+    return kernel, Contestant(name=name, path=str(path), symbol=symbol)
 
 
 def default_contestant(run: TaskRun, check: Callable[[], None]) -> Contestant | str:

@@ -283,7 +283,12 @@ class JobRun:
         error = kernel = None
         with preparation.prepared(task, budget) as run:
             try:
-                kernel = rerace_kernel(run, ArtifactStore(self._options.artifacts), self._check)
+                kernel = rerace_kernel(
+                    run,
+                    ArtifactStore(self._options.artifacts),
+                    self._check,
+                    canary_races=self._options.canary_races,
+                )
             except NotRaced as failure:
                 error = str(failure)
             with self._database.write("task") as session:
@@ -313,6 +318,7 @@ class JobRun:
                     check=self._check,
                     signer=signer,
                     finalists=finalists,
+                    canary=self._job.kind == jobs.TUNE and self._options.canary_races > 0,
                 )
             )
         except NothingVerified as failure:

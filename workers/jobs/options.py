@@ -48,6 +48,8 @@ class OrchestratorOptions:
     owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     policy: PolicyName = "fair"  # whose candidates go first when several jobs run
     running_jobs: int = RUNNING_JOBS  # most jobs at a time
+    # races that a kernel must win before it takes a champion's place; 0: it takes it at once
+    canary_races: int = 0
     judges: bool = True  # whether sources of others are compiled and judged
     running_per_key: int = 0  # of them, most of one API key; 0: no limit
     # largest share of the lanes' time for the jobs of one API key, while others need it

@@ -73,6 +73,7 @@ class Promotion:
     artifacts: ArtifactStore
     check: Callable[[], None]  # raises when the work is to stop
     signer: Signer | None = None  # of what goes into the store
+    canary: bool = False  # whether a champion stays until the winner has won again
     finalists: int | None = None  # at most, where time is short; None: as many as help
 
 
@@ -268,7 +269,13 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         events.append(
             session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason}
         )
-        return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
+        return kernels.promote(
+            session,
+            new,
+            lease=run.lease,
+            position=run.task.position,
+            canary=promotion.canary,
+        ).id
 
 
 def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:

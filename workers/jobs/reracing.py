@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from tuner.db import jobs, races
+from tuner.db import canaries, jobs, kernels, races
 from tuner.db.engine import Session
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import FailureKind
-from tuner.measure.regression import Contest, RaceRecord
+from tuner.measure.regression import CANARY, Contest, RaceRecord
 from tuner.measure.rivals.rivals import installed_versions
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import Contestant, Disqualified, RaceOutcome, Ranked, RunRace
-from tuner.workers.jobs.contestants import default_contestant, promoted_contestant
+from tuner.workers.jobs.contestants import (
+    canary_contestant,
+    default_contestant,
+    promoted_contestant,
+)
 from tuner.workers.jobs.promotion import ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
 from tuner.workers.jobs.revalidation import IDLE_PRIORITY, TASKS
 from tuner.workers.jobs.task import TaskRun
@@ -61,8 +65,12 @@ def queue(session: Session, target: str, every: timedelta) -> str | None:
     return jobs.create(session, new)[0].id
 
 
-def rerace_kernel(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> str:
+def rerace_kernel(
+    run: TaskRun, store: ArtifactStore, check: Callable[[], None], *, canary_races: int
+) -> str:
     """Races the promoted kernel of a task and records the race; returns the kernel's id.
+
+    Its canary takes part, and is promoted once it has won `canary_races`, or withdrawn.
 
     `check` raises when the work is to stop. Raises NotRaced, FleetError.
     """
@@ -71,11 +79,33 @@ def rerace_kernel(run: TaskRun, store: ArtifactStore, check: Callable[[], None])
         raise NotRaced(f"{run.problem.workload.spec} has no kernel whose library is there")
     kernel, incumbent = promoted
     default = default_contestant(run, check)
-    contestants = (incumbent, default) if isinstance(default, Contestant) else (incumbent,)
-    outcome = _raced(run, contestants, check)
+    canary = canary_contestant(run, store)
+    contestants = [incumbent]
+    if isinstance(default, Contestant):
+        contestants.append(default)
+    if canary is not None:
+        contestants.append(canary[1])
+    outcome = _raced(run, tuple(contestants), check)
+    canary_id = None if canary is None else canary[0].id
+    record = read_outcome(outcome, canary_id)
     with run.database.write("race") as session:
-        races.record(session, kernel.id, read_outcome(outcome), _versions_of(outcome))
+        races.record(session, kernel.id, record, _versions_of(outcome))
+        if canary_id is not None:
+            if _failed(outcome, CANARY):
+                kernels.rollback(session, canary_id)
+            else:
+                canaries.settle(session, kernel.id, max(1, canary_races))
     return kernel.id
+
+
+def _failed(outcome: RaceOutcome, name: str) -> bool:
+    """Whether a finalist failed by its own fault."""
+    return any(
+        isinstance(finalist, Disqualified)
+        and finalist.name == name
+        and finalist.failure.kind is not FailureKind.INFRASTRUCTURE
+        for finalist in outcome.finalists
+    )
 
 
 def _raced(
@@ -98,8 +128,10 @@ def _raced(
     raise FleetError(f"the race could not be run: {error}")
 
 
-def read_outcome(outcome: RaceOutcome) -> RaceRecord | str:
+def read_outcome(outcome: RaceOutcome, canary: str | None) -> RaceRecord | str:
     """The race as it is kept, or why the kernel failed in it.
+
+    `canary` is the id of the kernel that raced under that name.
 
     A library that failed, or has no way to the workload, did not take part. Raises
     NotRaced where only the machine failed.
@@ -110,7 +142,7 @@ def read_outcome(outcome: RaceOutcome) -> RaceRecord | str:
         if kernel.failure.kind is FailureKind.INFRASTRUCTURE:
             raise NotRaced(kernel.failure.message)
         return f"{kernel.failure.kind}: {kernel.failure.message}"
-    installed = _versions_of(outcome)
+    installed = {**_versions_of(outcome), CANARY: canary or ""}
     return RaceRecord(
         median_s=kernel.median_s,
         ci95_s=kernel.ci95_s,

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import take_back
@@ -44,6 +45,9 @@ def main() -> None:
         devices = device_lanes(settings, target)
         gpus = seen_gpus(target)
         options = orchestrator_options(settings, tuple(gpu.lane for gpu in gpus), devices)
+        # Only where races follow can a canary win them.
+        if settings.rerace_days and not settings.device:
+            options = replace(options, canary_races=settings.canary_races)
         take_back(database, owner=options.owner)
         runs = RunServer(database, _run_options(settings, options, gpus))
         with ThreadPoolExecutor(3, "beside") as beside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -200,11 +201,23 @@ class LocalKernels:
     settings: Settings
 
     def list(self, *, workload: str | None) -> list[KernelAnswer]:
+        return self._all(kernels.PROMOTED, workload)
+
+    def canaries(self) -> Sequence[KernelAnswer]:
+        return self._all(kernels.CANARY, None)
+
+    def promote(self, kernel: str) -> KernelAnswer:
+        with self.database().write("promote") as session:
+            return kernel_answers(session, [kernels.promote_canary(session, kernel)])[0]
+
+    def _all(self, state: str, workload: str | None) -> builtins.list[KernelAnswer]:
         listed: list[kernels.Kernel] = []
         cursor: str | None = None
         with self.database().read() as session:
             while True:
-                page = kernels.list_page(session, workload=workload, cursor=cursor, limit=PAGE)
+                page = kernels.list_page(
+                    session, state=(state,), workload=workload, cursor=cursor, limit=PAGE
+                )
                 listed += page.items
                 cursor = page.next
                 if cursor is None:

@@ -173,6 +173,12 @@ class RemoteKernels:
     def regressions(self, *, states: Sequence[str]) -> Sequence[RegressionAnswer]:
         return tuple(self.client.regressions(state=list(states)))
 
+    def canaries(self) -> Sequence[KernelAnswer]:
+        return tuple(self.client.kernels(alias="canary"))
+
+    def promote(self, kernel: str) -> KernelAnswer:
+        return self.client.promote(kernel)
+
     def rollback(self, kernel: str) -> RollbackAnswer:
         return self.client.rollback(kernel)
 
