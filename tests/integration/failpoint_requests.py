@@ -61,6 +61,15 @@ def rolling_back(database: Database, folder: Path) -> tuple[str, dict[str, Any]]
     return f"/v1/kernels/{newer}/rollback", {}
 
 
+def promoting(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    with database.write() as session:
+        champion = promoted(session)
+        workload = kernels.get(session, champion).workload
+        new = replace(sample_kernel(session, previous=champion), workload=workload)
+        canary = kernels.promote(session, new, canary=True).id
+    return f"/v1/kernels/{canary}/promote", {}
+
+
 def preparing(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
     with database.write() as session:
         targets.remember(session, sample_target())
@@ -91,6 +100,14 @@ REQUESTS: Mapping[str, Request] = {
     "resume": Request(prepare=resuming, effects=in_state(jobs.QUEUED), first=DONE, again=DONE),
     "rollback": Request(
         prepare=rolling_back, effects=rolled_back, first=DONE, again=Answered(status=409, effects=1)
+    ),
+    "promote": Request(
+        prepare=promoting,
+        effects=lambda database: counted(
+            database, KernelRow.state == kernels.SUPERSEDED, of=KernelRow
+        ),
+        first=DONE,
+        again=Answered(status=409, effects=1),
     ),
     "prepare": Request(
         prepare=preparing,

@@ -13,18 +13,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from sqlalchemy import func, select, update
 
+from tests.e2e.dashboard_samples import machine
+from tests.e2e.kernel_samples import many_kernels
 from tests.integration.fleet_job import QUICK, queue_job
 from tests.support.database_samples import LIBRARY, ManualClock, kernel_run, sample_kernel
+from tests.support.overtaken import overtaken
 from tests.support.search_history import search_past
 from tests.support.targets import host_target
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import requeue
 from tuner.app.jobs.retention import Keep, prune
 from tuner.app.races import metaschedule
+from tuner.app.service.reraces import announce, queue_due
 from tuner.db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.tables import (
@@ -36,6 +41,8 @@ from tuner.db.tables import (
     JobRow,
     KernelRow,
     LaneSpanRow,
+    RaceRow,
+    RegressionRow,
     RunRow,
     TargetRow,
     TaskRow,
@@ -49,8 +56,9 @@ from tuner.models.description import Measurement
 from tuner.models.workloads import ModelWorkload
 from tuner.settings import load_settings
 from tuner.target.target import Limits as MachineLimits
-from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
+from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, RaceOutcome, Ranked, Span
 from tuner.workers.jobs import model_jobs as models
+from tuner.workers.jobs import reracing
 from tuner.workers.jobs.cluster_hosts import ClusterHosts, worker_id
 from tuner.workers.jobs.fleet_cache import FleetCache
 from tuner.workers.jobs.job_run import JobRun
@@ -58,6 +66,7 @@ from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.options import Interruption, OrchestratorOptions
 from tuner.workers.jobs.presence import Presence
 from tuner.workers.jobs.progress import unobserved
+from tuner.workers.jobs.promotion import INCUMBENT
 from tuner.workers.jobs.runs import RunOptions, RunServer
 from tuner.workers.jobs.task_preparation import note_limits
 from tuner.workers.jobs.timeline import Timeline, join
@@ -439,8 +448,52 @@ STEPS: Mapping[str, Step] = {
         act=act_run,
         effects=lambda database: counted(database, RunRow.state != runs.QUEUED, of=RunRow),
     ),
+    "reraces": Step(
+        prepare=lambda database, _: many_kernels(database, 1) and None,
+        act=lambda database, _: queue_due(database, machine().key, timedelta(days=1)),
+        effects=lambda database: counted(database, JobRow.kind == jobs.RERACE, of=JobRow),
+    ),
+    "race": Step(
+        prepare=lambda database, _: many_kernels(database, 1) and None,
+        act=lambda database, _: _raced(database),
+        effects=lambda database: counted(database, of=RaceRow),
+        again=2,
+    ),
+    "announced": Step(
+        prepare=lambda database, _: overtaken(database) and None,
+        act=lambda database, _: _announced(database),
+        effects=lambda database: counted(
+            database, RegressionRow.announced.is_not(None), of=RegressionRow
+        ),
+    ),
     "run-end": Step(prepare=run_waiting, act=act_run, effects=ended_runs),
 }
+
+
+def _announced(database: Database) -> None:
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    announce(database, f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+
+
+def _raced(database: Database) -> None:
+    with database.read() as session:
+        kernel = session.scalars(select(KernelRow.id)).one()
+    ranked = Ranked(
+        name=INCUMBENT, median_s=1e-3, ci95_s=(0.99e-3, 1.01e-3), max_rel_error=0.0, samples=9
+    )
+    outcome = RaceOutcome(finalists=(ranked,), winner=None, reason="")
+    reracing.keep(database, kernel, outcome, None, 0)
 
 
 def _taken_back(database: Database) -> None:

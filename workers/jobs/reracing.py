@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from tuner.db import canaries, jobs, kernels, races
-from tuner.db.engine import Session
+from tuner.db.engine import Database, Session
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import FailureKind
@@ -87,15 +87,23 @@ def rerace_kernel(
         contestants.append(canary[1])
     outcome = _raced(run, tuple(contestants), check)
     canary_id = None if canary is None else canary[0].id
-    record = read_outcome(outcome, canary_id)
-    with run.database.write("race") as session:
-        races.record(session, kernel.id, record, _versions_of(outcome))
-        if canary_id is not None:
-            if _failed(outcome, CANARY):
-                kernels.rollback(session, canary_id)
-            else:
-                canaries.settle(session, kernel.id, max(1, canary_races))
+    keep(run.database, kernel.id, outcome, canary_id, canary_races)
     return kernel.id
+
+
+def keep(
+    database: Database, kernel: str, outcome: RaceOutcome, canary: str | None, canary_races: int
+) -> None:
+    """Records a race of a kernel, and what follows from it. Raises NotRaced."""
+    record = read_outcome(outcome, canary)
+    with database.write("race") as session:
+        races.record(session, kernel, record, _versions_of(outcome))
+        if canary is None:
+            return
+        if _failed(outcome, CANARY):
+            kernels.rollback(session, canary)
+        else:
+            canaries.settle(session, kernel, max(1, canary_races))
 
 
 def _failed(outcome: RaceOutcome, name: str) -> bool:

@@ -39,15 +39,20 @@ def race_now_and_then(
     every = timedelta(days=settings.rerace_days)
     while True:
         try:
-            with database.write("reraces") as session:
-                if targets.find(session, target) is not None:
-                    queue(session, target, every)
+            queue_due(database, target, every)
             if settings.alarm_webhook:
                 announce(database, settings.alarm_webhook)
         except (DatabaseError, OSError, HTTPException) as error:
             on_error(str(error))
         if stop.wait(EVERY_S):
             return
+
+
+def queue_due(database: Database, target: str, every: timedelta) -> None:
+    """Queues a job for what is due on a target."""
+    with database.write("reraces") as session:
+        if targets.find(session, target) is not None:
+            queue(session, target, every)
 
 
 def announce(database: Database, url: str) -> int:
