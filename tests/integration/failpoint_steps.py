@@ -354,6 +354,14 @@ def act_import(database: Database, folder: Path) -> None:
     metaschedule.promote(database, record_raced, result, None, target, settings)
 
 
+def served(database: Database, folder: Path) -> None:
+    many_kernels(database, 1)
+
+
+def regressed(database: Database, folder: Path) -> None:
+    overtaken(database)
+
+
 STEPS: Mapping[str, Step] = {
     "requeue": Step(prepare=cancelled, act=act_requeue, effects=in_state(jobs.QUEUED)),
     "take-back": Step(
@@ -449,18 +457,18 @@ STEPS: Mapping[str, Step] = {
         effects=lambda database: counted(database, RunRow.state != runs.QUEUED, of=RunRow),
     ),
     "reraces": Step(
-        prepare=lambda database, _: many_kernels(database, 1) and None,
+        prepare=served,
         act=lambda database, _: queue_due(database, machine().key, timedelta(days=1)),
         effects=lambda database: counted(database, JobRow.kind == jobs.RERACE, of=JobRow),
     ),
     "race": Step(
-        prepare=lambda database, _: many_kernels(database, 1) and None,
+        prepare=served,
         act=lambda database, _: _raced(database),
         effects=lambda database: counted(database, of=RaceRow),
         again=2,
     ),
     "announced": Step(
-        prepare=lambda database, _: overtaken(database) and None,
+        prepare=regressed,
         act=lambda database, _: _announced(database),
         effects=lambda database: counted(
             database, RegressionRow.announced.is_not(None), of=RegressionRow
