@@ -144,6 +144,7 @@ def due(
         .outerjoin(latest, latest.c.kernel_id == KernelRow.id)
         .outerjoin(RaceRow, RaceRow.id == latest.c.race_id)
         .where(KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
+        .order_by(KernelRow.id)
     )
     unsettled = set(
         session.scalars(

@@ -15,7 +15,7 @@ from tests.support.rerace_simulation import Simulation
 from tuner.db import jobs, kernels, leases, races
 from tuner.db.engine import Database
 from tuner.db.races import BASE_AFTER, CONFIRM_AFTER
-from tuner.measure.regression import Contest, RaceRecord, State
+from tuner.measure.regression import CONFIRMATIONS, Contest, RaceRecord, State
 from tuner.measure.statistics import Ratio
 from tuner.workers.jobs import reracing
 from tuner.workers.jobs.revalidation import TASKS
@@ -71,8 +71,9 @@ def test_a_loss_is_raised_once_it_is_confirmed_and_resolved_when_it_is_over(
         ("slower", "suspected"),
         ("slower", "dismissed"),
     ]
-    raised = recorded(database, clock, kernel, [slow, slow, slow])
-    assert raised == [("slower", state) for state in ("suspected", "suspected", "raised")]
+    raised = recorded(database, clock, kernel, [slow] * (CONFIRMATIONS + 1))
+    states = [*["suspected"] * CONFIRMATIONS, "raised"]
+    assert raised == [("slower", state) for state in states]
     with database.read() as session:
         assert races.regressed(session, [kernel]) == {kernel}
         (alarm,) = races.unannounced(session)
@@ -80,14 +81,15 @@ def test_a_loss_is_raised_once_it_is_confirmed_and_resolved_when_it_is_over(
     with database.write() as session:
         races.note_announced(session, alarm)
         assert races.unannounced(session) == ()
-    ended = recorded(database, clock, kernel, [race()] * 3)
-    assert ended == [("slower", state) for state in ("raised", "raised", "resolved")]
+    ended = recorded(database, clock, kernel, [race()] * (CONFIRMATIONS + 1))
+    states = [*["raised"] * CONFIRMATIONS, "resolved"]
+    assert ended == [("slower", state) for state in states]
     with database.read() as session:
         assert [each.state for each in races.unannounced(session)] == [State.RESOLVED]
         assert races.regressed(session, [kernel]) == frozenset()
         every = races.list_regressions(session, state=(), limit=1)
         assert every.next is not None and every.items[0].ended_at == clock.time
-        assert len(races.series(session, kernel)) == 11
+        assert len(races.series(session, kernel)) == 5 + 2 * (CONFIRMATIONS + 1)
 
 
 def test_a_machine_that_is_slower_as_a_whole_is_no_loss(
@@ -101,7 +103,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_no_loss(
 def test_a_kernel_that_crashes_is_raised_too(clocked: tuple[Database, ManualClock]) -> None:
     database, clock = clocked
     (kernel,) = many_kernels(database, 1)
-    changed = recorded(database, clock, kernel, [race(), *["run_crash: signal 4"] * 3])
+    changed = recorded(database, clock, kernel, [race(), *["run_crash: signal 4"] * 4])
     assert changed[-1] == ("failed", "raised")
     with database.read() as session:
         assert races.series(session, kernel)[-1].error == "run_crash: signal 4"
@@ -110,7 +112,7 @@ def test_a_kernel_that_crashes_is_raised_too(clocked: tuple[Database, ManualCloc
 def test_what_replaces_a_kernel_ends_its_alarms(clocked: tuple[Database, ManualClock]) -> None:
     database, clock = clocked
     (kernel,) = many_kernels(database, 1)
-    recorded(database, clock, kernel, ["run_crash"] * 3)
+    recorded(database, clock, kernel, ["run_crash"] * 4)
     with database.write() as session:
         kernels.rollback(session, kernel)
         assert races.regressed(session, [kernel]) == frozenset()
@@ -203,4 +205,4 @@ def test_alarms_are_the_planted_losses_of_a_hundred_kernels(
 def test_alarms_are_the_planted_losses_of_ten_thousand_kernels(
     clocked: tuple[Database, ManualClock],
 ) -> None:
-    simulated(*clocked, count=10_000, each=40, days=100)
+    simulated(*clocked, count=10_000, each=40, days=130)

@@ -55,7 +55,7 @@ class Simulation:
         for place, index in enumerate(chosen):
             served, kind = self.kernels[ids[index]], kinds[place % 3]
             served.loss = kind
-            served.factor = float(self.rng.uniform(1.15, 2.0))
+            served.factor = float(self.rng.uniform(1.2, 2.0))
             # So that it is ahead by less than it will lose, or by more than it could.
             ahead = 1.02 if kind is Kind.OVERTAKEN else 3.0
             served.libraries = {**served.libraries, "torch": ahead}

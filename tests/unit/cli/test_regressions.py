@@ -20,7 +20,7 @@ def test_losses_and_races_are_listed(tuner: Tuner, tmp_path: Path) -> None:
     assert table.code == 0 and "overtaken" in table.out and "torch 2<b>" in table.out
     shown = tuner("regressions", kernel, "--db", url)
     assert shown.code == 0 and "torch 1: 1.50×" in shown.out
-    assert len(tuner("regressions", kernel, "--db", url, "--json").document["items"]) == 6
+    assert len(tuner("regressions", kernel, "--db", url, "--json").document["items"]) == 7
     assert tuner("regressions", "k_none", "--db", url).code == 2
 
 
