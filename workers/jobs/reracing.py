@@ -25,7 +25,7 @@ from tuner.workers.jobs.contestants import (
     default_contestant,
     promoted_contestant,
 )
-from tuner.workers.jobs.promotion import ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
+from tuner.workers.jobs.promotion import ANSWER_S, ATTEMPTS, DEFAULT, INCUMBENT, RACE_S
 from tuner.workers.jobs.revalidation import IDLE_PRIORITY, TASKS
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
@@ -128,7 +128,7 @@ def _raced(
     )
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = run.measurer.request_control(control, timeout_s=RACE_S * 2, check=check)
+        answer = run.measurer.request_control(control, timeout_s=ANSWER_S, check=check)
         error = answer.error
         for outcome in answer.value:
             if isinstance(outcome, RaceOutcome):
