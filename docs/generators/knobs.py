@@ -31,12 +31,14 @@ COMMON = {
     "sketch": "Which combination of sketches: one sketch for each group. The first knob of every "
     "space.",
     "unroll": "How far loops are unrolled. CPU: for each spatial axis of the tile, then the "
-    "reduction; of rows that stream, the loops of both products. GPU: iterations of the reduction.",
+    "reduction; of rows that stream, the loops of both products; of groups placed in tiles, long "
+    "reductions. GPU: iterations of the reduction.",
 }
 CPU = {
     "register": "The register tile: elements of each spatial axis that stay in registers, the "
     "vectorised axis in whole vectors. Of rows: rows at a time and elements of the column. Of "
-    "rows that stream: rows, points of the streamed axis, and columns of the sums.",
+    "rows that stream: rows, points of the streamed axis, and columns of the sums. Of groups "
+    "placed in tiles one knob for each that reduces, with its rows and vectors.",
     "block_": "Elements of one axis in a cache block; 0 for none.",
     "outer_order": "The order of the cache blocks' loops, as a permutation of the spatial axes.",
     "inner_order": "The order of the register tiles' loops within a block, likewise.",
@@ -53,7 +55,8 @@ CPU = {
 GPU = {
     "tile": "The tile of a thread block, all levels in one knob so that they fit together: "
     "threads, registers and vector lanes of each axis, then the depth of a reduction. "
-    "Of tensor cores: warps and fragments of both sides.",
+    "Of tensor cores: warps and fragments of both sides. On CPUs, of groups placed in tiles: "
+    "extents along the axes of the last group, those that it reduces over last.",
     "shape": "Of rows: threads along rows and columns, elements of a thread, and what is kept.",
     "fetch": "How a read is made: directly, or from a copy in shared memory with so many elements "
     "a load, transposed (`turned`) or not, rows stretched (`padded`) or not.",

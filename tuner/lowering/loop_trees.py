@@ -39,14 +39,20 @@ def _sequence(body: Sequence[Statement], scope: Scope, how: MathFunctions) -> ti
 
 def _statement(statement: Statement, scope: Scope, how: MathFunctions) -> tirx.Stmt:
     match statement:
-        case Store(buffer=buffer, indices=indices, value=value):
-            target = scope.buffers[buffer]
-            stored = lower(value, scope, how).astype(str(target.dtype))
-            return tirx.BufferStore(target, stored, scope.place(indices))
+        case Store():
+            # TVM would let a buffer take the place of one that is read for it last, of
+            # which the next tile may need a part again.
+            return tirx.AttrStmt(0, "extern_scope", 0, _store(statement, scope, how))
         case When(condition=condition, body=body):
             return tirx.IfThenElse(lower(condition, scope, how), _sequence(body, scope, how), None)
         case Loop():
             return _loop(statement, scope, how)
+
+
+def _store(store: Store, scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    target = scope.buffers[store.buffer]
+    stored = lower(store.value, scope, how).astype(str(target.dtype))
+    return tirx.BufferStore(target, stored, scope.place(store.indices))
 
 
 def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
@@ -83,7 +89,9 @@ def _copied(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
         iterators={**scope.iterators, loop.iterator: variable},
         extents={**scope.extents, loop.iterator: loop.extent},
     )
-    block = SBlock([], [], [], "copy", _sequence(loop.body, inside, how))
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    block = SBlock([], [], [], "copy", _store(store, inside, how))
     realize = SBlockRealize([], tirx.const(True, "bool"), block)
     zero, count = (tirx.const(value, scope.index_dtype) for value in (0, loop.extent))
     return tirx.For(variable, zero, count, tirx.ForKind.SERIAL, realize)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.programs import NARROW, check
 from tuner.spaces.by_target import space_of
-from tuner.spaces.rewrite.groups import RowGroup, TileGroup
+from tuner.spaces.rewrite.groups import FusedGroup, RowGroup, TileGroup
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
@@ -39,7 +39,7 @@ def test_names_that_look_like_a_sketchs_own_do_no_harm() -> None:
 def groups(workload: Workload) -> list[tuple[type, tuple[str, ...]]]:
     partition = []
     for group in space_of(workload, NARROW, threads=1).algorithm.groups:
-        assert not isinstance(group, StreamGroup)
+        assert not isinstance(group, StreamGroup | FusedGroup)
         stages = (
             group.stages
             if isinstance(group, RowGroup)

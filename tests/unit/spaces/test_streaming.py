@@ -312,7 +312,7 @@ def test_what_does_not_fit_is_left_to_the_algorithm_that_does() -> None:
     assert [name.rpartition(":")[2] for name in space.sketches] == ["stream"]
     chain = """kernel chain(A: f32[M, K], B: f32[K, N], C: f32[N, K]) -> (D: f32[M, K]) {
       H[i, j] += A[i, k] * B[k, j]
-      D[i, k] += tanh(H[i, j]) * C[j, k]
+      D[i, k] += tanh(H[i, j]) * H[j, i] * C[j, k]
     }"""
     workload = workload_from_notation(chain, {"M": 1 << 16, "N": 1 << 16, "K": 8})
     with pytest.raises(WorkloadError, match="in every algorithm on this target"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from tuner.cost_model.cpu.lookups import (
     tile_lookup,
 )
 from tuner.cost_model.cpu.reads import ReadMap, input_map, output_map
+from tuner.spaces.core.choice import Choice
 from tuner.spaces.core.space import Points, Space
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.copy_mode import CopyMode
@@ -71,6 +73,8 @@ class Nests:
     packed: Mask  # (reads, n)
     polynomial: Mask  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
+    recomputation: Floats  # (n,) operations for each that is needed once; 1 without fusion
+    held_bytes: Floats  # (n,) of what fused stages hand on to each other within a tile
     non_temporal: Mask  # (n,) whether the output is stored past the caches
     # (n,) tiles of rows, bytes of a map, blocks of a reduction; 0 without prefetching
     prefetch_distance: Floats
@@ -160,6 +164,7 @@ class NestTable:
     def decode(self, points: Points) -> Nests:
         """The nests of points (n, knobs)."""
         facts, choices, axes = self.facts, self.choices, self.axes
+        fusion = facts.fusion
         tile = choices.index(points, facts.register_tile)
         pairs = np.empty((self.spatial, 2, len(points)), np.float32)
         for number, lookup in enumerate(self.blocks):
@@ -190,6 +195,8 @@ class NestTable:
             packed=(copy_mode == PACK) | (copy_mode == PACK_ROOT),
             polynomial=polynomial[choices.index(points, facts.math_functions)],
             recomputed=self._recomputed(points),
+            recomputation=self._of_tile(points, fusion.recomputation if fusion else None, 1.0),
+            held_bytes=self._of_tile(points, fusion.held_bytes if fusion else None, 0.0),
             non_temporal=non_temporal[choices.index(points, facts.store_mode)],
             prefetch_distance=distances[choices.index(points, facts.prefetch)]
             * self._prefetches(copy_mode, extent),
@@ -263,6 +270,14 @@ class NestTable:
             if prefetched.packed:
                 prefetches |= mode == PACK
         return prefetches
+
+    def _of_tile(self, points: Points, choice: Choice[Any] | None, otherwise: float) -> Floats:
+        """A number that the tile of fused stages says of itself, (n,)."""
+        if choice is None:
+            return np.full(len(points), otherwise, np.float32)
+        values = np.array(choice.values, np.float32)
+        of_points: Floats = values[self.choices.index(points, choice)]
+        return of_points
 
     def _recomputed(self, points: Points) -> Floats:
         total = np.zeros(len(points), np.float32)

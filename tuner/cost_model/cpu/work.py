@@ -34,7 +34,8 @@ class NestWork:
     operands: OperandCounts  # of a body
     copies: CopyCounts
     accumulators: Floats  # vectors of results that live in registers
-    overlap: Floats  # points computed for each point of the result; 1 without overlap
+    # points computed for each point of the result; 1 without overlap and recomputation
+    overlap: Floats
     bodies: Floats  # runs of the body
     steps: Floats  # iterations of the reduction with all accumulators of a tile; else tiles
     lives: Floats  # times that the accumulators are set up and written back
@@ -88,7 +89,7 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
         operands=operand_counts(table, nest, accumulators),
         copies=copy_counts(table, nest),
         accumulators=accumulators,
-        overlap=nest.computed / max(table.axes.points, 1),
+        overlap=nest.computed / max(table.axes.points, 1) * nest.recomputation,
         bodies=bodies,
         steps=steps,
         lives=steps / table.share / iterations,
@@ -98,5 +99,5 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
         border_checks_2d=checks_2d,
         written=written,
         scattered=np.zeros_like(written) if contiguous else written,
-        transcendentals=table.transcendentals * (1.0 + nest.recomputed),
+        transcendentals=table.transcendentals * (1.0 + nest.recomputed) * nest.recomputation,
     )

@@ -26,8 +26,8 @@ class KnobRole(Enum):
     PREFETCH = "ahead"
     STORE_MODE = "stores"
     MATH_FUNCTIONS = "mathematics"
+    BLOCK_TILE = "tile"  # on GPUs too
     # GPUs
-    BLOCK_TILE = "tile"
     ROW_SHAPE = "shape"
     SHARED_COPY = "fetch"
     SHARED_ROWS = "rows"
@@ -48,5 +48,11 @@ class KnobRole(Enum):
 
 
 _WITH_SUBJECT = frozenset(
-    {KnobRole.CACHE_BLOCK, KnobRole.COPY, KnobRole.RECOMPUTE, KnobRole.SHARED_COPY}
+    {
+        KnobRole.REGISTER_TILE,  # of several stages in one nest
+        KnobRole.CACHE_BLOCK,
+        KnobRole.COPY,
+        KnobRole.RECOMPUTE,
+        KnobRole.SHARED_COPY,
+    }
 )

@@ -54,6 +54,7 @@ class SketchCatalogue(Generic[F_co]):
     # Each group is offered to every one, in this order.
     generators: tuple[SketchGenerator[F_co], ...]
     streams: bool = False  # whether its sketches compute rows part by part
+    fuses: bool = False  # whether its sketches compute groups in the tiles of their readers
     whole_programs: tuple[WholeProgramGenerator[F_co], ...] = ()
 
 
@@ -80,6 +81,7 @@ class TargetSpace(Generic[F_co]):
             catalogue.simplify,
             joins_tiles=catalogue.joins_tiles,
             streams=catalogue.streams,
+            fuses=catalogue.fuses,
             tiles=catalogue.winograd_tiles,
             isa=target.isa,
             units=catalogue.parallel_units(target, threads),

@@ -12,6 +12,7 @@ from tuner.spaces.cpu.amx import amx_sketch
 from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
+from tuner.spaces.cpu.fused_sketch import fused_sketch
 from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketch
 from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
@@ -24,7 +25,7 @@ from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.bf16x3 import part_axis
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
-from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
+from tuner.spaces.rewrite.groups import FusedGroup, Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.quantized_products import with_weights_inlined
 from tuner.spaces.rewrite.stages import materialized
@@ -109,6 +110,13 @@ def _streams(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFac
     return [] if sketch is None else [sketch]
 
 
+def _fusions(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not isinstance(group, FusedGroup):
+        return []
+    sketch = fused_sketch(group, context)
+    return [] if sketch is None else [sketch]
+
+
 def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
     """The axes that tile sketches vectorise, in their order."""
     return [stage.vector for stage in vectorised_stages(group, context) if stage.vector]
@@ -122,6 +130,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     prepacks=True,
     widens=True,
     streams=True,
+    fuses=True,
     # One a line, so that another one changes no line that is there.
     generators=(
         _tiles,
@@ -132,6 +141,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _ragged,
         _scattered,
         _streams,
+        _fusions,
     ),
     whole_programs=(fully_unrolled,),
 )

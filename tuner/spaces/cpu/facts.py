@@ -40,6 +40,14 @@ class PrefetchedRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """Facts of nests in whose tiles other stages are computed."""
+
+    recomputation: Choice[float]  # operations for each that is needed once
+    held_bytes: Choice[int]  # of what a tile's stages hand on to each other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopNestFacts:
     """The loop nests of one sketch of one group, as far as their time depends on it."""
 
@@ -69,4 +77,5 @@ class LoopNestFacts:
     rate: float = 1.0  # multiply-adds in the time that one vector of float32 takes, by lane
     loads_whole_rows: bool = False  # every operand goes to matrix registers, row by row
     operations: float | None = None  # of each point, where they are not those of the stages' bodies
+    fusion: Fusion | None = None  # None for a nest of one group
     computed_share: float = 1.0  # of the points, those that conditions do not exclude

@@ -16,11 +16,18 @@ have the same order on GPUs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from tuner.spaces.cpu.stream_bounds import live_range
 from tuner.spaces.cpu.stream_plan import TASK, StreamPlan
-from tuner.spaces.program.loop_tree import Loop, LoopKind, LoopTree, Statement, Store, When
+from tuner.spaces.program.loop_tree import (
+    Loop,
+    LoopKind,
+    LoopTree,
+    Statement,
+    Store,
+    When,
+    unrolled_in_part,
+)
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer
 from tuner.spaces.program.tiles import add, at_most, constant, times
@@ -269,16 +276,7 @@ class StreamNest:
     def _summed(self, axes: tuple[Axis, ...], body: Statement) -> Statement:
         """Loops of a sum, the innermost one unrolled as far as the plan says."""
         *outer, last = axes
-        return _nested(outer, self._unrolled(last.name, last.extent, body))
-
-    def _unrolled(self, name: str, extent: int, body: Statement) -> Statement:
-        step = next(step for step in range(self.plan.unroll, 0, -1) if extent % step == 0)
-        if step == 1:
-            return Loop(iterator=name, extent=extent, body=(body,))
-        index = add(times(Var(f"{name}_o"), step), Var(f"{name}_i"))
-        moved = _substituted(body, {name: index})
-        inner = Loop(iterator=f"{name}_i", extent=step, kind=LoopKind.UNROLLED, body=(moved,))
-        return Loop(iterator=f"{name}_o", extent=extent // step, body=(inner,))
+        return _nested(outer, unrolled_in_part(last.name, last.extent, self.plan.unroll, body))
 
     def _rescaling(self) -> Statement:
         """The factor of the sums so far, and the new maximum in the old one's place.
@@ -309,10 +307,10 @@ class StreamNest:
             total = self._row(self.totals[running.name])
             scaled = Binary("mul", total, self._row(self.scale))
             yield self._each_row(self._set(partial, scaled))
-            yield self._unrolled(point.name, points, self._each_row(*body))
+            yield unrolled_in_part(point.name, points, self.plan.unroll, self._each_row(*body))
             yield self._each_row(self._set(total, partial))
             return
-        yield self._unrolled(point.name, points, self._each_row(*body))
+        yield unrolled_in_part(point.name, points, self.plan.unroll, self._each_row(*body))
         for running in totals:
             total = self._row(self.totals[running.name])
             scaled = Binary("mul", total, self._row(self.scale))
@@ -367,7 +365,7 @@ class StreamNest:
             )
 
         yield each(loaded)
-        yield self._unrolled(point.name, points, each(summed))
+        yield unrolled_in_part(point.name, points, self.plan.unroll, each(summed))
         yield each(self._set(total, held))
 
     # --- after the last block
@@ -450,23 +448,3 @@ def _divided(value: Scalar, by: int) -> Scalar:
 def _with_reads(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     """The tree with every read of the named tensors replaced by a value."""
     return rewrite(node, lambda part: values.get(part.tensor) if isinstance(part, Read) else None)
-
-
-def _substituted(statement: Statement, values: Mapping[str, Scalar]) -> Statement:
-    """The statement with iterators replaced."""
-    match statement:
-        case Store(buffer=buffer, indices=indices, value=value):
-            return Store(
-                buffer=buffer,
-                indices=tuple(substitute(index, values) for index in indices),
-                value=substitute(value, values),
-            )
-        case When(condition=condition, body=body):
-            return When(
-                condition=substitute(condition, values),
-                body=tuple(_substituted(inner, values) for inner in body),
-            )
-        case Loop():
-            return replace(
-                statement, body=tuple(_substituted(inner, values) for inner in statement.body)
-            )

@@ -7,11 +7,12 @@ maximum of a row. Nests with such values are trees of loops from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from tuner.workload.expression import Read, Scalar, reads
+from tuner.spaces.program.tiles import add, times
+from tuner.workload.expression import Read, Scalar, Var, reads, substitute
 
 
 class LoopKind(Enum):
@@ -103,3 +104,37 @@ def _written(body: tuple[Statement, ...]) -> Iterator[str]:
             yield statement.buffer
         else:
             yield from _written(statement.body)
+
+
+def unrolled_in_part(name: str, extent: int, factor: int, body: Statement) -> Statement:
+    """A loop around a statement, at most so many iterations of which are written out.
+
+    As many as divide the extent.
+    """
+    step = next(step for step in range(factor, 0, -1) if extent % step == 0)
+    if step == 1:
+        return Loop(iterator=name, extent=extent, body=(body,))
+    index = add(times(Var(f"{name}_o"), step), Var(f"{name}_i"))
+    moved = _substituted(body, {name: index})
+    inner = Loop(iterator=f"{name}_i", extent=step, kind=LoopKind.UNROLLED, body=(moved,))
+    return Loop(iterator=f"{name}_o", extent=extent // step, body=(inner,))
+
+
+def _substituted(statement: Statement, values: Mapping[str, Scalar]) -> Statement:
+    """The statement with iterators replaced."""
+    match statement:
+        case Store(buffer=buffer, indices=indices, value=value):
+            return Store(
+                buffer=buffer,
+                indices=tuple(substitute(index, values) for index in indices),
+                value=substitute(value, values),
+            )
+        case When(condition=condition, body=body):
+            return When(
+                condition=substitute(condition, values),
+                body=tuple(_substituted(inner, values) for inner in body),
+            )
+        case Loop():
+            return replace(
+                statement, body=tuple(_substituted(inner, values) for inner in statement.body)
+            )

@@ -6,17 +6,18 @@ Winograd's convolutions and bf16x3 products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer, Program
-from tuner.spaces.rewrite import polyphase, streaming
+from tuner.spaces.rewrite import polyphase, streaming, tile_fusion
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, bf16x3
 from tuner.spaces.rewrite.dead_code import without_dead_code
 from tuner.spaces.rewrite.groups import Group, groups
 from tuner.spaces.rewrite.liveness import live_flops
+from tuner.spaces.rewrite.padded_maps import with_padded_maps
 from tuner.spaces.rewrite.parallel_units import ONE_THREAD, ParallelUnits
 from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
@@ -121,6 +122,7 @@ def algorithms(
     *,
     joins_tiles: bool,
     streams: bool = False,
+    fuses: bool = False,
     tiles: Sequence[WinogradTile] = TILES,
     isa: Collection[str] = (),
     units: ParallelUnits = ONE_THREAD,
@@ -129,9 +131,9 @@ def algorithms(
 
     `prepared` simplifies an expression for the target. `joins_tiles` numbers the tiles
     of Winograd's algorithm along one axis, `tiles` are those that it may have. `streams`
-    adds the algorithm that reads rows part by part, where the stages allow it. `isa`
-    holds the features of the target, `units` the threads or multiprocessors that share
-    the loops.
+    adds the algorithm that reads rows part by part, `fuses` those that place groups in
+    the tiles of their readers, where the stages allow it. `isa` holds the features of the
+    target, `units` the threads or multiprocessors that share the loops.
     """
     whole = prepared(plain)
     stated = [(whole, units.count)]
@@ -154,6 +156,7 @@ def algorithms(
     return (
         *(_algorithm(plain, variant, count, rewritten=False) for variant, count in stated),
         *(_streamed(plain, whole, units.count) if streams else ()),
+        *(_fused(plain, whole, units.count) if fuses else ()),
         *rewritten,
     )
 
@@ -170,6 +173,24 @@ def _streamed(stated: Expression, whole: Expression, units: int) -> tuple[Algori
             groups=groups(expression, (group,), streaming.streamed_away(expression, group)),
         ),
     )
+
+
+def _fused(stated: Expression, whole: Expression, units: int) -> Iterator[Algorithm]:
+    """Algorithms that place groups in the tiles of their readers: all that can be, and only
+    what the last stage reads itself where that is less."""
+    before: tuple[frozenset[str], ...] = ()
+    whole = with_padded_maps(whole)
+    for suffix, nearest in ((tile_fusion.SUFFIX, False), (tile_fusion.NEAREST_SUFFIX, True)):
+        if (parts := tile_fusion.parts_in_tiles(whole, nearest=nearest)) in ((), before):
+            continue
+        before = parts
+        expression = renamed(whole, suffix)
+        fused = tile_fusion.fused_groups(expression, nearest=nearest)
+        left_out = frozenset[str]().union(*map(tile_fusion.left_out, fused))
+        yield replace(
+            _algorithm(stated, expression, units, rewritten=False),
+            groups=groups(expression, fused, left_out),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

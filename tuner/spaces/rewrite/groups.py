@@ -74,7 +74,39 @@ class RowGroup:
         return self.output.name
 
 
-Group = TileGroup | RowGroup | StreamGroup
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedGroup:
+    """Groups of which the last is computed tile by tile, and of the others what a tile needs.
+
+    Where tiles need the same points of a member, each computes them.
+    """
+
+    members: tuple[TileGroup, ...]  # each after those that it reads
+
+    @property
+    def root(self) -> TileGroup:
+        return self.members[-1]
+
+    @property
+    def output(self) -> Stage:
+        return self.root.output
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Of all members, each after those that it reads."""
+        return tuple(
+            stage
+            for member in self.members
+            for stage in (member.anchor, member.epilogue)
+            if stage is not None
+        )
+
+
+Group = TileGroup | RowGroup | StreamGroup | FusedGroup
 
 
 def groups(
@@ -111,7 +143,7 @@ def _names_and_reads(group: Group) -> tuple[set[str], set[str]]:
     """Names of the stages that a group computes, and of the tensors that these read."""
     if isinstance(group, StreamGroup):
         return {group.name}, set(group.sources)
-    members = group.stages if isinstance(group, RowGroup) else (group.anchor, group.output)
+    members = (group.anchor, group.output) if isinstance(group, TileGroup) else group.stages
     return {stage.name for stage in members}, {
         read.tensor for stage in members for read in reads(stage.body)
     }

@@ -149,7 +149,20 @@ class KernelCounts:
         """
         missed = self.work.memory.missed[cache]
         brought: Floats = missed.sum(axis=0) - missed[-1] * self.written_past_caches
+        if self.table.facts.fusion is not None:
+            brought = brought + self.handed_on(cache)
         return brought
+
+    def handed_on(self, cache: int) -> Floats:
+        """Bytes that fused stages hand on to each other, where the cache does not hold them.
+
+        They are written and read once in each tile and reduction block.
+        """
+        size = (self.target.l1d_bytes, self.target.l2_bytes, self.target.l3_bytes)[cache]
+        held = self.nest.held_bytes
+        times = 2.0 * self.nest.blocks * self.reduction_blocks
+        handed: Floats = held * times * (held > size)
+        return handed
 
     @property
     def prefetches(self) -> Mask:
