@@ -27,6 +27,7 @@ SIZES = {
     "T": 3,
     "V": 7,
     "L": 2,
+    "J": 8,
 }
 TRIED = {
     "density": (0.01, 0.5),
@@ -35,6 +36,12 @@ TRIED = {
     "pad": (0, 1),
     "dilation": (1, 2),
     "groups": (1, 2),
+    "HKV": (0, 3),
+    "SK": (0, 9),
+    "DV": (0, 3),
+    "window": (0, 2),
+    "softcap": (0, 20),
+    "N": (0, 3),  # of what may leave it out
 }
 
 

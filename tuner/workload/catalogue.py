@@ -37,6 +37,7 @@ CATALOGUE: tuple[Operator, ...] = (
     rowwise.BIAS_ACT,
     quantized.QDENSE,
     contractions.ATTENTION,
+    contractions.MLP,
     rowwise.EMBEDDING,
     sparse.EMBEDDING_BAG,
     sparse.SEGMENT_REDUCE,

@@ -5,7 +5,7 @@ Each reduction is one stage whose body is a plain product.
 
 from __future__ import annotations
 
-from tuner.workload.operator import ACTIVATIONS, Operator, Param
+from tuner.workload.operator import ACTIVATIONS, MAX_EXTENT, Operator, Param
 
 FLOAT = ("float32", "float64", "float16", "bfloat16")
 ARITHMETIC = (*FLOAT, "int8", "int32")
@@ -16,6 +16,15 @@ def extents(**axes: tuple[str, int]) -> tuple[Param, ...]:
     return tuple(
         Param(name=name, kind="extent", about=about, usual=usual)
         for name, (about, usual) in axes.items()
+    )
+
+
+def options(**params: tuple[str, int]) -> tuple[Param, ...]:
+    """An integer parameter for each name, from its description and the most it may be; 0 is
+    what it is where it is not given."""
+    return tuple(
+        Param(name=name, kind="int", about=about, default=0, most=most)
+        for name, (about, most) in params.items()
     )
 
 
@@ -308,16 +317,83 @@ ATTENTION = Operator(
     params=(
         *extents(B=("batch", 1), H=("heads", 8), S=("sequence length", 128), D=("head size", 64)),
         flag("causal", "a position sees itself and earlier ones"),
+        *options(
+            HKV=("heads of K and V, each shared by H / HKV of Q; 0 for H", MAX_EXTENT),
+            SK=("positions of K and V, whose last is that of the last query; 0 for S", MAX_EXTENT),
+            DV=("width of V; 0 for D", MAX_EXTENT),
+            window=("positions that one sees, its own and those before; 0 for all", MAX_EXTENT),
+            softcap=("c of the soft cap c tanh(x / c) of scores x; 0 for none", 4096),
+        ),
+        Param(
+            name="mask",
+            kind="choice",
+            about="a tensor M: `add` adds it to the scores, `keep` leaves those where it is not 0",
+            default="none",
+            choices=("none", "add", "keep"),
+        ),
         dtype(*FLOAT),
     ),
+    pieces={
+        "queries": "@{dtype}[B, H, S, D]",
+        "groups": "@{HKV=0|H|HKV}",
+        "keys": "@{SK=0|S|SK}",
+        "width": "@{DV=0|D|DV}",
+        "shared": "@{HKV=0|h|h//(H//HKV)}",
+        "place": "@{SK=0|i|i + (SK - S)}",
+        "given": "@{mask=none||, M: @{mask=add|@{dtype}|u8}[B, S, @{keys}]}",
+        "plain": "G[b, h, i, j] * (1 / sqrt(D))",
+        "capped": "@{softcap=0|@{plain}|softcap * tanh(@{plain} / softcap)}",
+        "score": "@{mask=add|@{capped} + M[b, i, j]|@{capped}}",
+        "seen": "@{causal|where(j <= @{place}, @{score}, -inf)|@{score}}",
+        "near": "@{window=0|@{seen}|where(j > @{place} - window, @{seen}, -inf)}",
+        "kept": "@{mask=keep|where(M[b, i, j] != 0, @{near}, -inf)|@{near}}",
+    },
+    divides=(("HKV", "H"),),
+    no_less=(("SK", "S"),),
     program="""
-kernel attention(Q: @{dtype}[B, H, S, D], K: @{dtype}[B, H, S, D], V: @{dtype}[B, H, S, D]) -> (O: @{dtype}[B, H, S, D]) {
-  G[b, h, i, j] += Q[b, h, i, d] * K[b, h, j, d]
-  L[b, h, i, j] = @{causal|where(j <= i, G[b, h, i, j] * (1 / sqrt(D)), -inf)|G[b, h, i, j] * (1 / sqrt(D))}
+kernel attention(Q: @{queries}, K: @{dtype}[B, @{groups}, @{keys}, D], V: @{dtype}[B, @{groups}, @{keys}, @{width}]@{given}) -> (O: @{dtype}[B, H, S, @{width}]) {
+  G[b, h, i, j] += Q[b, h, i, d] * K[b, @{shared}, j, d]
+  L[b, h, i, j] = @{kept}
   R[b, h, i] max= L[b, h, i, j]
   E[b, h, i, j] = exp(L[b, h, i, j] - R[b, h, i])
   Z[b, h, i] += E[b, h, i, j]
   P[b, h, i, j] = E[b, h, i, j] / Z[b, h, i]
-  O[b, h, i, d] += P[b, h, i, j] * V[b, h, j, d]
+  O[b, h, i, d] += P[b, h, i, j] * V[b, @{shared}, j, d]
+}""",  # noqa: E501
+)
+MLP = Operator(
+    name="mlp",
+    about="two layers, or with a gate three: act(X Uᵀ) Wᵀ, or (act(X Gᵀ) · X Uᵀ) Wᵀ",
+    params=(
+        *extents(M=("rows", 64), K=("features", 512), J=("hidden features", 2048)),
+        *options(N=("features of the result; 0 for K", MAX_EXTENT)),
+        flag("gate", "a gate multiplies the hidden layer, G is its weights"),
+        flag("bias", "of each layer: bg, bu and bw"),
+        Param(
+            name="act",
+            kind="choice",
+            about="of the gate, or of the hidden layer without one",
+            default="gelu",
+            choices=tuple(ACTIVATIONS),
+        ),
+        dtype(*FLOAT),
+    ),
+    dtypes=FLOAT,
+    pieces={
+        "width": "@{N=0|K|N}",
+        "first": "@{gate|G: @{dtype}[J, K], |}",
+        "offsets": "@{bias|@{gate|, bg: @{dtype}[J]|}, bu: @{dtype}[J], bw: @{dtype}[@{width}]|}",
+        "gated": "@{gate|A[i, j] += X[i, k] * G[j, k]|}",
+        "plain": "@{bias|(T[i, j] + bu[j])|T[i, j]}",
+        "argument": "@{gate|@{bias|(A[i, j] + bg[j])|A[i, j]}|@{plain}}",
+        "result": "@{bias|S|Y}",
+    },
+    program="""
+kernel mlp(X: @{dtype}[M, K], @{first}U: @{dtype}[J, K], W: @{dtype}[@{width}, J]@{offsets}) -> (Y: @{dtype}[M, @{width}]) {
+  @{gated}
+  T[i, j] += X[i, k] * U[j, k]
+  H[i, j] = @{activation}@{gate| * @{plain}|}
+  @{result}[i, n] += H[i, j] * W[n, j]
+  @{bias|Y[i, n] = S[i, n] + bw[n]|}
 }""",  # noqa: E501
 )

@@ -68,8 +68,8 @@ class Operator:
     or the piece `p`; `@{p|a|b}` is `a` where `p` is true, else `b`; `@{p=v|a|b}` is `a`
     where `p` is `v`, else `b`. These names are defined too: `sum` (dtype of a sum),
     `wide` (float32 or float64), `lowest` (the least value of the dtype), `value` (the
-    function `act` of X[i, j]), `main` (the tensor before bias and activation), and
-    `epilogue` (the stages of bias and activation).
+    function `act` of X[i, j]), `activation` (that of the piece `argument`), `main` (the
+    tensor before bias and activation), and `epilogue` (the stages of bias and activation).
     """
 
     name: str
@@ -81,7 +81,8 @@ class Operator:
     pieces: Mapping[str, str] = field(default_factory=dict)
     result: str = "Y"  # of the output, for the bias and activation stages
     channel: str = ""  # iterator the bias runs over
-    divides: tuple[tuple[str, str], ...] = ()  # (a, b): a must divide b
+    divides: tuple[tuple[str, str], ...] = ()  # (a, b): a must be 0 or divide b
+    no_less: tuple[tuple[str, str], ...] = ()  # (a, b): a must be 0 or at least b
     # (input extent, kernel extent): the kernel must fit the padded input
     windows: tuple[tuple[str, str], ...] = ()
     # extents of a matrix of which `density` is the share that the places E have
@@ -121,8 +122,14 @@ class Operator:
         return values
 
     def _check_together(self, values: Mapping[str, Value]) -> None:
+        for name, least in self.no_less:
+            if 0 < int(values[name]) < int(values[least]):
+                raise WorkloadError(
+                    f"{name}={values[name]} must be 0 or at least {least}={values[least]}",
+                    parameter=name,
+                )
         for small, large in self.divides:
-            if int(values[large]) % int(values[small]):
+            if int(values[small]) and int(values[large]) % int(values[small]):
                 message = f"{small}={values[small]} must divide {large}={values[large]}"
                 raise WorkloadError(message, parameter=small)
         if self.places and not values["density"]:
@@ -175,6 +182,9 @@ class Operator:
             if "act" in values
             else {}
         )
+        if "argument" in self.pieces:
+            act = FUNCTIONS[str(values["act"])]
+            fields["activation"] = re.sub(r"\bv\b", "@{argument}", act)
         biased, activated = values.get("bias") is True, values.get("act", "none") != "none"
         fields["main"] = "T" if biased or activated else self.result
         text = self.program

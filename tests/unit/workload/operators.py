@@ -145,10 +145,36 @@ def softmax(x: Array) -> Array:
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-def attended(p: Params, q: Array, k: Array, v: Array) -> Array:
+def attended(p: Params, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+    k, v = (np.repeat(x, p["H"] // x.shape[1], axis=1) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(p["D"])
-    mask = np.tri(p["S"], dtype=np.bool_) if p["causal"] else np.ones((p["S"], p["S"]), np.bool_)
-    return np.asarray(softmax(np.where(mask, scores, -np.inf)) @ v)
+    if p["softcap"]:
+        scores = p["softcap"] * np.tanh(scores / p["softcap"])
+    keys = k.shape[2]
+    seen = np.ones((p["S"], keys), np.bool_)
+    places, own = np.arange(keys), np.arange(p["S"])[:, None] + keys - p["S"]
+    if p["causal"]:
+        seen &= places <= own
+    if p["window"]:
+        seen &= places > own - p["window"]
+    if mask is not None and p["mask"] == "add":
+        scores = scores + mask[:, None]
+    elif mask is not None:
+        seen = seen & (mask[:, None] != 0)
+    return np.asarray(softmax(np.where(seen, scores, -np.inf)) @ v)
+
+
+def two_layers(p: Params, x: Array, *rest: Array) -> Array:
+    """A gate and its bias come before those of the hidden layer."""
+    count = 3 if p["gate"] else 2
+    layers = [x @ weights.T for weights in rest[: count - 1]]
+    if p["bias"]:
+        layers = [layer + b for layer, b in zip(layers, rest[count:-1], strict=True)]
+    hidden = ACTS[p["act"]](layers[0])
+    if p["gate"]:
+        hidden = hidden * layers[1]
+    result = hidden @ rest[count - 1].T
+    return np.asarray(result + rest[-1] if p["bias"] else result)
 
 
 def batch_normalised(p: Params, x: Array, *stored: Array) -> Array:
@@ -268,6 +294,7 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "elementwise": lambda p, x: ACTS[p["act"]](x),
     "bias_act": finished,
     "attention": attended,
+    "mlp": two_layers,
     "embedding_bag": bagged,
     "segment_reduce": lambda p, pointers, x: of_rows(pointers, x, p["mode"]),
     "spmv": lambda p, pointers, j, a, x: of_rows(pointers, a * x[j]),

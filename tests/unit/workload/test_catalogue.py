@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.operator_samples import SIZES, combinations
 from tests.unit.workload.operators import MEANING
+from tuner.errors import WorkloadError
 from tuner.workload.catalogue import CATALOGUE, OPERATORS
 from tuner.workload.expression import Binary, Cast, Read, arithmetic
 from tuner.workload.inputs import make_inputs
@@ -56,6 +57,8 @@ def test_dtypes(operator: Operator) -> None:
         is_mixed = "of the weights" in operator.param("dtype").about
         if is_mixed:
             others |= {"float32"}
+        if params.get("mask") == "keep":
+            others |= {"uint8"}
         assert {tensor.dtype for tensor in expression.inputs} <= {
             dtype,
             params.get("index", "int32"),
@@ -198,3 +201,38 @@ def test_operations_are_counted(op: str, params: dict[str, Any], multiply_adds: 
         if stage.reducer is None
     )
     assert expression.flops == 2 * multiply_adds + extra
+
+
+def test_optional_parts_of_attention_and_mlp_are_inputs_of_their_own() -> None:
+    attention = workload_from_params(
+        "attention", {"B": 1, "H": 4, "HKV": 2, "S": 1, "SK": 9, "D": 4, "DV": 6, "mask": "keep"}
+    ).expression
+    assert [(tensor.name, tensor.shape) for tensor in attention.inputs] == [
+        ("Q", (1, 4, 1, 4)),
+        ("K", (1, 2, 9, 4)),
+        ("V", (1, 2, 9, 6)),
+        ("M", (1, 1, 9)),
+    ]
+    gated = {"M": 3, "K": 4, "J": 5, "N": 7, "gate": True, "bias": True}
+    mlp = workload_from_params("mlp", gated).expression
+    assert [tensor.name for tensor in mlp.inputs] == ["X", "G", "U", "W", "bg", "bu", "bw"]
+    assert mlp.tensor("Y").shape == (3, 7)
+
+
+def test_attention_keeps_its_key_where_nothing_is_added() -> None:
+    params = {"B": 1, "H": 2, "S": 8, "D": 4}
+    assert workload_from_params("attention", params).key.startswith("2596da26")
+    assert workload_from_params("attention", params | {"HKV": 2, "SK": 8, "DV": 4}).key.startswith(
+        "2596da26"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"HKV": 4}, "HKV=4 must divide H=6"), ({"SK": 3}, "SK=3 must be 0 or at least S=4")],
+)
+def test_attention_refuses_heads_and_positions_that_do_not_fit(
+    given: dict[str, int], message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        workload_from_params("attention", {"B": 1, "H": 6, "S": 4, "D": 4} | given)

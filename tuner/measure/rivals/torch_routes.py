@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -229,18 +230,56 @@ def _elementwise(
     return [("act", lambda: act(x), _same)]
 
 
+def _mlp(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    act, linear = _activation(torch, params), torch.nn.functional.linear
+    x, rest, count = operands[0], operands[1:], 3 if params.get("gate") else 2
+    weights = rest[:count]
+    offsets = rest[count:] if params.get("bias") else (None,) * count
+
+    def layers() -> Any:
+        hidden = act(linear(x, weights[0], offsets[0]))
+        if count == 3:
+            hidden = hidden * linear(x, weights[1], offsets[1])
+        return linear(hidden, weights[-1], offsets[-1])
+
+    return [("linear", layers, _same)]
+
+
 def _attention(
     torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     q, k, v = operands[:3]
-    causal = bool(params.get("causal"))
-    return [
-        (
-            "sdpa",
-            lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
-            _same,
-        )
-    ]
+    if params.get("softcap"):
+        return []
+    mask = _attention_mask(torch, params, operands)
+    causal = bool(params.get("causal")) and mask is None
+    grouped = q.shape[1] != k.shape[1]
+    attend = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, attn_mask=mask)
+    return [("sdpa", lambda: attend(is_causal=causal, enable_gqa=grouped), _same)]
+
+
+def _attention_mask(torch: Any, params: Params, operands: tuple[Any, ...]) -> Any:
+    """What is added to the scores, or which of them count; None where `is_causal` says it.
+
+    PyTorch's causal mask begins at the first positions, ours ends at the last ones.
+    """
+    rows, keys = operands[0].shape[2], operands[1].shape[2]
+    window, causal, kind = params.get("window", 0), params.get("causal"), params.get("mask", "none")
+    if kind == "none" and not window and (rows == keys or not causal):
+        return None
+    own, places = torch.arange(rows)[:, None] + keys - rows, torch.arange(keys)
+    seen = torch.ones((rows, keys), dtype=torch.bool)
+    if causal:
+        seen &= places <= own
+    if window:
+        seen &= places > own - window
+    if kind == "keep":
+        return seen & (operands[3][:, None] != 0)
+    if kind == "add":
+        return torch.where(seen, operands[3][:, None], float("-inf"))
+    return seen
 
 
 def _embedding(
@@ -422,7 +461,7 @@ _FAMILIES: Mapping[str, Family] = {
     "global_avg_pool2d": _pooling, "softmax": _normalised, "log_softmax": _normalised,
     "layer_norm": _normalised, "rms_norm": _normalised, "reduce_sum": _reduction,
     "reduce_mean": _reduction, "reduce_max": _reduction, "transpose": _transpose,
-    "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention,
+    "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention, "mlp": _mlp,
     "embedding": _embedding, "embedding_bag": _embedding_bag, "segment_reduce": _segments,
     "spmv": _sparse_product, "spmm": _sparse_product, "sddmm": _sampled_product,
     "scatter_add": _scattered, "gather_matmul": _gathered_product,
