@@ -327,3 +327,21 @@ def test_the_default_of_long_rows_streams() -> None:
         for s in (128, 8192)
     )
     assert not short.trees and len(long.trees) == 1
+
+
+@pytest.mark.parametrize(
+    ("mask", "buffers"), [("keep", {"k0", "n0"}), ("add", {"k0"}), ("none", set())]
+)
+def test_masks_by_tensor_are_turned_block_by_block(mask: str, buffers: set[str]) -> None:
+    workload = parse_spec(f"attention:B=1,H=2,S=40,SK=96,D=8,mask={mask}")
+    (program,) = drawn(streamed(workload, host_target()), 1, seed=2)
+    names = {buffer.name.rpartition("_")[2] for buffer in program.buffers}
+    assert names & {"k0", "n0"} == buffers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("mask", ["keep", "add"])
+def test_kernels_with_masks_by_tensor_compute_the_program(mask: str, dtype: str) -> None:
+    spec = f"attention:B=2,H=4,HKV=2,S=70,SK=88,D=8,DV=20,mask={mask},causal=true,dtype={dtype}"
+    check_drawn(parse_spec(spec), threads=1, configs=3)

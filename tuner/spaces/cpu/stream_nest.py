@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tuner.spaces.cpu.stream_bounds import live_range
+from tuner.spaces.cpu.stream_masks import turned, turned_reads
 from tuner.spaces.cpu.stream_plan import TASK, StreamPlan
 from tuner.spaces.program.loop_tree import (
     Loop,
@@ -83,6 +84,9 @@ class StreamNest:
             for number, running in enumerate(self.group.sums)
         }
         self.packed: dict[Read, Read] = {}
+        self.turned = turned_reads(
+            plan, shapes, dtypes, lambda name, shape, dtype: self._buffer(name, *shape, dtype=dtype)
+        )
 
     def build(self) -> Nest:
         """The nest: one tree, and its buffers."""
@@ -119,11 +123,13 @@ class StreamNest:
             values[self.group.stream.name] = point
         return substitute(node, values)
 
-    def _buffer(self, name: str, *shape: int, stack: bool = False) -> str:
+    def _buffer(
+        self, name: str, *shape: int, stack: bool = False, dtype: DType | None = None
+    ) -> str:
         buffer = Buffer(
             name=f"{self.group.name}_{name}",
             shape=shape,
-            dtype=self.group.dtype,
+            dtype=dtype or self.group.dtype,
             scope="stack" if stack else "global",
         )
         self.buffers.append(buffer)
@@ -225,6 +231,8 @@ class StreamNest:
     def _block(self, first: Scalar, points: int) -> Iterable[Statement]:
         """The points of a block from `first` on."""
         yield self._each_row(self._set(self._row(self.highest), self._row(self.peak)))
+        for each in self.turned:
+            yield from turned(each, self.plan, first, points)
         yield from self._values(first, points)
         yield self._rescaling()
         yield from self._exponentials(first, points)
@@ -249,6 +257,8 @@ class StreamNest:
             body.append(self._each_point(tile, self._each_row(self._set(made, self._number(0.0)))))
             body.append(self._summed(product.reduce_axes, each))
             value = _with_reads(value, {product.name: made})
+        in_block = {each.read: self._row(each.turned, place) for each in self.turned}
+        value = rewrite(value, lambda node: in_block.get(node) if isinstance(node, Read) else None)
         weight, highest = self._row(self.weights, place), self._row(self.highest)
         body.append(
             self._each_point(
