@@ -32,7 +32,18 @@ def checked(operator: Operator, step: int) -> None:
             with pytest.raises(WorkloadError, match=WITHOUT):
                 derivative_of(workload)
         else:
-            assert difference(workload)[0] < TOLERANCE, params
+            assert greatest_difference(workload) < TOLERANCE, params
+
+
+def greatest_difference(workload: Workload) -> float:
+    """By all inputs at once, or one at a time where one program does not hold all."""
+    try:
+        return difference(workload)[0]
+    except WorkloadError as error:
+        if "ask for fewer inputs at a time" not in str(error):
+            raise
+    inputs = (tensor for tensor in workload.expression.inputs if "float" in tensor.dtype)
+    return max(difference(workload, wrt=(tensor.name,))[0] for tensor in inputs)
 
 
 @pytest.mark.parametrize("operator", CATALOGUE, ids=lambda operator: operator.name)
