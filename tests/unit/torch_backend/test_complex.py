@@ -42,6 +42,7 @@ R = torch.randn(3, 4, 6, generator=torch.manual_seed(1))
         lambda x, y, r: x.exp(),
         lambda x, y, r: torch.polar(r.abs(), r),
         lambda x, y, r: torch.complex(r, -r) * x,
+        lambda x, y, r: torch.complex(r[:, :1], r[0, 0]) + torch.polar(r[:1].abs(), r[0, :, :1]),
         lambda x, y, r: x.conj() * y,
         lambda x, y, r: (x * 2).conj(),
         lambda x, y, r: (x * y).real + (x * y).imag,

@@ -11,6 +11,7 @@ from tuner.models.from_torch.call import Call, Convert
 from tuner.models.operators import complex_values as numbers
 from tuner.models.operators.complex_values import Complex
 from tuner.models.operators.elementwise import cast
+from tuner.models.operators.movement import expand
 from tuner.models.operators.values import Value
 
 # Operators that do the same to both parts, with the arguments that have parts. A real one
@@ -104,6 +105,11 @@ def _convert(call: Call) -> Complex | Value:
     return x.real if dtype is not None and not dtype.is_complex else x
 
 
+def _of_parts(call: Call) -> Complex:
+    parts = (expand(call.value(name, call.dtype), call.shape) for name in ("real", "imag"))
+    return Complex(*parts)
+
+
 def _multiply(call: Call) -> Complex:
     return numbers.multiply(_complex(call, "self"), _complex(call, "other"))
 
@@ -155,7 +161,7 @@ TABLE: Mapping[str, ComplexConvert] = {
     "aten.abs.default": lambda call: numbers.absolute(_complex(call, "self")),
     "aten.angle.default": lambda call: numbers.angle(_complex(call, "self")),
     "aten.bmm.default": _product,
-    "aten.complex.default": lambda call: Complex(call.value("real"), call.value("imag")),
+    "aten.complex.default": _of_parts,
     "aten.div.Scalar": _divide,
     "aten.div.Tensor": _divide,
     "aten.exp.default": lambda call: numbers.exponential(_complex(call, "self")),

@@ -16,7 +16,7 @@ from tuner.models.operators.values import Value
 
 @dataclass(frozen=True)
 class Complex:
-    """Two values of one shape and dtype."""
+    """Two values of one shape and dtype. Raises ValueError for others."""
 
     real: Value
     imaginary: Value
@@ -24,6 +24,8 @@ class Complex:
     shape: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        if (self.real.shape, self.real.dtype) != (self.imaginary.shape, self.imaginary.dtype):
+            raise ValueError(f"parts of shapes {self.real.shape} and {self.imaginary.shape}")
         object.__setattr__(self, "rank", self.real.rank)
         object.__setattr__(self, "shape", self.real.shape)
 
