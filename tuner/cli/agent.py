@@ -1,4 +1,4 @@
-"""`tuner agent`: the program by which a device measures kernels."""
+"""`tuner agent`: the program by which a device measures kernels, and how it is reached."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import DeviceCommands, TargetText, check_devices, device_setting
 
 NAME = "tuner-agent"
+Socket = Annotated[
+    Path | None,
+    typer.Option("--socket", metavar="PATH", help="of relay and hosts; by itself in data_dir"),
+]
 
 
 def build(
@@ -53,9 +57,52 @@ def check(context: typer.Context, target: TargetText = None, device: DeviceComma
         )
 
 
+def relay(
+    context: typer.Context,
+    certificate: Annotated[
+        Path, typer.Option("--cert", metavar="FILE", help="certificate in PEM, with its chain")
+    ],
+    certificate_key: Annotated[
+        Path, typer.Option("--cert-key", metavar="FILE", help="the certificate's key in PEM")
+    ],
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="to listen at; all unless given")
+    ] = "",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535)] = 8443,
+    path: Socket = None,
+) -> None:
+    """Takes devices that dial out by TLS with a key of scope worker, for tuner agent reach."""
+    from tuner.app.relay import serve_relay
+
+    invocation = Invocation.here(context)
+    serve_relay(
+        invocation.settings().values,
+        host=host,
+        port=port,
+        certificate=certificate,
+        certificate_key=certificate_key,
+        path=path,
+        note=invocation.output.note,
+    )
+
+
+def reach(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="that the device gave itself")],
+    path: Socket = None,
+) -> None:
+    """Has standard input and output be the agent of a device that has dialled in, as
+    --device 'tuner agent reach NAME' wants it."""
+    from tuner.app.relay import reach_device
+
+    reach_device(Invocation.here(context).settings().values, name, path)
+
+
 def agent() -> typer.Typer:
     """The commands about agents."""
     group = typer.Typer(no_args_is_help=True, help="The program by which a device measures.")
     group.command()(build)
     group.command()(check)
+    group.command()(relay)
+    group.command()(reach)
     return group
