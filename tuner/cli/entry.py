@@ -35,6 +35,7 @@ from tuner.cli.report import report
 from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
 from tuner.cli.targets import targets
+from tuner.cli.trace import coverage, trace
 from tuner.cli.tune import resume, submit, tune, watch
 from tuner.cli.verify import verify
 from tuner.cli.worker import worker
@@ -45,6 +46,7 @@ COMMANDS = (
     tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
     trials, report, resume, cancel, best, promote, rollback, regressions, export, combine, import_,
     verify, bench, ci, judge, replay, serve, worker, workers, health, doctor,
+    trace, coverage,
 )  # fmt: skip
 GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 

@@ -14,6 +14,7 @@ from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
 from tuner.cli.scaling import AUTO, tune_scaling
+from tuner.cli.trace import tune_trace
 from tuner.cli.workloads import (
     DeviceCommands,
     Notation,
@@ -74,6 +75,10 @@ ThreadsOrAuto = Annotated[
         "--threads", metavar="N|auto", help="threads of the kernel; auto compares several counts"
     ),
 ]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="the calls that tuner trace recorded, as one job"),
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -94,6 +99,7 @@ def tune(
     numerics: NumericsText = None,
     max_error: MaxError = None,
     traffic: Traffic = None,
+    trace: TraceFile = None,
     device: DeviceCommands = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each.
@@ -134,6 +140,13 @@ def tune(
             "--output, --name and --inputs are for models; tuner export writes the library of "
             "other workloads"
         )
+    if trace is not None:
+        if specs or notation is not None or shapes is not None or traffic is not None:
+            raise UsageError(f"--trace {trace} is tuned by itself; give no other workload")
+        if threads == AUTO:
+            raise UsageError(f"--threads auto compares counts of workloads, not of --trace {trace}")
+        tune_trace(invocation, trace, flags)
+        return
     request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
     if threads == AUTO:
         del flags["threads"]

@@ -1,0 +1,1 @@
+"""What a program calls: recorded while it runs, read, and turned into workloads."""

@@ -1,0 +1,1 @@
+"""The folder that comes first on the path of a traced interpreter."""

@@ -1,0 +1,83 @@
+"""The workloads of recorded calls: what a kernel could compute in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.models.errors import ModelRefused
+from tuner.models.fusion import fuse
+from tuner.models.graph import Graph
+from tuner.models.importer import import_file
+from tuner.models.input_shapes import InputShapes
+from tuner.models.workloads import ModelWorkload, workloads_of
+from tuner.trace.from_numpy import graph_of_numpy
+from tuner.trace.from_torch import graph_of_torch
+from tuner.trace.record import Trace, TracedCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expressed:
+    """Calls of one kind, and the kernels that could compute them."""
+
+    call: TracedCall
+    # The kernels of one call, each with how often it is called; none with a reason.
+    parts: tuple[ModelWorkload, ...] = ()
+    reason: str | None = None  # why no kernel could
+
+
+def expressed(trace: Trace, least_share: float = 0.0) -> Iterator[Expressed]:
+    """The calls of a trace, the longest in all first.
+
+    Those that take less than `least_share` of the time of all are left out.
+    """
+    for call in trace.calls:
+        if call.total_s >= least_share * trace.total_s:
+            yield express(call)
+
+
+def express(call: TracedCall) -> Expressed:
+    """What could compute a call."""
+    try:
+        graph = _graph_of(call)
+        if graph is None:
+            return Expressed(call=call, reason="computes nothing")
+        parts = tuple(workloads_of(graph))
+    except TunerError as error:
+        return Expressed(call=call, reason=str(error))
+    if not parts:
+        return Expressed(call=call, reason="computes nothing")
+    return Expressed(call=call, parts=parts)
+
+
+def _graph_of(call: TracedCall) -> Graph | None:
+    """The fused graph of a call. Raises TunerError for one without."""
+    if call.library == "onnxruntime":
+        return _model_of(call)
+    graph = graph_of_numpy(call) if call.library == "numpy" else graph_of_torch(call)
+    return None if graph is None else fuse(graph)
+
+
+def _model_of(call: TracedCall) -> Graph:
+    model, *inputs = call.arguments
+    if model.get("value") is None:
+        raise ModelRefused("the session's model came from memory; give the session a path")
+    shapes: InputShapes = {
+        str(given["name"]): tuple(given["shape"]) for given in inputs if given["shape"]
+    }
+    return import_file(Path(str(model["value"])), shapes)
+
+
+def weighted(calls: Sequence[Expressed]) -> dict[str, ModelWorkload]:
+    """The distinct workloads of all calls by key, each with how often it is called."""
+    whole: dict[str, tuple[ModelWorkload, float]] = {}
+    for each in calls:
+        for part in each.parts:
+            _, count = whole.get(part.workload.key, (part, 0.0))
+            whole[part.workload.key] = part, count + part.calls * each.call.count
+    return {
+        key: ModelWorkload(workload=part.workload, calls=max(round(count), 1))
+        for key, (part, count) in whole.items()
+    }
