@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.workload.derivative.workload import derivative_of
-from tuner.workload.expression import Expression
+from tuner.workload.expression import FLOATS, Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.workload import Workload
@@ -25,6 +25,12 @@ def exact_inputs(expression: Expression, seed: int) -> Arrays:
         name: array if array.dtype.kind in "iub" else array.astype(np.float64)
         for name, array in make_inputs(expression, seed).items()
     }
+
+
+def has_derivative(workload: Workload) -> bool:
+    """Whether it computes floating-point numbers. Integers have none, whatever the operator."""
+    expression = workload.expression
+    return any(expression.tensor(name).dtype in FLOATS for name in expression.outputs)
 
 
 def difference(

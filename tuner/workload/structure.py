@@ -56,6 +56,11 @@ def _check_stage(stage: Stage, tensors: dict[str, Tensor]) -> None:
         raise WorkloadError(
             f"stage {stage.name!r} has a reducer without reduction axes, or axes without a reducer"
         )
+    if stage.reducer is not None and stage.accumulator == "bool":
+        raise WorkloadError(
+            f"stage {stage.name!r} reduces conditions by {stage.reducer}; make numbers of them, "
+            f"e.g. where(condition, 1, 0)"
+        )
     for node in walk(stage.body):
         if isinstance(node, Var) and node.name not in iterators:
             raise WorkloadError(

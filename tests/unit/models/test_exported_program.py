@@ -118,7 +118,8 @@ def operators() -> dict[str, tuple[Any, ...]]:
         "reductions": (
             lambda x: (
                 x.sum((0, 2)), x.mean(), x.amax(1), x.argmin(2), *x.max(1), *x.topk(3),
-                (x > 0).any(1),
+                (x > 0).any(1), (x > 0).sum(1), (x > 0).prod(1), (x > 0).amax(1), (x > 0).amin(0),
+                (x > 0).cumsum(1), torch.sum(x > 0, dtype=torch.float32),
                 torch.linalg.vector_norm(x, dim=1), x.sort(1).values,
             ),
             rows,

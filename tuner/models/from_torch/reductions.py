@@ -21,14 +21,12 @@ def reduced(
     before: Callable[[Elem], Elem] = lambda e: e,
 ) -> Convert:
     def convert(call: Call) -> Value:
-        x = call.value("self")
-        x = x if x.dtype == "bool" else maps.cast(x, call.dtype)
-        axes = _axes(call, x)
+        x = maps.cast(call.value("self"), call.dtype)
         return reductions.reduce(
             call.op,
             reducer,
             x,
-            axes,
+            _axes(call, x),
             keep=bool(call.get("keepdim")),
             function=before,
             dtype=call.dtype,

@@ -54,7 +54,10 @@ def reduce(
     dtype: DType | None = None,
 ) -> Value:
     """The reduction of `function` of the elements over the axes, which stay as units if
-    `keep`."""
+    `keep`. Extremes of conditions are those of zeros and ones."""
+    if x.dtype == "bool":
+        extreme = reduce(name, reducer, cast(x, "int32"), axes, keep=keep, function=function)
+        return cast(extreme, dtype or "bool")
     kept = [axis for axis in range(x.rank) if axis not in axes]
 
     def body(*places: Elem) -> Elem:
