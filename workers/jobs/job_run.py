@@ -272,9 +272,10 @@ class JobRun:
                 judge_candidate(run, ArtifactStore(self._options.artifacts), self._check)
             except NotJudged as failure:
                 error = str(failure)
-            with self._database.write("task") as session:
-                state = jobs.FAILED if error else jobs.SUCCEEDED
-                leases.note_task(session, self._lease, task.position, state=state, error=error)
+                with self._database.write("task") as session:
+                    leases.note_task(
+                        session, self._lease, task.position, state=jobs.FAILED, error=error
+                    )
         self._observer(TaskFinished(position=task.position, kernel=None, error=error))
         return error
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuner.db import tasks
+from tuner.db import leases, tasks
+from tuner.db.jobs import SUCCEEDED
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.naming import symbol_of
@@ -24,7 +25,7 @@ class NotJudged(TunerError):
 
 
 def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None]) -> None:
-    """Records the verdict on the job's source.
+    """Records the verdict on the job's source, which ends the task.
 
     `check` raises when the work is to stop. Raises NotJudged, FleetError, StaleLease.
     """
@@ -34,6 +35,8 @@ def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None
         raise NotJudged(f"{verdict.message}; resume the job to judge it again")
     with run.database.write("verdict") as session:
         tasks.note_verdict(session, run.lease, verdict_document(verdict))
+        # At once: whoever continues the job would judge again, and give a second verdict.
+        leases.note_task(session, run.lease, run.task.position, state=SUCCEEDED)
 
 
 def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], None]) -> Verdict:
