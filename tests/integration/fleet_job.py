@@ -12,14 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.targets import host_target
-from tuner.db import jobs, targets, workloads
+from tuner.db import artifacts, jobs, targets, tasks, workloads
 from tuner.db.engine import Database, open_database
+from tuner.export.artifacts import ArtifactStore
 from tuner.workers.fleet.messages import Limits
 from tuner.workers.jobs.options import LEASE_S
 from tuner.workers.jobs.orchestrator import JobReport, OrchestratorOptions, run_job
 from tuner.workers.jobs.progress import Observer, unobserved
 from tuner.workload.spec import parse_spec, to_document
 
+FOREIGN_SPEC = "elementwise:M=32,N=48,act=relu"
+FOREIGN_KERNEL = """
+int elementwise_m32_n48_relu(const float *x, float *y) {
+  for (int i = 0; i < 1536; ++i) y[i] = x[i] != x[i] || x[i] > 0 ? x[i] : 0;
+  return 0;
+}
+"""
 QUICK = Limits(race_rounds=3, race_budget_s=0.02)
 
 
@@ -52,6 +60,25 @@ def queue_job(
         )
         job, _ = jobs.create(session, new)
     return job.id
+
+
+def queue_foreign(database: Database, folder: Path, source: str, kind: str = jobs.JUDGE) -> str:
+    """Queues a job that judges the source, or one of another kind for the same workload."""
+    digest = ArtifactStore(folder / "artifacts").put(source.encode())
+    target, workload = host_target(), parse_spec(FOREIGN_SPEC)
+    with database.write() as session:
+        targets.remember(session, target)
+        key = workloads.remember(session, workload, to_document(workload))
+        artifacts.remember(session, sha256=digest, size_bytes=len(source), kind="source")
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=target.key,
+            threads=1,
+            trials=1,
+            kind=kind,
+            settings={tasks.SOURCE: digest},
+        )
+        return jobs.create(session, new)[0].id
 
 
 def run_here(

@@ -4,7 +4,6 @@ is lost, nothing is done twice."""
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,13 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.failpoint_requests import REQUESTS, Answered
-from tests.integration.failpoint_steps import STEPS
-from tests.integration.fleet_job import queue_job
+from tests.integration.failpoints.job_groups import GROUPS
+from tests.integration.failpoints.requests import REQUESTS, Answered
+from tests.integration.failpoints.steps import STEPS
+from tests.integration.fleet_job import FOREIGN_KERNEL, queue_foreign, queue_job
 from tests.integration.live_service import MATMUL
 from tests.support.database_samples import sample_target
 from tests.support.server_process import SERVE, free_port, wait_until_ready
-from tuner.db import events, jobs, kernels, keys, schema, targets, trials
+from tuner.db import events, jobs, kernels, keys, schema, targets, tasks, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.failpoints import VARIABLE
 
@@ -30,34 +30,6 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet")]
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 12
 LIMIT_S = 150
-GROUPS = {  # each on a job of its own, in this order, so that every one is passed
-    "early": (
-        "claim:before",
-        "claim:after",
-        "space:before",
-        "space:after",
-        "renew:before",
-        "renew:after",
-    ),
-    "search": (
-        "best:before",
-        "join:before",
-        "join:after",
-        "trial:before",
-        "trial:after",
-        "elapsed:before",
-        "elapsed:after",
-    ),
-    "ending": (
-        "best:after",
-        "promotion:before",
-        "promotion:after",
-        "task:before",
-        "task:after",
-        "finish:before",
-        "finish:after",
-    ),
-}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -158,6 +130,26 @@ def test_an_incumbent_that_wins_again_survives_each_failpoint(
         )
 
 
+@pytest.mark.timeout(900)
+def test_a_verdict_is_given_once_around_each_failpoint(database: Database, tmp_path: Path) -> None:
+    job_id = queue_foreign(database, tmp_path, FOREIGN_KERNEL)
+    for failpoint, given in (("verdict:before", 0), ("verdict:after", 1)):
+        assert run(database, tmp_path, job_id, failpoint) == -signal.SIGKILL, failpoint
+        assert len(verdicts(database, job_id)) == given
+    first = verdicts(database, job_id)
+    assert run(database, tmp_path, job_id) == 0
+    assert verdicts(database, job_id) == first
+    with database.read() as session:
+        job = jobs.get(session, job_id)
+    assert (job.state, job.settings[tasks.VERDICT]) == (jobs.SUCCEEDED, first[0])
+
+
+def verdicts(database: Database, job_id: str) -> list[object]:
+    with database.read() as session:
+        emitted = events.after(session, job_id, 0)
+    return [event.data for event in emitted if event.kind == "verdict"]
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("name", list(STEPS))
 def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(
@@ -166,23 +158,12 @@ def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(
     step = STEPS[name]
     step.prepare(database, tmp_path)
     assert step.effects(database) == 0
-    arguments = ("tests.integration.failpoint_steps", name, address(database), str(tmp_path))
+    arguments = ("tests.integration.failpoints.steps", name, address(database), str(tmp_path))
     assert process(*arguments, failpoint=f"{name}:{side}") == -signal.SIGKILL
     assert step.effects(database) == (1 if side == "after" else 0)
     assert process(*arguments, failpoint="") == (0 if side == "before" or not step.once else 1)
     assert step.effects(database) == (step.again if side == "after" else 1)
     assert schema.check(database.engine) == []
-
-
-def test_every_named_commit_is_tried() -> None:
-    failpoints = {
-        name
-        for package in ("api", "db", "tuner", "workers")
-        for file in (ROOT / package).rglob("*.py")
-        for name in re.findall(r'\.write\("([a-z-]+)"\)', file.read_text())
-    }
-    in_jobs = {failpoint.partition(":")[0] for group in GROUPS.values() for failpoint in group}
-    assert failpoints == in_jobs | set(STEPS) | set(REQUESTS) | {"submit", "validated"}
 
 
 @contextmanager
@@ -223,12 +204,12 @@ def test_a_request_takes_effect_whole_or_not_at_all(
         with served(database, tmp_path, port, f"{name}:{side}") as dying:
             wait_until_ready(http, LIMIT_S)
             with pytest.raises(httpx.TransportError):
-                http.post(path, **body)
+                http.request(request.method, path, **body)
             assert dying.wait(timeout=30) == -signal.SIGKILL
         assert request.effects(database) == (1 if side == "after" else 0)
         with served(database, tmp_path, port):
             wait_until_ready(http, LIMIT_S)
-            answer = http.post(path, **body)
+            answer = http.request(request.method, path, **body)
         expected = Answered(status=answer.status_code, effects=request.effects(database))
         assert expected == (request.again if side == "after" else request.first), answer.text
 

@@ -9,23 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in
+from tests.integration.fleet_job import FOREIGN_KERNEL, QUICK, open_in, queue_foreign
 from tests.support.targets import host_target
-from tuner.db import artifacts, events, jobs, targets, tasks, workloads
+from tuner.db import events, jobs, tasks
 from tuner.db.engine import Database
-from tuner.export.artifacts import ArtifactStore
 from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions, run_job
-from tuner.workload.spec import parse_spec, to_document
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(170)]
-
-SPEC = "elementwise:M=32,N=48,act=relu"
-KERNEL = """
-int elementwise_m32_n48_relu(const float *x, float *y) {
-  for (int i = 0; i < 1536; ++i) y[i] = x[i] != x[i] || x[i] > 0 ? x[i] : 0;
-  return 0;
-}
-"""
 
 
 @pytest.fixture
@@ -33,24 +23,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened = open_in(tmp_path)
     yield opened
     opened.close()
-
-
-def queue(database: Database, folder: Path, source: str, kind: str = jobs.JUDGE) -> str:
-    digest = ArtifactStore(folder / "artifacts").put(source.encode())
-    target, workload = host_target(), parse_spec(SPEC)
-    with database.write() as session:
-        targets.remember(session, target)
-        key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(session, sha256=digest, size_bytes=len(source), kind="source")
-        new = jobs.NewJob(
-            workloads=(key,),
-            target=target.key,
-            threads=1,
-            trials=1,
-            kind=kind,
-            settings={tasks.SOURCE: digest},
-        )
-        return jobs.create(session, new)[0].id
 
 
 def served(database: Database, folder: Path, job_ids: Sequence[str]) -> list[jobs.Job]:
@@ -75,10 +47,10 @@ def served(database: Database, folder: Path, job_ids: Sequence[str]) -> list[job
 def test_verdicts_of_jobs(database: Database, tmp_path: Path) -> None:
     """One of a right kernel beside the default schedule, one of a wrong kernel, one beside
     the kernel that a search in between found."""
-    sources = (KERNEL, KERNEL.replace("return 0;", "y[50] = -1; return 0;"))
-    right, wrong = (queue(database, tmp_path, source) for source in sources)
-    tuned = queue(database, tmp_path, "", kind=jobs.TUNE)
-    again = queue(database, tmp_path, KERNEL)
+    sources = (FOREIGN_KERNEL, FOREIGN_KERNEL.replace("return 0;", "y[50] = -1; return 0;"))
+    right, wrong = (queue_foreign(database, tmp_path, source) for source in sources)
+    tuned = queue_foreign(database, tmp_path, "", kind=jobs.TUNE)
+    again = queue_foreign(database, tmp_path, FOREIGN_KERNEL)
     ended = served(database, tmp_path, (right, wrong, tuned, again))
     assert [(job.state, job.error) for job in ended] == 4 * [(jobs.SUCCEEDED, None)]
     first, second, third = (ended[place].settings[tasks.VERDICT] for place in (0, 1, 3))
@@ -99,7 +71,7 @@ def test_verdicts_of_jobs(database: Database, tmp_path: Path) -> None:
 def test_a_job_of_before_the_switch_was_set_off_compiles_nothing(
     database: Database, tmp_path: Path
 ) -> None:
-    job_id = queue(database, tmp_path, KERNEL)
+    job_id = queue_foreign(database, tmp_path, FOREIGN_KERNEL)
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, judges=False)
     report = run_job(database, job_id, options)
     assert report.job.state == jobs.FAILED and report.job.error is not None

@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from tests.integration.failpoint_steps import cancelled, counted, in_state, only_job, queued
+from tests.integration.failpoints.job_steps import cancelled
+from tests.integration.failpoints.step import counted, in_state, only_job, queued
+from tests.integration.fleet_job import queue_job
 from tests.support.database_samples import sample_kernel, sample_target
-from tuner.db import jobs, kernels, targets, workloads
+from tests.support.targets import host_target
+from tuner.db import entries, jobs, kernels, proposals, targets, workloads
 from tuner.db.engine import Database, Session
-from tuner.db.tables import JobRow, KernelRow, RunRow
+from tuner.db.tables import ApiKeyRow, JobRow, KernelRow, RunRow
+from tuner.search.strategies import EXTERNAL
+from tuner.spaces.by_target import space_of
 from tuner.workload.spec import parse_spec, to_document
 
 SPEC = "matmul:M=16,N=8,K=4"
+STORE = "helion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,7 @@ class Request:
     effects: Callable[[Database], int]
     first: Answered  # when it is sent again after it had no effect
     again: Answered  # when it is sent again after it had one
+    method: str = "POST"
 
 
 def cancelling(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -90,6 +97,29 @@ def running(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
     }
 
 
+def putting(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    with database.write() as session:
+        entries.put(session, store=STORE, key="key", content="old")
+    return f"/v1/stores/{STORE}/key", {"json": {"content": "new"}}
+
+
+def proposing(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    job_id = queue_job(database, [SPEC], trials=4, strategy=EXTERNAL)
+    sketch = space_of(parse_spec(SPEC), host_target(), 1).space.combinations[0].name
+    return f"/v1/jobs/{job_id}/proposals", {"json": {"first": 0, "configs": [{"sketch": sketch}]}}
+
+
+def replaced(database: Database) -> int:
+    with database.read() as session:
+        (entry,) = entries.list_page(session, STORE).items
+    return int(entry.content == "new")
+
+
+def proposed(database: Database) -> int:
+    with database.read() as session:
+        return len(proposals.read(session, only_job(database), 0).configs)
+
+
 def rolled_back(database: Database) -> int:
     return counted(database, KernelRow.state == kernels.ROLLED_BACK, of=KernelRow)
 
@@ -122,5 +152,17 @@ REQUESTS: Mapping[str, Request] = {
         effects=lambda database: counted(database, of=RunRow),
         first=Answered(status=202, effects=1),
         again=Answered(status=202, effects=2),
+    ),
+    "entry": Request(method="PUT", prepare=putting, effects=replaced, first=DONE, again=DONE),
+    "proposals": Request(prepare=proposing, effects=proposed, first=DONE, again=DONE),
+    # Whatever a key is used for: the use is noted before the request is looked at.
+    "key-used": Request(
+        method="GET",
+        prepare=lambda database, _: ("/v1/jobs", {}),
+        effects=lambda database: counted(
+            database, ApiKeyRow.last_used_at.is_not(None), of=ApiKeyRow
+        ),
+        first=DONE,
+        again=DONE,
     ),
 }
