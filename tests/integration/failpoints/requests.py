@@ -6,12 +6,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.integration.failpoints.job_steps import cancelled
+from tests.integration.failpoints.machine_steps import PLAN
 from tests.integration.failpoints.step import counted, in_state, only_job, queued
 from tests.integration.fleet_job import queue_job
 from tests.support.database_samples import sample_kernel, sample_target
@@ -21,6 +23,7 @@ from tuner.db.engine import Database, Session
 from tuner.db.tables import ApiKeyRow, JobRow, KernelRow, RunRow
 from tuner.search.strategies import EXTERNAL
 from tuner.spaces.by_target import space_of
+from tuner.workers.jobs.timeline import join
 from tuner.workload.spec import parse_spec, to_document
 
 SPEC = "matmul:M=16,N=8,K=4"
@@ -87,6 +90,9 @@ def preparing(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
 def running(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
     with database.write() as session:
         kernel = promoted(session)
+    # A machine of the kernel's target, whose last sign of life is recent throughout the test.
+    later = replace(database, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
+    join(later, sample_target(), PLAN)
     buffer = io.BytesIO()
     np.savez(
         buffer, allow_pickle=False, A=np.ones((16, 4), np.float32), B=np.ones((4, 8), np.float32)
