@@ -65,7 +65,9 @@ class WorkerCalls:
         Its time limit is that of `items` requests (None: of as many as there are), and
         `limit_s` more.
         """
-        worker.control, worker.control_since_s = control, time.time()
+        # A builder that has a part of a control request may get other builds behind it.
+        if control is not None:
+            worker.control, worker.control_since_s = control, time.time()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         count = len(requests) if items is None else items

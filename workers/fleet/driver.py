@@ -329,7 +329,7 @@ class Driver:
             return  # of an actor that was replaced since
         error = event.future.exception()
         if error is not None:
-            self._lose(worker, f"{type(error).__name__}: {error}", event.control)
+            self._lose(worker, f"{type(error).__name__}: {error}")
             return
         worker.up = True
         if event.purpose == "preparation":
@@ -350,8 +350,9 @@ class Driver:
         if event.purpose == "description":
             self._described_later(worker, results)
             return
-        self._silent, worker.control = 0, None
+        self._silent = 0
         if event.control is not None:
+            worker.control = None
             self._controls.returned(event.control, worker, results)
         elif worker.builds:
             self._pipeline.built(event.worker, results)
@@ -375,13 +376,13 @@ class Driver:
         if drift is not None:
             self._send(drift)
 
-    def _lose(self, worker: Worker, reason: str, control: ControlRequest | None) -> None:
+    def _lose(self, worker: Worker, reason: str) -> None:
         self._silent += 1
         if self._silent > MAX_SILENT_REPLACEMENTS:
             raise RuntimeError(
                 f"{self._silent} workers were lost in a row, the last one with: {reason}"
             )
-        started = worker.up
+        started, control = worker.up, worker.control
         worker.replace()
         self._calls.describe(worker)
         if control is not None:
@@ -393,7 +394,7 @@ class Driver:
         now = time.monotonic()
         for worker in [*self._roster]:
             if worker.deadlines and worker.deadlines[0] <= now:
-                self._lose(worker, "gave no answer in time", worker.control)
+                self._lose(worker, "gave no answer in time")
 
     def _flush(self) -> None:
         for library in self._pipeline.spent():

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
 from tests.support.problems import PROBLEM
 from tests.unit.workers.fleet_simulation import library
+from tuner.workers.fleet.actors import Worker
+from tuner.workers.fleet.calls import CallReturned, Events, WorkerCalls
 from tuner.workers.fleet.control_requests import ControlRequests
 from tuner.workers.fleet.messages import (
     BuildFinalists,
@@ -82,3 +89,34 @@ def test_builds_of_a_question_that_lost_a_worker_are_not_taken() -> None:
     assert [build.number for build in (controls.next_build(), controls.next_build()) if build] == [
         7
     ]
+
+
+class Slot(Worker):
+    """A builder whose actor keeps its calls until a test answers them."""
+
+    def _make(self) -> Any:
+        self.calls: list[Future[Any]] = []
+
+        def remote(*_: object) -> SimpleNamespace:
+            self.calls.append(Future())
+            return SimpleNamespace(future=lambda call=self.calls[-1]: call)
+
+        method = SimpleNamespace(remote=remote)
+        return SimpleNamespace(build=method, load=SimpleNamespace(remote=lambda problem: None))
+
+
+def test_builds_behind_a_part_of_a_request_leave_it_the_builders() -> None:
+    events: Events = SimpleQueue()
+    calls, slot, control = (
+        WorkerCalls(events),
+        Slot("builder", None, {"cores": (0,)}, 1.0),
+        asked(1),
+    )
+    calls.know(PROBLEM)
+    calls.work(slot, "build", PROBLEM.key, [], control=control)
+    calls.work(slot, "build", PROBLEM.key, [])
+    assert slot.control is control
+    slot.calls[1].set_result([])
+    slot.calls[0].set_result([])
+    returned = [events.get_nowait() for _ in range(2)]
+    assert [isinstance(each, CallReturned) and each.control for each in returned] == [None, control]
