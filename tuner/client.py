@@ -1,26 +1,22 @@
 """The client of a service: typed calls over HTTP, with retries.
 
-Requests that are safe to repeat are repeated with growing pauses, after connection
-errors and after answers that ask for it. A submission carries an Idempotency-Key, so
-repeating it cannot make a second job.
+A submission carries an Idempotency-Key, so repeating it cannot make a second job.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel
 
 from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
@@ -34,7 +30,6 @@ from tuner.api.schemas import (
     LookupAnswer,
     ModelAnswer,
     OperatorAnswer,
-    Page,
     RollbackAnswer,
     ScheduleAnswer,
     SourceAnswer,
@@ -42,47 +37,14 @@ from tuner.api.schemas import (
     TrialAnswer,
     WorkerAnswer,
 )
-from tuner.errors import TunerError
+from tuner.connection import Connection, Filter, Retries, ServiceError, ServiceUnreachable
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
+
+__all__ = ["Client", "Download", "Retries", "ServiceError", "ServiceUnreachable"]
 
 HTTP_NOT_FOUND = 404
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
-Model = TypeVar("Model", bound=BaseModel)
-Filter = str | int | Sequence[str] | None  # a sequence: any of these
 Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
-
-
-class ServiceError(TunerError):
-    """The service refused a request.
-
-    `status` is HTTP's. `line` and `column` are set for an error in a notation.
-    """
-
-    code = "service"
-
-    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        super().__init__(str(problem.get("detail") or f"the service answered {status}"))
-        self.status = status
-        self.code = str(problem.get("code", "http_error"))
-        self.request_id = str(problem.get("request_id", ""))
-        self.retryable = bool(problem.get("retryable", False))
-        self.line: int | None = problem.get("line")
-        self.column: int | None = problem.get("column")
-
-
-class ServiceUnreachable(TunerError):
-    """The service did not answer, after all retries."""
-
-    code = "service_unreachable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
-    """How often a request is tried, and how long the client pauses in between."""
-
-    attempts: int = 5
-    first_pause_s: float = 0.2  # doubled each time
-    longest_pause_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +70,14 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(
-            base_url=server.rstrip("/") + "/v1",
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=10.0),
+        self._connection = Connection(
+            server,
+            key=key,
+            timeout_s=timeout_s,
+            retries=retries or Retries(),
             transport=transport,
+            sleep=sleep,
         )
-        self._retries, self._sleep = retries or Retries(), sleep
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +86,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._connection.close()
 
     # jobs
 
@@ -155,20 +117,20 @@ class Client:
         }
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": idempotency_key or uuid4().hex}
-        return self._model(JobAnswer, "POST", "/jobs", json=given, headers=headers)
+        return self._connection.model(JobAnswer, "POST", "/jobs", json=given, headers=headers)
 
     def job(self, job: str) -> JobAnswer:
-        return self._model(JobAnswer, "GET", f"/jobs/{job}")
+        return self._connection.model(JobAnswer, "GET", f"/jobs/{job}")
 
     def jobs(self, **filters: Filter) -> Iterator[JobAnswer]:
         """All jobs that the key may see, the newest first; filters as of `GET /v1/jobs`."""
-        return self._pages(JobAnswer, "/jobs", filters)
+        return self._connection.pages(JobAnswer, "/jobs", filters)
 
     def trials(self, job: str, **filters: Filter) -> Iterator[TrialAnswer]:
-        return self._pages(TrialAnswer, f"/jobs/{job}/trials", filters)
+        return self._connection.pages(TrialAnswer, f"/jobs/{job}/trials", filters)
 
     def cancel(self, job: str) -> JobAnswer:
-        return self._model(JobAnswer, "POST", f"/jobs/{job}/cancel")
+        return self._connection.model(JobAnswer, "POST", f"/jobs/{job}/cancel")
 
     def resume(
         self, job: str, *, trials: int | None = None, seconds: float | None = None
@@ -178,7 +140,7 @@ class Client:
             for name, value in (("trials", trials), ("seconds", seconds))
             if value is not None
         }
-        return self._model(JobAnswer, "POST", f"/jobs/{job}/resume", json=given)
+        return self._connection.model(JobAnswer, "POST", f"/jobs/{job}/resume", json=given)
 
     def events(self, job: str, *, after: int = 0) -> Iterator[EventAnswer]:
         """The job's events numbered above `after`, in order, until the job is finished.
@@ -190,7 +152,7 @@ class Client:
         while True:
             try:
                 finished = True
-                for event in self._stream(job, after):
+                for event in self._connection.stream(job, after):
                     failures, after = 0, event.sequence
                     yield event
                     finished = event.kind in FINISHED
@@ -198,11 +160,11 @@ class Client:
                     return
             except (httpx.TransportError, ServiceUnreachable) as error:
                 failures += 1
-                if failures >= self._retries.attempts:
+                if failures >= self._connection.retries.attempts:
                     raise ServiceUnreachable(
-                        f"{self._http.base_url} dropped the stream {failures} times: {error}"
+                        f"{self._connection.address} dropped the stream {failures} times: {error}"
                     ) from error
-            self._sleep(self._pause_s(failures))
+            self._connection.pause(failures)
 
     def wait(self, job: str) -> JobAnswer:
         """Blocks until the job is finished."""
@@ -213,16 +175,16 @@ class Client:
     # kernels
 
     def kernels(self, **filters: Filter) -> Iterator[KernelAnswer]:
-        return self._pages(KernelAnswer, "/kernels", filters)
+        return self._connection.pages(KernelAnswer, "/kernels", filters)
 
     def kernel(self, kernel: str) -> KernelAnswer:
-        return self._model(KernelAnswer, "GET", f"/kernels/{kernel}")
+        return self._connection.model(KernelAnswer, "GET", f"/kernels/{kernel}")
 
     def schedule(self, kernel: str) -> ScheduleAnswer:
-        return self._model(ScheduleAnswer, "GET", f"/kernels/{kernel}/schedule")
+        return self._connection.model(ScheduleAnswer, "GET", f"/kernels/{kernel}/schedule")
 
     def source(self, kernel: str) -> SourceAnswer:
-        return self._model(SourceAnswer, "GET", f"/kernels/{kernel}/source")
+        return self._connection.model(SourceAnswer, "GET", f"/kernels/{kernel}/source")
 
     def artifact(self, kernel: str) -> bytes:
         """The compiled kernel as an archive of an exported library, with its hash checked."""
@@ -233,7 +195,7 @@ class Client:
 
         Raises ServiceError where the bytes do not match the service's hash.
         """
-        response = self._call("GET", f"/kernels/{kernel}/artifact")
+        response = self._connection.call("GET", f"/kernels/{kernel}/artifact")
         digest = hashlib.sha256(response.content).hexdigest()
         if response.headers.get("etag") != f'"{digest}"':
             detail = f"the artifact of {kernel} arrived damaged: its SHA-256 is {digest}"
@@ -247,19 +209,19 @@ class Client:
 
     def races(self, kernel: str) -> RacesAnswer:
         """The kernel's races since it was promoted, in order of time."""
-        return self._model(RacesAnswer, "GET", f"/kernels/{kernel}/races")
+        return self._connection.model(RacesAnswer, "GET", f"/kernels/{kernel}/races")
 
     def regressions(self, **filters: Filter) -> Iterator[RegressionAnswer]:
         """What promoted kernels lost, the newest first; by default what is raised."""
-        return self._pages(RegressionAnswer, "/regressions", filters)
+        return self._connection.pages(RegressionAnswer, "/regressions", filters)
 
     def promote(self, kernel: str) -> KernelAnswer:
         """Promotes a canary in place of the champion; needs the admin scope."""
-        return self._model(KernelAnswer, "POST", f"/kernels/{kernel}/promote")
+        return self._connection.model(KernelAnswer, "POST", f"/kernels/{kernel}/promote")
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         """Takes a promoted kernel back and promotes the one before it; needs the admin scope."""
-        return self._model(RollbackAnswer, "POST", f"/kernels/{kernel}/rollback")
+        return self._connection.model(RollbackAnswer, "POST", f"/kernels/{kernel}/rollback")
 
     def run(
         self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0
@@ -275,7 +237,7 @@ class Client:
     ) -> dict[str, NDArray[Any]]:
         deadline = time.monotonic() + timeout_s
         # A repeated run computes the same and leaves nothing behind, so it is safe to repeat.
-        response = self._call(
+        response = self._connection.call(
             "POST",
             path,
             content=npz_of(inputs),
@@ -287,8 +249,10 @@ class Client:
                 raise ServiceUnreachable(
                     f"{path} has not answered within {timeout_s:g} s; its result will be at {where}"
                 )
-            self._sleep(min(1.0, max(0.0, deadline - time.monotonic())))
-            response = self._call("GET", response.headers["location"].removeprefix("/v1"))
+            self._connection.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
+            response = self._connection.call(
+                "GET", response.headers["location"].removeprefix("/v1")
+            )
         with np.load(io.BytesIO(response.content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
@@ -301,7 +265,7 @@ class Client:
         prepare: bool = True,
     ) -> LookupAnswer:
         body: dict[str, Any] = {"workload": workload, "threads": threads, "prepare": prepare}
-        return self._model(
+        return self._connection.model(
             LookupAnswer,
             "POST",
             "/lookup",
@@ -310,11 +274,13 @@ class Client:
 
     def space(self, job: str, *, workload: int = 0) -> SpaceAnswer:
         """What the configs of a job may hold."""
-        return self._model(SpaceAnswer, "GET", f"/jobs/{job}/space", params={"workload": workload})
+        return self._connection.model(
+            SpaceAnswer, "GET", f"/jobs/{job}/space", params={"workload": workload}
+        )
 
     def proposals(self, job: str, *, workload: int = 0, first: int = 0) -> ProposalsAnswer:
         """What was proposed to a job of the strategy `external` until now."""
-        return self._model(
+        return self._connection.model(
             ProposalsAnswer,
             "GET",
             f"/jobs/{job}/proposals",
@@ -332,14 +298,14 @@ class Client:
     ) -> ProposalsAnswer:
         """Adds configs from number `first` on; sent again, they are taken once."""
         body = {"workload": workload, "first": first, "configs": list(configs), "close": close}
-        return self._model(ProposalsAnswer, "POST", f"/jobs/{job}/proposals", json=body)
+        return self._connection.model(ProposalsAnswer, "POST", f"/jobs/{job}/proposals", json=body)
 
     def estimates(
         self, workloads: Sequence[Workload], *, target: str | None = None, threads: int = 1
     ) -> EstimatesAnswer:
         """Times of workloads, at most 10,000, without tuning them."""
         body: dict[str, Any] = {"workloads": list(workloads), "threads": threads}
-        return self._model(
+        return self._connection.model(
             EstimatesAnswer,
             "POST",
             "/estimates",
@@ -364,7 +330,7 @@ class Client:
             "threads": threads,
             "trials": trials,
         }
-        return self._model(
+        return self._connection.model(
             JobAnswer,
             "POST",
             "/estimates/jobs",
@@ -388,13 +354,13 @@ class Client:
             "Idempotency-Key": idempotency_key or uuid4().hex,
             "Content-Type": media_type,
         }
-        return self._model(
+        return self._connection.model(
             JobAnswer, "POST", "/models", content=model, headers=headers, params=options
         )
 
     def model(self, job: str) -> ModelAnswer:
         """What the model of a job takes and gives, and its kernels."""
-        return self._model(ModelAnswer, "GET", f"/models/{job}")
+        return self._connection.model(ModelAnswer, "GET", f"/models/{job}")
 
     def run_model(
         self, job: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0
@@ -410,12 +376,14 @@ class Client:
 
     def put_entry(self, store: str, key: str, content: str) -> EntryAnswer:
         """Keeps another tuner's text under a key of its own."""
-        return self._model(EntryAnswer, "PUT", f"/stores/{store}/{key}", json={"content": content})
+        return self._connection.model(
+            EntryAnswer, "PUT", f"/stores/{store}/{key}", json={"content": content}
+        )
 
     def entry(self, store: str, key: str) -> EntryAnswer | None:
         """The text that was last put under the key; None where there is none."""
         try:
-            return self._model(EntryAnswer, "GET", f"/stores/{store}/{key}")
+            return self._connection.model(EntryAnswer, "GET", f"/stores/{store}/{key}")
         except ServiceError as error:
             if error.status == HTTP_NOT_FOUND:
                 return None
@@ -423,84 +391,20 @@ class Client:
 
     def entries(self, store: str, **filters: Filter) -> Iterator[EntryAnswer]:
         """All entries of a store, the newest first."""
-        return self._pages(EntryAnswer, f"/stores/{store}", filters)
+        return self._connection.pages(EntryAnswer, f"/stores/{store}", filters)
 
     def workers(self) -> Iterator[WorkerAnswer]:
-        return self._pages(WorkerAnswer, "/workers", {})
+        return self._connection.pages(WorkerAnswer, "/workers", {})
 
     def targets(self) -> Iterator[TargetAnswer]:
-        return self._pages(TargetAnswer, "/targets", {})
+        return self._connection.pages(TargetAnswer, "/targets", {})
 
     def operators(self) -> Iterator[OperatorAnswer]:
-        return self._pages(OperatorAnswer, "/operators", {})
+        return self._connection.pages(OperatorAnswer, "/operators", {})
 
     def health(self) -> HealthAnswer:
         """Raises ServiceError while the service is not ready."""
-        return self._model(HealthAnswer, "GET", "/health/ready")
-
-    # transport
-
-    def _model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
-        return model.model_validate_json(self._call(method, path, **options).content)
-
-    def _pages(
-        self, model: type[Model], path: str, filters: Mapping[str, Filter]
-    ) -> Iterator[Model]:
-        given = {name: value for name, value in filters.items() if value is not None}
-        cursor: str | None = None
-        while True:
-            params = given if cursor is None else given | {"cursor": cursor}
-            # A class made at run time.
-            page = self._model(Page[model], "GET", path, params=params)  # type: ignore[valid-type]
-            yield from page.items
-            cursor = page.next
-            if cursor is None:
-                return
-
-    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        for attempt in range(1, self._retries.attempts + 1):
-            last = attempt == self._retries.attempts
-            try:
-                response = self._http.request(method, path, **options)
-            except httpx.TransportError as error:
-                if last:
-                    where = self._http.base_url
-                    raise ServiceUnreachable(
-                        f"{where} does not answer: {error}; is the service running there?"
-                    ) from error
-                self._sleep(self._pause_s(attempt))
-                continue
-            if response.is_success:
-                return response
-            refusal = refused(response)
-            if last or not refusal.retryable:
-                raise refusal
-            self._sleep(
-                max(self._pause_s(attempt), float(response.headers.get("retry-after", "0")))
-            )
-        raise AssertionError("the last attempt returns or raises")
-
-    def _pause_s(self, attempt: int) -> float:
-        return min(
-            self._retries.first_pause_s * 2.0 ** max(0, attempt - 1), self._retries.longest_pause_s
-        )
-
-    def _stream(self, job: str, after: int) -> Iterator[EventAnswer]:
-        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
-        timeout = httpx.Timeout(10.0, read=60.0)  # the service sends a comment every 15 s
-        with self._http.stream(
-            "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
-        ) as response:
-            if not response.is_success:
-                response.read()
-                raise refused(response)
-            data: list[str] = []
-            for line in response.iter_lines():
-                if line.startswith("data:"):
-                    data.append(line[5:].removeprefix(" "))
-                elif not line and data:
-                    yield EventAnswer.model_validate_json("\n".join(data))
-                    data = []
+        return self._connection.model(HealthAnswer, "GET", "/health/ready")
 
 
 def npz_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -511,16 +415,3 @@ def npz_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
     return buffer.getvalue()
-
-
-def refused(response: httpx.Response) -> ServiceError:
-    """The error of an unsuccessful answer.
-
-    An answer that does not come from the service, but from a proxy, has no problem body.
-    """
-    try:
-        problem = response.json()
-    except json.JSONDecodeError:
-        detail = f"{response.request.url} answered {response.status_code}"
-        problem = {"detail": detail, "retryable": response.status_code in (502, 503, 504)}
-    return ServiceError(response.status_code, problem if isinstance(problem, dict) else {})

@@ -1,0 +1,163 @@
+"""Requests to a service over HTTP, with retries.
+
+Requests that are safe to repeat are repeated with growing pauses, after connection
+errors and after answers that ask for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from tuner.api.schemas import EventAnswer, Page
+from tuner.errors import TunerError
+
+Model = TypeVar("Model", bound=BaseModel)
+Filter = str | int | Sequence[str] | None  # a sequence: any of these
+
+
+class ServiceError(TunerError):
+    """The service refused a request.
+
+    `status` is HTTP's. `line` and `column` are set for an error in a notation.
+    """
+
+    code = "service"
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(str(problem.get("detail") or f"the service answered {status}"))
+        self.status = status
+        self.code = str(problem.get("code", "http_error"))
+        self.request_id = str(problem.get("request_id", ""))
+        self.retryable = bool(problem.get("retryable", False))
+        self.line: int | None = problem.get("line")
+        self.column: int | None = problem.get("column")
+
+
+class ServiceUnreachable(TunerError):
+    """The service did not answer, after all retries."""
+
+    code = "service_unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often a request is tried, and how long the client pauses in between."""
+
+    attempts: int = 5
+    first_pause_s: float = 0.2  # doubled each time
+    longest_pause_s: float = 10.0
+
+
+class Connection:
+    """A connection to one service. It is thread-safe."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        key: str | None,
+        timeout_s: float,
+        retries: Retries,
+        transport: httpx.BaseTransport | None,
+        sleep: Callable[[float], None],
+    ) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(
+            base_url=server.rstrip("/") + "/v1",
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=10.0),
+            transport=transport,
+        )
+        self.retries, self.sleep = retries, sleep
+
+    @property
+    def address(self) -> str:
+        return str(self._http.base_url)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+        """The answer to a request, checked against its schema."""
+        return model.model_validate_json(self.call(method, path, **options).content)
+
+    def pages(
+        self, model: type[Model], path: str, filters: Mapping[str, Filter]
+    ) -> Iterator[Model]:
+        """The items of all pages of a list."""
+        given = {name: value for name, value in filters.items() if value is not None}
+        cursor: str | None = None
+        while True:
+            params = given if cursor is None else given | {"cursor": cursor}
+            # A class made at run time.
+            page = self.model(Page[model], "GET", path, params=params)  # type: ignore[valid-type]
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """The successful answer to a request.
+
+        Raises ServiceError for a refusal, ServiceUnreachable after all retries.
+        """
+        for attempt in range(1, self.retries.attempts + 1):
+            last = attempt == self.retries.attempts
+            try:
+                response = self._http.request(method, path, **options)
+            except httpx.TransportError as error:
+                if last:
+                    raise ServiceUnreachable(
+                        f"{self.address} does not answer: {error}; is the service running there?"
+                    ) from error
+                self.pause(attempt)
+                continue
+            if response.is_success:
+                return response
+            refusal = refused(response)
+            if last or not refusal.retryable:
+                raise refusal
+            self.pause(attempt, float(response.headers.get("retry-after", "0")))
+        raise AssertionError("the last attempt returns or raises")
+
+    def pause(self, attempt: int, least_s: float = 0.0) -> None:
+        """Sleeps after a failed attempt, the first of which is number 1."""
+        growing_s = self.retries.first_pause_s * 2.0 ** max(0, attempt - 1)
+        self.sleep(max(min(growing_s, self.retries.longest_pause_s), least_s))
+
+    def stream(self, job: str, after: int) -> Iterator[EventAnswer]:
+        """The events of a job numbered above `after`, as they come, over one connection."""
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        timeout = httpx.Timeout(10.0, read=60.0)  # the service sends a comment every 15 s
+        with self._http.stream(
+            "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
+        ) as response:
+            if not response.is_success:
+                response.read()
+                raise refused(response)
+            data: list[str] = []
+            for line in response.iter_lines():
+                if line.startswith("data:"):
+                    data.append(line[5:].removeprefix(" "))
+                elif not line and data:
+                    yield EventAnswer.model_validate_json("\n".join(data))
+                    data = []
+
+
+def refused(response: httpx.Response) -> ServiceError:
+    """The error of an unsuccessful answer.
+
+    An answer that does not come from the service, but from a proxy, has no problem body.
+    """
+    try:
+        problem = response.json()
+    except json.JSONDecodeError:
+        detail = f"{response.request.url} answered {response.status_code}"
+        problem = {"detail": detail, "retryable": response.status_code in (502, 503, 504)}
+    return ServiceError(response.status_code, problem if isinstance(problem, dict) else {})
