@@ -100,7 +100,7 @@ def test_views_compute_nothing(operator: str, arguments: tuple[Any, ...]) -> Non
         ("aten::add", (X[:, 0], X[:, 1], 1), "with gaps"),
         ("aten::bernoulli", (X, None), "random"),
         ("aten::nothing_like_it", (X,), "cannot be traced again"),
-        ("aten::exp", (torch.zeros(3, dtype=torch.complex64),), "complex64"),
+        ("aten::exp", (torch.zeros(3, dtype=torch.float8_e4m3fn),), "float8_e4m3fn"),
     ],
 )
 def test_what_has_no_expression_says_why(
@@ -108,6 +108,14 @@ def test_what_has_no_expression_says_why(
 ) -> None:
     with pytest.raises(ModelRefused, match=says):
         graph_of_torch(call(operator, *map(recorded, arguments)))
+
+
+def test_complex_numbers_are_pairs_of_parts() -> None:
+    z = torch.complex(X, X.flip(0))
+    graph = graph_of_torch(call("aten::exp", recorded(z)))
+    assert graph is not None
+    result = evaluated(graph, torch.view_as_real(z).numpy()).reshape(*X.shape, 2)
+    np.testing.assert_allclose(result, torch.view_as_real(z.exp()).numpy(), rtol=2e-5, atol=1e-6)
 
 
 def test_lists_of_tensors_have_no_recorded_dtype() -> None:
