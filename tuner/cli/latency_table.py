@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner.cli.output_file import check_output, write_output
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,20 +34,18 @@ class _Row(NamedTuple):
 
 
 def check_table(path: Path) -> None:
-    """Raises UsageError for a file of another kind, or Parquet without pyarrow."""
+    """Raises UsageError for a file of another kind or that cannot be written, or Parquet
+    without pyarrow."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is no table; its name ends in one of {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"{path} needs pyarrow (pip install pyarrow); or give .json or .csv")
+    check_output(path)
 
 
 def write_table(path: Path, answer: EstimatesAnswer, calls: Sequence[int]) -> None:
     """A row for each workload. Raises UsageError where the file cannot be written."""
-    content = _content(path.suffix, _rows(answer, calls))
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    write_output(path, _content(path.suffix, _rows(answer, calls)))
 
 
 def _rows(answer: EstimatesAnswer, calls: Sequence[int]) -> list[_Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.models import is_model
+from tuner.cli.output_file import check_output, write_output
 from tuner.cli.workloads import Threads
 from tuner.errors import UsageError
 
@@ -80,7 +80,7 @@ def quantize(
     # Opened first, so that a database that cannot be read costs nothing.
     with invocation.backend(threads=threads) if times else nullcontext() as backend:
         result = quantize_file(Path(model), calibrate, parse_shapes(shapes or ""), options)
-        _write(out, result.content)
+        write_output(out, result.content)
         times_s = None if backend is None else _times(invocation, backend, result)
     _report(invocation, out, result, times_s)
 
@@ -90,8 +90,7 @@ def _check_files(model: str, out: Path) -> None:
         raise UsageError(f"{model} becomes {out}; both must be .onnx files")
     if out.exists() and Path(model).exists() and out.samefile(model):
         raise UsageError(f"-o {out} is the model itself; give another file")
-    if not out.absolute().parent.is_dir() or out.is_dir():
-        raise UsageError(f"{out} cannot be written; give a file in a folder that exists")
+    check_output(out)
 
 
 def _options(
@@ -123,17 +122,6 @@ def _options(
         method=methods[method], max_loss=max_loss, keep=names, rows=rows, seconds=seconds
     )
     return options if percentile is None else replace(options, percentile=percentile)
-
-
-def _write(out: Path, content: bytes) -> None:
-    """Writes the whole file or none."""
-    part = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        part.write_bytes(content)
-        part.replace(out)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageError(f"{out} cannot be written: {error.strerror}") from error
 
 
 def _times(invocation: Invocation, backend: Backend, result: Quantized) -> list[float] | None:

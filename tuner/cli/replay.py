@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli.invocation import Invocation
+from tuner.cli.output_file import check_output, write_output
 from tuner.errors import UsageError
 from tuner.search.strategies import STRATEGIES
 
@@ -67,6 +68,8 @@ def replay(
         raise UsageError(
             f"a plot is written as SVG, {plot.name!r} is none; give a name that ends in .svg"
         )
+    if plot is not None:
+        check_output(plot)
     output = Invocation.here(context).output
     opened = open_tables(tables)
     chosen = factories([name.strip() for name in strategies.split(",") if name.strip()], opened)
@@ -83,7 +86,7 @@ def replay(
         opened, chosen, seeds=range(seeds), budget=budget, share=top / 100, progress=progress
     )
     if plot is not None:
-        plot.write_text(_plot(comparison))
+        write_output(plot, _plot(comparison).encode())
         output.note(f"{plot} written")
     if output.as_json:
         output.document(_document(comparison, opened))

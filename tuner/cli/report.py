@@ -10,7 +10,7 @@ import typer
 
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
-from tuner.errors import UsageError
+from tuner.cli.output_file import check_output, write_output
 
 STDOUT = Path("-")
 
@@ -41,13 +41,10 @@ def report(
         sys.stdout.write(text)
         return
     file = output or Path(f"{job_id}.html")
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {file}: {error.strerror}; name another file with -o"
-        ) from error
+    content = text.encode()
+    check_output(file)
+    write_output(file, content)
     if invocation.output.as_json:
-        invocation.output.document({"job": job_id, "file": str(file), "bytes": len(text.encode())})
+        invocation.output.document({"job": job_id, "file": str(file), "bytes": len(content)})
     else:
-        invocation.output.line(f"job {job_id}: {file}, {len(text.encode()) / 1000:.0f} kB")
+        invocation.output.line(f"job {job_id}: {file}, {len(content) / 1000:.0f} kB")

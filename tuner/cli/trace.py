@@ -10,6 +10,7 @@ import typer
 
 from tuner import units
 from tuner.cli.invocation import Invocation
+from tuner.cli.output_file import check_output, write_output
 from tuner.cli.results import conclude
 from tuner.cli.workloads import TargetText, Threads
 from tuner.errors import UsageError
@@ -40,14 +41,13 @@ def trace(
 ) -> None:
     """Runs a program and records its calls of NumPy, PyTorch and ONNX Runtime: operators,
     shapes, strides, dtypes, counts and times. Streams and exit code are the program's."""
-    from tuner.trace.record import write
+    from tuner.trace.record import encoded
     from tuner.trace.recording import recorded
 
     invocation = Invocation.here(context)
-    if not output.parent.is_dir():
-        raise UsageError(f"--output {output}: {output.parent} is no folder")
+    check_output(output)
     record = recorded(command, cost / 100)
-    write(record, output)
+    write_output(output, encoded(record))
     for note in dict.fromkeys(note for process in record.processes for note in process.notes):
         invocation.output.warning(note)
     if not record.processes:
@@ -93,6 +93,8 @@ def coverage(
     calls = list(expressed(record, 0.0 if everything else LEAST_SHARE))
     with invocation.database() as database:
         result = covered(database, record, calls, machine, settings.threads)
+    if result.unestimated is not None:
+        invocation.output.note(f"untuned calls have no estimate: {result.unestimated}")
     if invocation.output.as_json:
         invocation.output.document(_document(result))
         return

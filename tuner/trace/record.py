@@ -95,13 +95,10 @@ def is_dense(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
     return strides is not None
 
 
-def write(trace: Trace, path: Path) -> None:
-    """Writes the record. Raises UsageError where the file cannot be written."""
+def encoded(trace: Trace) -> bytes:
+    """The record as the content of its file."""
     document = {"schema": SCHEMA, **asdict(trace)}
-    try:
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def read(path: Path) -> Trace:

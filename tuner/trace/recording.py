@@ -66,7 +66,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         child = subprocess.Popen(command, env=environment)
     except OSError as error:
-        raise UsageError(f"{command[0]} cannot be started: {error.strerror}") from None
+        raise UsageError(
+            f"{command[0]} cannot be started: {error.strerror}; give a program and its arguments, "
+            f"such as python FILE"
+        ) from None
     with _forwarding(child):
         code = child.wait()
     return code if code >= 0 else 128 - code

@@ -61,11 +61,11 @@ def _graph_of(call: TracedCall) -> Graph | None:
 
 
 def _model_of(call: TracedCall) -> Graph:
-    model, *inputs = call.arguments
+    model, *inputs = call.arguments or ({},)
     if model.get("value") is None:
         raise ModelRefused("the session's model came from memory; give the session a path")
     shapes: InputShapes = {
-        str(given["name"]): tuple(given["shape"]) for given in inputs if given["shape"]
+        str(given.get("name")): tuple(given["shape"]) for given in inputs if given.get("shape")
     }
     return import_file(Path(str(model["value"])), shapes)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.traced_calls import call, trace_of
-from tuner.trace.record import write
+from tuner.trace.record import encoded
 
 PROGRAM = "import numpy as np; np.ones((8, 9)) @ np.ones((9, 7)); raise SystemExit(4)"
 
@@ -22,7 +22,7 @@ def record(tmp_path: Path) -> Path:
     path = tmp_path / "record.json"
     x = np.ones((8, 9), "float32")
     inverse = call("numpy.linalg.inv", np.ones((3, 3)), count=3, total_s=0.5)
-    write(trace_of(call("numpy.exp", x, count=1000, total_s=1.5), inverse), path)
+    path.write_bytes(encoded(trace_of(call("numpy.exp", x, count=1000, total_s=1.5), inverse)))
     return path
 
 
@@ -45,11 +45,12 @@ def test_a_program_without_python_is_said(
     assert called.code == 0 and "no Python that could be recorded" in called.err
 
 
-def test_a_folder_that_is_missing_is_said_before_the_program_runs(
+def test_an_output_that_cannot_be_written_is_said_before_the_program_runs(
     tuner: Callable[..., Any], home: Path, tmp_path: Path
 ) -> None:
-    called = tuner("trace", "-o", "no/where.json", "--", "touch", str(tmp_path / "ran"))
-    assert called.code == 2 and "no is no folder" in called.err
+    for output, says in (("no/where.json", "no is no folder"), (str(tmp_path), "it is a folder")):
+        called = tuner("trace", "-o", output, "--", "touch", str(tmp_path / "ran"))
+        assert called.code == 2 and says in called.err
     assert not (tmp_path / "ran").exists()
 
 
@@ -63,6 +64,7 @@ def test_coverage_says_what_could_be_tuned(
     assert called.document["untuned_s"] == 1.5 and called.document["total_s"] == 2.0
     said = tuner("coverage", str(record)).out
     assert "75% could be tuned" in said and "25% left to the library" in said
+    assert "untuned calls have no estimate: 0 kernels" in called.err
 
 
 def test_a_record_is_tuned_by_itself_and_here(

@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.traced_calls import call, trace_of
 from tuner.errors import UsageError
-from tuner.trace.record import is_dense, merged, read, write
+from tuner.trace.record import TracedCall, encoded, is_dense, merged, read
 from tuner.trace.recorder.output import SLOTS, Output
+from tuner.trace.workloads import express
 
 ADD = {"library": "numpy", "operator": "numpy.add"}
 VECTOR = {"shape": [3], "strides": [1], "dtype": "float32"}
@@ -24,7 +25,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         call("numpy.add", np.ones((2, 3)), 1.5, count=7, total_s=0.25),
         call("aten::cat", {"list": [VECTOR, VECTOR]}, {"value": [0, 1]}, total_s=0.5),
     )
-    write(trace, tmp_path / "trace.json")
+    (tmp_path / "trace.json").write_bytes(encoded(trace))
     assert read(tmp_path / "trace.json") == trace
     assert trace.total_s == 0.75
 
@@ -46,7 +47,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_record_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     path = tmp_path / "trace.json"
-    write(trace_of(), path)
+    path.write_bytes(encoded(trace_of()))
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(UsageError, match=says):
         read(path)
@@ -102,3 +103,15 @@ def test_shapes_mark_what_is_not_dense() -> None:
     x = np.ones((2, 3), "float32")
     assert call("numpy.add", x, x.T, 2.0).shapes == "2×3 3×2*"
     assert call("aten::cat", {"list": [VECTOR, VECTOR]}).shapes == "[3 3]"
+
+
+@pytest.mark.parametrize("arguments", [[], [{"value": 5}, {"name": "x"}], [{"type": "bytes"}]])
+def test_calls_of_sessions_that_lack_something_have_a_reason(arguments: list[Any]) -> None:
+    described = TracedCall(
+        library="onnxruntime",
+        operator="InferenceSession.run",
+        arguments=tuple(arguments),
+        count=1.0,
+        total_s=1.0,
+    )
+    assert express(described).reason
