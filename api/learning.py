@@ -16,6 +16,7 @@ from tuner.workload.workload import Workload
 
 # Of a workload: workers that start, the first plan and the race take some ten of them.
 LEAST_S = 20.0
+MOST_S = 30 * 86_400.0  # as of the setting `seconds`
 MOST = 64  # workloads of a job
 
 
@@ -41,12 +42,14 @@ def learning_plan(
 ) -> LearningPlan:
     """Spends `seconds` where the predictor is unsure and the weights are high.
 
-    Raises UsageError for a budget below `LEAST_S` and for weights that are not positive
-    numbers, NothingToLearn where each workload has a kernel, WorkloadError for one that has
-    no space.
+    Raises UsageError for a budget outside `LEAST_S` to `MOST_S` and for weights that are not
+    positive numbers, NothingToLearn where each workload has a kernel, WorkloadError for one
+    that has no space.
     """
-    if seconds < LEAST_S:
+    if not seconds >= LEAST_S:  # as is NaN
         raise UsageError(f"{seconds:g} s are too few to tune a workload; give {LEAST_S:g} or more")
+    if seconds > MOST_S:
+        raise UsageError(f"{seconds:g} s are too many; give {MOST_S:.0f} (30 days) or less")
     count = min(MOST, int(seconds / LEAST_S))
     chosen = estimator.most_telling(asked, weights, target, threads, count)
     if not chosen:

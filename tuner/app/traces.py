@@ -47,6 +47,7 @@ class Coverage:
 
     trace: Trace
     calls: tuple[Covered, ...]
+    unestimated: str | None = None  # why nothing says what untuned calls would take
 
     def seconds(self, state: State) -> float:
         """Of the time of all calls, that of those in this state."""
@@ -70,24 +71,26 @@ def coverage(
         stored = targets.find(session, target.key) or target  # with its limits
         promoted = kernels.promoted_of(session, [*parts], target.key, threads)
     seconds = {key: kernel.median_s for key, kernel in promoted.items()}
-    seconds |= _estimated(
-        database, [each for key, each in parts.items() if key not in promoted], stored, threads
-    )
+    unmeasured = [each for key, each in parts.items() if key not in promoted]
+    unestimated = None
+    try:
+        seconds |= _estimated(database, unmeasured, stored, threads)
+    except TooFewKernels as error:
+        unestimated = str(error)
     return Coverage(
-        trace=trace, calls=tuple(_covered(each, set(promoted), seconds) for each in calls)
+        trace=trace,
+        calls=tuple(_covered(each, set(promoted), seconds) for each in calls),
+        unestimated=unestimated,
     )
 
 
 def _estimated(
     database: Database, unmeasured: Sequence[Workload], target: Target, threads: int
 ) -> dict[str, float]:
-    """Seconds by the estimate; none where too little was measured to estimate from."""
+    """Seconds by the estimate. Raises TooFewKernels."""
     if not unmeasured:
         return {}
-    try:
-        answer = Estimator(database).estimate(unmeasured, target, threads)
-    except TooFewKernels:
-        return {}
+    answer = Estimator(database).estimate(unmeasured, target, threads)
     return {
         workload.key: item.median_s for workload, item in zip(unmeasured, answer.items, strict=True)
     }

@@ -13,7 +13,7 @@ from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.results import conclude, results_of
 from tuner.cli.tune import Seconds, Trials
-from tuner.cli.workloads import TargetText, Threads
+from tuner.cli.workloads import TargetText, Threads, read_workload
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,10 +54,9 @@ def advise(
     from tuner.cli.backend.roles import JobRequest
     from tuner.cli.progress import TuningDisplay
     from tuner.workload.nearby import nearby
-    from tuner.workload.spec import parse_spec
 
     invocation = Invocation.of(context)
-    asked = parse_spec(spec)
+    asked = read_workload(spec, None, None)
     changed = nearby(asked, [name.strip() for name in extents.split(",") if name.strip()])
     if not changed:
         raise UsageError(f"{spec} has no extents near it that differ by 15% or less; tune it as is")

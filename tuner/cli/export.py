@@ -76,11 +76,13 @@ def export(
     from tuner.cli.backend.roles import ExportRequest
     from tuner.export.frameworks import checked_frameworks
     from tuner.export.signature import public_key_of
+    from tuner.workload.pattern_files import spec_with_file
 
     invocation = Invocation.of(context)
     if output is None:
         raise UsageError("export needs a directory; add -o DIR")
-    ranged = any(".." in name for name in kernels or ())
+    kernels = [spec_with_file(name) for name in kernels or ()]  # whose paths may have dots
+    ranged = any(".." in name for name in kernels)
     if target is not None and not ranged:
         return _estimated(Invocation.here(context), kernels or [], output, name, threads, target)
     if every == bool(kernels):
@@ -92,6 +94,12 @@ def export(
         if frameworks is not None:
             raise UsageError(f"--for {frameworks}: schedules alone are for TVM; leave out --for")
         return _schedules(Invocation.here(context), kernels or [], every, output, form)
+    for spec in kernels:
+        if ":" in spec and ".." not in spec:
+            raise UsageError(
+                f"{spec} has no range; a single kernel is named by its id, which tuner best {spec} "
+                f"prints"
+            )
     request = ExportRequest(
         ids=tuple(name for name in kernels or () if ".." not in name),
         families=families_of([name for name in kernels or () if ".." in name], traffic),

@@ -67,11 +67,11 @@ def spec_of_pattern(spec: str, matrix: Any) -> str:
     op, _, rest = spec.strip().partition(":")
     own = [item for item in rest.split(",") if item.strip()]
     names = {item.partition("=")[0].strip() for item in own}
+    said = pattern_params(op.strip(), pattern_of(matrix))
     if stated := sorted(names & {"M", "N", "density"}):
         raise WorkloadError(
             f"{stated[0]} is given by the pattern; leave it out", parameter=stated[0]
         )
-    said = pattern_params(op.strip(), pattern_of(matrix))
     added = [f"{name}={value}" for name, value in said.items() if name not in names]
     return f"{op}:{','.join([*added, *own])}"
 

@@ -48,6 +48,9 @@ def test_what_is_tuned_first_needs_time_and_something_to_tune(
 ) -> None:
     called = tuner("estimate", PRODUCT.format(5), "--tune", "5")
     assert called.code == 2 and "5 s are too few to tune a workload; give 20 or more" in called.err
+    for seconds, says in (("nan", "too few"), ("inf", "too many"), ("1e300", "too many")):
+        called = tuner("estimate", PRODUCT.format(5), "--tune", seconds)
+        assert called.code == 2 and says in called.err
     called = tuner("estimate", PRODUCT.format(5), "--trials", "5")
     assert called.code == 2 and "give --tune SECONDS with it" in called.err
 

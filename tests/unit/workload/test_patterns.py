@@ -136,6 +136,13 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, mess
     assert caught.value.parameter == "pattern"
 
 
+def test_an_operator_without_places_is_refused_whatever_extents_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.mtx"
+    path.write_text(MATRIX)
+    with pytest.raises(WorkloadError, match="matmul takes no pattern"):
+        read_workloads([f"matmul:M=4,N=4,K=4,pattern={path}"], None, None)
+
+
 def test_a_missing_file_and_two_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="No such file"):
         read_workloads([f"spmv:pattern={tmp_path}/none.mtx"], None, None)
