@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.database_samples import (
+    ManualClock,
     add_job,
     failed,
     queue_job,
@@ -27,7 +28,10 @@ TARGET = sample_target().key
 def searched(
     database: Database, extent: int, seconds: list[float | None], *, elapsed_s: float = 0.0
 ) -> leases.Lease:
-    """The lease of a job that tried a default of 1 s, then these candidates."""
+    """The lease of a job that tried a default of 1 s, then these candidates. It is newer than
+    those before."""
+    assert isinstance(database.clock, ManualClock)
+    database.clock.advance(1.0)
     job = add_job(database, extent)
     with database.write() as session:
         lease = leases.claim(session, job, owner="first")[1]

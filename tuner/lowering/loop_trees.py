@@ -12,6 +12,7 @@ from tuner.lowering.passes.transposition import TRANSPOSE
 from tuner.lowering.scalars import Scope, lower
 from tuner.spaces.program.loop_tree import Loop, LoopKind, LoopTree, Statement, Store, When
 from tuner.spaces.program.program import MathFunctions
+from tuner.workload.expression import Var, walk
 
 KINDS: Mapping[LoopKind, int] = {
     LoopKind.SERIAL: tirx.ForKind.SERIAL,
@@ -55,13 +56,26 @@ def _store(store: Store, scope: Scope, how: MathFunctions) -> tirx.Stmt:
     return tirx.BufferStore(target, stored, scope.place(store.indices))
 
 
+def _kind(loop: Loop, scope: Scope) -> LoopKind:
+    """The loop's kind, but SERIAL for one that fills lanes with the same bfloat16: TVM does
+    not compile such vectors."""
+    fills = any(
+        isinstance(statement, Store)
+        and str(scope.buffers[statement.buffer].dtype) == "bfloat16"
+        and Var(loop.iterator) not in walk(statement.value)
+        for statement in loop.body
+    )
+    return LoopKind.SERIAL if fills and loop.kind is LoopKind.VECTOR else loop.kind
+
+
 def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
+    kind = _kind(loop, scope)
     variable = tirx.Var(loop.iterator, scope.index_dtype)
     inside = replace(
         scope,
         iterators={**scope.iterators, loop.iterator: variable},
         extents={**scope.extents, loop.iterator: loop.extent},
-        lanes=scope.lanes | ({loop.iterator} if loop.kind is LoopKind.VECTOR else set()),
+        lanes=scope.lanes | ({loop.iterator} if kind is LoopKind.VECTOR else set()),
     )
     body = _sequence(loop.body, inside, how)
     if loop.transposed:
@@ -78,7 +92,7 @@ def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
     first = tirx.const(0, scope.index_dtype) if loop.first is None else scope.index(loop.first)
     end = tirx.const(loop.extent, scope.index_dtype) if loop.end is None else scope.index(loop.end)
     count = end if loop.first is None else end - first
-    return tirx.For(variable, first, count, KINDS[loop.kind], body)
+    return tirx.For(variable, first, count, KINDS[kind], body)
 
 
 def _copied(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:

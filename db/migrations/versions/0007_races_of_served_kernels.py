@@ -23,9 +23,9 @@ def upgrade() -> None:
         sa.Column("kernel_id", sa.String(length=32), nullable=False),
         sa.Column("raced_at", TIME, nullable=False),
         sa.Column("libraries", JSON, nullable=False),
-        sa.Column("median_s", sa.Float(), nullable=True),
-        sa.Column("ci95_low_s", sa.Float(), nullable=True),
-        sa.Column("ci95_high_s", sa.Float(), nullable=True),
+        sa.Column("median_s", sa.Double(), nullable=True),
+        sa.Column("ci95_low_s", sa.Double(), nullable=True),
+        sa.Column("ci95_high_s", sa.Double(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
             ["kernel_id"], ["kernels.id"], name="fk_races_kernel_id_kernels", ondelete="CASCADE"
@@ -35,11 +35,11 @@ def upgrade() -> None:
     op.create_index("ix_races_kernel_id", "races", ["kernel_id", "id"], unique=False)
     op.create_table(
         "contests",
-        sa.Column("race_id", sa.BigInteger(), nullable=False),
+        sa.Column("race_id", ROW_NUMBER, nullable=False),
         sa.Column("contender", sa.String(length=32), nullable=False),
         sa.Column("version", sa.String(length=200), nullable=False),
         *(
-            sa.Column(name, sa.Float(), nullable=False)
+            sa.Column(name, sa.Double(), nullable=False)
             for name in (
                 "median_s",
                 "ci95_low_s",
@@ -64,7 +64,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(length=32), nullable=False),
         sa.Column("agreeing", sa.Integer(), nullable=False),
         sa.Column("contrary", sa.Integer(), nullable=False),
-        sa.Column("factor", sa.Float(), nullable=True),
+        sa.Column("factor", sa.Double(), nullable=True),
         sa.Column("suspected_at", TIME, nullable=False),
         sa.Column("raised_at", TIME, nullable=True),
         sa.Column("ended_at", TIME, nullable=True),

@@ -63,6 +63,9 @@ COMPILED = (
     "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
     "embedding_bag:V=100,D=32,B=8,L=4", "segment_reduce:M=16,N=64,D=32", "spmv:M=64,N=64",
     "spmm:M=64,N=64,K=32", "sddmm:M=64,N=64,K=32",
+    "mlp:M=16,K=64,J=128", "gather_matmul:V=1000,M=32,N=64,K=32", "scatter_add:M=64,N=256,D=32",
+    "slide_layer:B=8,D=32,C=1000,L=16", "slide_layer_gradient:B=8,D=32,C=1000,L=16",
+    "simhash:B=8,D=32,T=4", "dwta_hash:B=8,D=32,T=4",
 )  # fmt: skip
 
 
