@@ -62,6 +62,11 @@ SPECS = (
     "spmv:M=13,N=11,density=0.2", "spmv:M=16,N=16,density=0.2,lengths=power_law",
     "spmm:M=7,N=11,K=19,density=0.2", "spmm:M=8,N=16,K=32,density=0.2",
     "sddmm:M=7,N=11,K=19,density=0.2", "sddmm:M=8,N=16,K=32,density=0.2",
+    "mlp:M=5,K=11,J=19,N=7,gate=true,bias=true,act=relu", "gather_matmul:V=23,M=6,N=9,K=13",
+    "scatter_add:M=7,N=19,D=5", "scatter_add:M=5,N=33,D=3,mode=max",
+    "slide_layer:B=3,D=7,C=29,L=5,softmax=true", "slide_layer_gradient:B=3,D=7,C=29,L=5",
+    "slide_layer_gradient:B=3,D=7,C=29,L=5,of=weights", "simhash:B=3,D=17,T=2,K=5",
+    "dwta_hash:B=3,D=17,T=2,K=3",
 )  # fmt: skip
 
 
