@@ -123,7 +123,7 @@ def main() -> None:
         tvm.get_global_func("runtime.config_threadpool")(1, threads)
         os.sched_setaffinity(0, set(sorted(usable)[:threads]))
         for case in cases():
-            if options.only in case.name:
+            if options.only in case.name and has_fused(case, threads):
                 rows.append(row(case, threads, options))
                 print(*rows[-1], sep="  ", flush=True)
     os.sched_setaffinity(0, usable)
@@ -143,6 +143,11 @@ def main() -> None:
         tables=[Table(title="", columns=COLUMNS, rows=rows)],
     )
     options.out.write_text(to_text(measurement))
+
+
+def has_fused(case: Case, threads: int) -> bool:
+    """Whether the space offers a fused kind; one row of products has no tile to share."""
+    return any(":fused" in kind for kind in cpu_space(case.workload, detect_cpu(), threads).sketches)
 
 
 def row(case: Case, threads: int, options: argparse.Namespace) -> list[Value]:
