@@ -147,7 +147,9 @@ def main() -> None:
 
 def has_fused(case: Case, threads: int) -> bool:
     """Whether the space offers a fused kind; one row of products has no tile to share."""
-    return any(":fused" in kind for kind in cpu_space(case.workload, detect_cpu(), threads).sketches)
+    return any(
+        ":fused" in kind for kind in cpu_space(case.workload, detect_cpu(), threads).sketches
+    )
 
 
 def row(case: Case, threads: int, options: argparse.Namespace) -> list[Value]:

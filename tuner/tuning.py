@@ -49,6 +49,9 @@ class Budget:
 
     trials: int  # of the whole job, with recorded ones and the default schedule
     seconds: float | None = None  # wall time of this run
+    # Whether candidates under way are waited for when the time is over and none was timed.
+    # Making the inputs and references of a large workload may take longer than was given.
+    waits_for_one: bool = False
     # Seconds of one call that no kernel can beat. The job ends within 2% of it.
     target_s: float | None = None
     # The job ends when the next 100 trials promise less gain, e.g. 0.002; None: it never
@@ -252,6 +255,8 @@ class _Loop:
 
     def _fill(self) -> None:
         """Submits as many candidates as keep the measurer busy, within the budget."""
+        if self._is_overdue():
+            return
         free = self._measurer.capacity - len(self._in_flight)
         candidates: list[Candidate] = []
         count = min(free, self._budget.trials - len(self._trials) - len(self._in_flight))
@@ -281,10 +286,7 @@ class _Loop:
         """The reason to end the run even with candidates in flight; None to go on."""
         if self._cancelled():
             return StopReason.CANCELLED
-        if (
-            self._budget.seconds is not None
-            and self._clock() - self._started >= self._budget.seconds
-        ):
+        if self._is_overdue() and not self._waits_for_one():
             return StopReason.SECONDS
         if (
             self._budget.target_s is not None
@@ -297,6 +299,13 @@ class _Loop:
         ):
             return StopReason.TARGET
         return None
+
+    def _is_overdue(self) -> bool:
+        limit = self._budget.seconds
+        return limit is not None and self._clock() - self._started >= limit
+
+    def _waits_for_one(self) -> bool:
+        return self._budget.waits_for_one and self._best_s is None and bool(self._in_flight)
 
     def _stop_reason(self) -> StopReason | None:
         """The reason to submit no further candidates; None to go on."""

@@ -372,6 +372,27 @@ def test_a_measurer_that_never_answers_does_not_outlive_the_time_budget() -> Non
     assert isinstance(events[-1], Stopped) and events[-1].result.reason is StopReason.SECONDS
 
 
+class Late(DirectMeasurer):
+    """Answers a second of the clock after the time is over."""
+
+    polls = 0
+
+    def results(self, *, timeout_s: float) -> Iterator[Trial]:
+        self.polls += 1
+        if self.polls > 200:
+            yield from super().results(timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(("waits", "timed"), [(False, False), (True, True)])
+def test_the_first_candidates_may_be_waited_for(waits: bool, timed: bool) -> None:
+    budget = Budget(trials=1000, seconds=1.0, waits_for_one=waits)
+    measurer = Late(SPACE, RESPONSE)
+    trials, result = run(budget, measurer=measurer)
+    assert result.reason is StopReason.SECONDS
+    assert any(isinstance(trial.outcome, Timed) for trial in trials) == timed
+    assert len(measurer.submitted) == measurer.capacity, "nothing new after the time was over"
+
+
 def test_rounds_carry_the_correlation_taken_before_training() -> None:
     events = list(
         tune(

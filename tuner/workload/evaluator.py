@@ -273,7 +273,8 @@ def _size_of(read: Read) -> Read:
 def _finite_size(value: Array) -> Array:
     """Absolute values as float64, with 0 for infinities."""
     size: Array = np.asarray(np.abs(value), np.float64)  # always a copy
-    size[np.isinf(size)] = 0.0
+    if not np.isfinite(size.max(initial=0.0)):
+        size[np.isinf(size)] = 0.0
     return size
 
 
@@ -461,5 +462,7 @@ def _whole(value: Array, dtype: str) -> Array:
 
 def _at_least_value(size: Array, value: Array) -> Array:
     """Magnitudes that are at least the absolute value, which also stands in for NaN."""
-    own = np.abs(value).astype(np.float64)
+    own = np.abs(value).astype(np.float64, copy=False)
+    if np.isfinite(own.max(initial=0.0)):
+        return np.fmax(size, own)  # the other where one is NaN
     return np.where(np.isnan(size), own, np.maximum(size, np.where(np.isfinite(own), own, 0)))

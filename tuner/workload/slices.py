@@ -39,6 +39,11 @@ class Sliced:
         return sum(prod(stage.tensor.shape) for stage in self._between if not self._moves(stage))
 
     @property
+    def repeated(self) -> bool:
+        """Whether any stage is the same in each slice, and so computed again for each."""
+        return any(not self._moves(stage) for stage in self.expression.stages)
+
+    @property
     def row_elements(self) -> int:
         """Elements of the other intermediates in a slice of one row."""
         elements = sum(prod(stage.tensor.shape) for stage in self._between if self._moves(stage))

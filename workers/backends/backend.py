@@ -70,6 +70,12 @@ class Backend(Protocol[F_contra]):
         """Whether trials of other workloads on the target teach the cost model of a new one."""
         ...
 
+    @property
+    def default_flops_per_s(self) -> float:
+        """What a default schedule computes in a second, roughly: it decides whether a trial
+        has time for one."""
+        ...
+
     def cost_model(
         self, space: TargetSpace[F_contra], prior: Prior
     ) -> tuple[Featurizer, CostModel]:

@@ -31,6 +31,7 @@ OTHERS = 4  # of the first points by another algorithm than the one the estimate
 
 class CudaBackend:
     transfers = False  # only winning configs carry over yet
+    default_flops_per_s = 1e11  # assumed: one thread an element, nothing shared
 
     def cost_model(
         self, space: TargetSpace[KernelFacts], prior: Prior

@@ -93,7 +93,9 @@ def promote(promotion: Promotion) -> str:
     Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
     """
     # The kernels of a model are many, and the calls of some defaults take seconds.
-    with_default = promotion.run.job.kind != jobs.MODEL or not distinct(promotion.best, 1)
+    with_default = not distinct(promotion.best, 1) or (
+        promotion.run.default_fits and promotion.run.job.kind != jobs.MODEL
+    )
     for _ in range(ATTEMPTS):
         entries, race = _contest(promotion, with_default=with_default)
         try:

@@ -36,6 +36,7 @@ from tuner.workers.jobs.progress import Observer, WorkerNotice
 from tuner.workers.jobs.search import GivenPoints, searcher_for
 from tuner.workers.jobs.transfer import Start, start_of
 
+_DEFAULT_CALLS = 4  # to check it, to warm up and to time it
 NOTE_EVERY = 16  # trials between two updates of the elapsed times in the database
 
 
@@ -57,6 +58,7 @@ class TaskRun:
     observer: Observer
     interrupted: Callable[[], bool]  # whether to stop now
     check: Callable[[], None]  # raises once the lease is lost
+    default_fits: bool = True  # whether a trial has time for calls of the default schedule
 
 
 def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
@@ -82,11 +84,16 @@ def search(run: TaskRun) -> TuningResult:
         space=run.space.space,
         searcher=run.searcher,
         measurer=run.measurer,
-        budget=Budget(trials=run.trials, seconds=run.job.seconds, target_s=run.judge.floor_s),
+        budget=Budget(
+            trials=run.trials,
+            seconds=run.job.seconds,
+            waits_for_one=run.job.kind == TUNE,
+            target_s=run.judge.floor_s,
+        ),
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,
-        with_default=_measures_default(run.job),
+        with_default=run.default_fits and _measures_default(run.job),
         waiting=lambda: isinstance(run.searcher, ExternalSearcher) and run.searcher.waiting,
     )
     started = time.monotonic()
@@ -119,6 +126,16 @@ def search(run: TaskRun) -> TuningResult:
                 return result
         run.observer(event)
     raise AssertionError("the tuning loop ended without a result")
+
+
+def default_fits(problem: Problem, run_timeout_s: float) -> bool:
+    """Whether a trial has time for a few calls of the default schedule.
+
+    Where it has not, neither a trial nor the promotion's race waits for it; only a job
+    without another verified kernel falls back on it.
+    """
+    rate = backend_of(problem.target).default_flops_per_s
+    return _DEFAULT_CALLS * problem.workload.expression.flops / rate <= run_timeout_s
 
 
 def _measures_default(job: Job) -> bool:

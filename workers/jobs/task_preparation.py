@@ -28,7 +28,7 @@ from tuner.workers.fleet.messages import Problem, Submit
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workers.jobs.progress import Observer, Phase, TaskStarted
-from tuner.workers.jobs.task import TaskRun, known_outcomes, notice_to, searcher_of
+from tuner.workers.jobs.task import TaskRun, default_fits, known_outcomes, notice_to, searcher_of
 from tuner.workers.jobs.timeline import Timeline, join
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
@@ -111,6 +111,7 @@ class TaskPreparation:
             observer=self.observer,
             interrupted=self.stopping,
             check=self.check_lease,
+            default_fits=default_fits(problem, self.fleet.plan.limits.run_timeout_s),
         )
         try:
             self.observer(Phase(name="searching"))
