@@ -1,8 +1,10 @@
-"""Attention in float32 beside PyTorch and OpenVINO, from 128 to 8,192 positions.
+"""Attention beside PyTorch and OpenVINO, from 128 to 8,192 positions.
 
 Run as `python -m benchmarks.attention -o FILE`. Each workload is tuned for its number of
 threads. Then, on as many cores, the kernel and the other libraries are called in turn on
 the same tensors, and the medians of their times compared. Errors are against float64.
+With `--decode` there is one query before as many keys and values; `--dtype bfloat16` stores
+all tensors so.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import tuner
 from benchmarks.measurement import Measurement, Table, Value, current_commit, this_machine, to_text
 from benchmarks.models.race import openvino_call
 from tuner.target.detect import detect_cpu
+from tuner.workload.arrays import numpy_dtype
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
 
@@ -62,6 +65,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--positions", default=",".join(map(str, POSITIONS)))
+    parser.add_argument("--decode", action="store_true", help="one query before a cache")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     target = detect_cpu()
@@ -69,7 +74,7 @@ def main() -> None:
         map(int, options.threads.split(",")),
         map(int, options.positions.split(",")),
         WIDTHS,
-        (False, True),
+        (False,) if options.decode else (False, True),
     )
     rows = []
     for threads, positions, width, causal in shapes:
@@ -78,19 +83,22 @@ def main() -> None:
     ratios = [float(str(cells[-2])) for cells in rows]
     mean = exp(sum(map(log, ratios)) / len(ratios))
     measurement = Measurement(
-        suite="attention",
+        suite="decode attention" if options.decode else "attention",
         date=date.today().isoformat(),
         machine=this_machine(str(target.tvm["mcpu"]), target.name),
         commit=current_commit(),
-        command="python -m benchmarks.attention -o FILE",
+        command="python -m benchmarks.attention"
+        + (" --decode" if options.decode else "")
+        + f" --dtype {options.dtype} -o FILE",
         conditions=[
-            f"Batch 1, {HEADS} heads, float32.",
+            f"Batch 1, {HEADS} heads, {options.dtype}"
+            + (", one query before so many keys and values." if options.decode else "."),
             f"{options.trials} trials or {options.seconds:g} s; medians of {options.rounds} "
             "rounds of calls in turn.",
             f"Errors against float64 up to {CHECKED} positions.",
             f"PyTorch {torch.__version__}: scaled_dot_product_attention, the same compiled by "
             "inductor, and FlexAttention compiled. "
-            f"OpenVINO {openvino.__version__} in float32.",
+            f"OpenVINO {openvino.__version__} computes in {options.dtype} from float32 tensors.",
             f"Geometric mean of fastest / kernel: {mean:.2f}.",
         ],
         tables=[Table(title="", columns=COLUMNS, rows=rows)],
@@ -101,11 +109,18 @@ def main() -> None:
 def row(
     positions: int, width: int, *, causal: bool, threads: int, options: argparse.Namespace
 ) -> list[Value]:
-    spec = f"attention:B=1,H={HEADS},S={positions},D={width},causal={str(causal).lower()}"
+    queries, dtype = 1 if options.decode else positions, str(options.dtype)
+    spec = (
+        f"attention:B=1,H={HEADS},S={queries},SK={positions},D={width},"
+        f"causal={str(causal).lower()},dtype={dtype}"
+    )
     workload = parse_spec(spec)
     rng = np.random.default_rng(1)
-    shape = (1, HEADS, positions, width)
-    given = [rng.standard_normal(shape).astype(np.float32) for _ in range(3)]
+    shape = (1, HEADS, queries, width)
+    given = [
+        rng.standard_normal((1, HEADS, count, width)).astype(numpy_dtype(dtype))
+        for count in (queries, positions, positions)
+    ]
     usable = os.sched_getaffinity(0)
     with TemporaryDirectory() as folder:
         kernel = tuner.tune(
@@ -117,8 +132,9 @@ def row(
         )
         assert isinstance(kernel, tuner.Kernel)
         os.sched_setaffinity(0, set(sorted(usable)[:threads]))
-        out = np.empty(shape, np.float32)
-        calls: dict[str, Call] = {"kernel": lambda: kernel(*given, out=out)}
+        out = np.empty(shape, numpy_dtype(dtype))
+        written = out if dtype == "float32" else out.view(np.uint16)  # bfloat16 goes by its bits
+        calls: dict[str, Call] = {"kernel": lambda: kernel(*given, out=written)}
         calls |= rivals(given, causal, threads, Path(folder))
         times = raced(calls, options.rounds)
         os.sched_setaffinity(0, usable)
@@ -129,7 +145,7 @@ def row(
         error = max_rel_error(workload.expression, {"O": out}, want, magnitude)
         share = round(error / error_bound(workload.expression), 4)
     own = times.pop("kernel")
-    streams = "streamed" in str(kernel.config)
+    streams = any(f":{name}" in str(kernel.config) for name in ("stream", "split"))
     return [
         positions,
         width,
@@ -164,20 +180,30 @@ def raced(calls: dict[str, Call], rounds: int) -> dict[str, float]:
 def rivals(given: list[Any], causal: bool, threads: int, folder: Path) -> dict[str, Call]:
     """What the libraries call on the same tensors."""
     torch.set_num_threads(threads)
-    tensors = [torch.from_numpy(array) for array in given]
+    tensors = [as_tensor(array) for array in given]
+    narrow = given[0].dtype != np.float32
+    wide = [array.astype(np.float32) for array in given]
+    model, precision = openvino_model(wide, causal, folder), "bf16" if narrow else "f32"
     calls: dict[str, Call] = {
         "PyTorch": lambda: scaled_dot_product_attention(*tensors, is_causal=causal),
-        "OpenVINO": openvino_call(openvino_model(given, causal, folder), given, threads),
+        "OpenVINO": openvino_call(model, wide, threads, precision),
     }
     calls |= dict(compiled(tensors, causal))
     return calls
 
 
+def as_tensor(array: Any) -> Any:
+    """The tensor of PyTorch with the same elements; NumPy's bfloat16 is not its own."""
+    if array.dtype == np.float32:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+
+
 def compiled(tensors: list[Any], causal: bool) -> Iterator[tuple[str, Call]]:
     """What inductor compiles; PyTorch has FlexAttention for some CPUs only."""
-    positions = tensors[0].shape[2]
+    queries, keys = tensors[0].shape[2], tensors[1].shape[2]
     mask = (
-        create_block_mask(lambda b, h, i, j: i >= j, None, None, positions, positions, "cpu")
+        create_block_mask(lambda b, h, i, j: i >= j, None, None, queries, keys, "cpu")
         if causal
         else None
     )

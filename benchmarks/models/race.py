@@ -98,14 +98,14 @@ def onnxruntime_call(content: bytes, feeds: Sequence[Array], threads: int) -> Ca
     return lambda: session.run_with_iobinding(binding)
 
 
-def openvino_call(path: Path, feeds: Sequence[Array], threads: int) -> Call:
-    """In float32: by itself it takes bfloat16 where the machine has it."""
+def openvino_call(path: Path, feeds: Sequence[Array], threads: int, precision: str = "f32") -> Call:
+    """In float32 unless told otherwise: by itself it takes bfloat16 where the machine has it."""
     openvino = importlib.import_module("openvino")
 
     options = {
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = openvino.Core().compile_model(path, "CPU", options)
     request = compiled.create_infer_request()

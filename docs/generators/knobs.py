@@ -37,13 +37,14 @@ COMMON = {
 CPU = {
     "register": "The register tile: elements of each spatial axis that stay in registers, the "
     "vectorised axis in whole vectors. Of rows: rows at a time and elements of the column. Of "
-    "rows that stream: rows, points of the streamed axis, and columns of the sums. Of groups "
-    "placed in tiles one knob for each that reduces, with its rows and vectors.",
+    "rows that stream: rows, points of the streamed axis, and columns of the sums; of single "
+    "ones points and columns. Of groups placed in tiles one knob for each that reduces, with its "
+    "rows and vectors.",
     "block_": "Elements of one axis in a cache block; 0 for none.",
     "outer_order": "The order of the cache blocks' loops, as a permutation of the spatial axes.",
     "inner_order": "The order of the register tiles' loops within a block, likewise.",
     "depth": "Iterations of the reduction in a block. Of rows that stream: points that are "
-    "computed before they are summed.",
+    "computed before they are summed; of single ones the parts of a row besides.",
     "copy": "How a read is made: in place, from a padded copy, or from a packed copy, a part at a "
     "time (`pack`) or all of it before any loop (`pack_root`).",
     "keep_": "Whether a stage between two others is kept in memory or computed twice.",

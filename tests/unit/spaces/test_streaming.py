@@ -208,7 +208,7 @@ def test_stages_in_another_order_are_refused() -> None:
 # --- what is computed
 
 
-def test_one_row_of_queries_stays_with_the_other_sketches() -> None:
+def test_one_row_of_queries_has_no_vectors_of_rows() -> None:
     space = space_of(parse_spec("attention:B=1,H=1,S=1,D=16"), host_target(), 1)
     assert not any(name.endswith(":stream") for name in space.sketches)
 

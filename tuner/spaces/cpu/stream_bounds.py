@@ -6,13 +6,14 @@ the tile where they hold if they hold anywhere.
 
 from __future__ import annotations
 
+from tuner.spaces.cpu.split_plan import SplitPlan
 from tuner.spaces.cpu.stream_plan import StreamPlan
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.predicates import at_most_zero
 from tuner.workload.expression import Binary, Scalar
 
 
-def live_range(plan: StreamPlan) -> tuple[Scalar | None, Scalar | None]:
+def live_range(plan: StreamPlan | SplitPlan) -> tuple[Scalar | None, Scalar | None]:
     """The first point and the end of what counts for a task; None where that is all."""
     first: Scalar | None = None
     end: Scalar | None = None

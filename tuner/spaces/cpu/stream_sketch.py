@@ -126,7 +126,7 @@ class StreamSketch:
         group = self.group
         spatial = (*group.rows, *group.columns)
         names = tuple(axis.name for axis in spatial)
-        stages = self._stages()
+        stages = counted_stages(group)
         reads_of_stages = {
             read.read: read for stage in stages for read in accesses(stage, self.context.shapes)
         }
@@ -150,29 +150,6 @@ class StreamSketch:
             math_functions=self.math_functions,
             computed_share=live_fraction(stages[-1], group.live_conditions),
         )
-
-    def _stages(self) -> tuple[Stage, ...]:
-        """The sum with columns, the product, and the exponentials, without what is theirs."""
-        group = self.group
-        last = group.sums[-1]
-        points = (*group.rows, group.stream)
-        weight = Stage(
-            name=group.peak,
-            axes=points,
-            body=Unary("exp", _without(group.value, group.product)),
-            dtype=group.dtype,
-        )
-        factor: Scalar = Unary("neg", Var(group.stream.name))
-        summed = Stage(
-            name=last.name,
-            axes=(*group.rows, *last.columns),
-            reduce_axes=(group.stream,),
-            reducer="sum",
-            accumulator=group.dtype,
-            body=Binary("mul", last.factor or factor, Var(group.stream.name)),
-            dtype=group.dtype,
-        )
-        return (summed, *([] if group.product is None else [group.product]), weight)
 
     # --- the nest
 
@@ -206,6 +183,29 @@ def stream_sketch(group: StreamGroup, context: SpaceContext) -> StreamSketch | N
     if not shared:
         return None
     return StreamSketch(group, context, max(shared, key=lambda axis: axis.extent))
+
+
+def counted_stages(group: StreamGroup) -> tuple[Stage, ...]:
+    """The sum with columns, the product, and the exponentials, without what is theirs."""
+    last = group.sums[-1]
+    points = (*group.rows, group.stream)
+    weight = Stage(
+        name=group.peak,
+        axes=points,
+        body=Unary("exp", _without(group.value, group.product)),
+        dtype=group.dtype,
+    )
+    factor: Scalar = Unary("neg", Var(group.stream.name))
+    summed = Stage(
+        name=last.name,
+        axes=(*group.rows, *last.columns),
+        reduce_axes=(group.stream,),
+        reducer="sum",
+        accumulator=group.dtype,
+        body=Binary("mul", last.factor or factor, Var(group.stream.name)),
+        dtype=group.dtype,
+    )
+    return (summed, *([] if group.product is None else [group.product]), weight)
 
 
 def _accumulators(tile: tuple[int, int, int], lanes: int) -> int:
