@@ -183,7 +183,8 @@ def _tuned(
     database = open_database(settings.db)
     try:
         target = with_limits(database, machine, devices)
-        seconds = command.tuning_s([model.graph])
+        (model,) = command.with_chains([model], target)
+        seconds = command.tuning_s([model])
         job = submit_model(database, [model], target, settings, seconds=seconds)
         report = run(database, job.id, settings, observer=observer)
         if report.job.state != jobs.SUCCEEDED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,11 @@ def tune_model(
         target = with_limits(database, machine, devices)
         family = _family(content, extents, batch, target, values)
         models = [model] if family is None else list(family.members.values())
-        graphs = [] if directory is None else [model.graph for model in models]
-        seconds = command.tuning_s(graphs)
+        if directory is not None:
+            models = command.with_chains(models, target)
+        if family is not None:
+            family = replace(family, members=dict(zip(family.members, models, strict=True)))
+        seconds = command.tuning_s([] if directory is None else models)
         job = submit_model(database, models, target, settings, seconds=seconds)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
             if family is not None:
@@ -256,6 +260,7 @@ def _report(
                     "members": list(members),
                     "shares": [_share(share) for share in tuned.shares],
                     "numerics": tuned.numerics and tuned.numerics.document,
+                    "chains": tuned.chains and tuned.chains.document,
                     "race": tuned.race and tuned.race.document,
                     "concurrency": tuned.concurrency and tuned.concurrency.document,
                 },
@@ -268,6 +273,8 @@ def _report(
     if tuned.numerics is not None:
         output.table(NUMERICS_COLUMNS, numerics_rows(tuned.numerics), right=NUMERICS_COLUMNS[1:])
         output.line(tuned.numerics.summary)
+    if tuned.chains is not None:
+        output.line(tuned.chains.summary)
     if tuned.race is not None:
         if tuned.race.changed:
             output.table(RACE_COLUMNS, race_rows(tuned.race), right=RACE_COLUMNS[1:])

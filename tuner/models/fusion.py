@@ -8,7 +8,7 @@ between two products becomes one node with them, whose rows may stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeGuard
@@ -47,7 +47,7 @@ def readers(graph: Graph, name: str) -> list[Node]:
     return [node for node in graph.nodes if name in reads_of(node)]
 
 
-def _private(graph: Graph, name: str) -> Node | None:
+def only_reader(graph: Graph, name: str) -> Node | None:
     """The only node that reads a tensor; None where an output or an alias shows it too."""
     reading = readers(graph, name)
     visible = name in graph.outputs or name in graph.aliases.values()
@@ -77,7 +77,7 @@ def _without_movements(graph: Graph) -> Graph:
         ]
         if len(reductions) == len(reading):
             changes = {id(reader): (_inlined_read(reader, node),) for reader in reductions}
-            graph = _replaced(graph, changes | {id(node): ()})
+            graph = with_replaced(graph, changes | {id(node): ()})
     return graph
 
 
@@ -116,7 +116,7 @@ def _inputs_of(stages: tuple[Stage, ...], tensors: tuple[Tensor, ...]) -> tuple[
     return tuple({tensor.name: tensor for tensor in tensors if tensor.name in names_read}.values())
 
 
-def _replaced(graph: Graph, changes: dict[int, tuple[Expression, ...]]) -> Graph:
+def with_replaced(graph: Graph, changes: Mapping[int, Sequence[Node]]) -> Graph:
     """The graph with some nodes, given by `id`, replaced by any number of others."""
     return replace(
         graph, nodes=tuple(new for node in graph.nodes for new in changes.get(id(node), (node,)))
@@ -136,7 +136,7 @@ def _epilogues_attached(graph: Graph) -> Graph:
             position += 1
             continue
         producer, joint = merged
-        graph = _replaced(graph, {id(producer): (), id(node): (joint,)})
+        graph = with_replaced(graph, {id(producer): (), id(node): (joint,)})
     return graph
 
 
@@ -158,9 +158,9 @@ def _merges(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]
     ]
     for producer in sorted(producers, key=lambda candidate: -candidate.flops):
         name = producer.outputs[0]
-        if _private(graph, name) is not node or not _in_place(node, name):
+        if only_reader(graph, name) is not node or not _in_place(node, name):
             continue
-        joint = _joint(producer, node)
+        joint = joint_of(producer, node)
         if joint is not None:
             yield producer, joint
 
@@ -187,7 +187,9 @@ def _in_place(node: Expression, name: str) -> bool:
     return True
 
 
-def _joint(first: Expression, second: Expression, kept: tuple[str, ...] = ()) -> Expression | None:
+def joint_of(
+    first: Expression, second: Expression, kept: tuple[str, ...] = ()
+) -> Expression | None:
     """Both nodes as one expression, whose results are those of the first that are kept and
     those of the second; None above the limit of tensors in an expression."""
     stages = (*first.stages, *second.stages)
@@ -220,11 +222,11 @@ def _maps_joined(graph: Graph) -> Graph:
     position = 0
     while position < len(graph.nodes):
         node = graph.nodes[position]
-        reader = _private(graph, node.outputs[0]) if is_map(node) else None
+        reader = only_reader(graph, node.outputs[0]) if is_map(node) else None
         if is_map(node) and reader is not None and is_map(reader):
-            joint = _joint(node, reader)
+            joint = joint_of(node, reader)
             if joint is not None:
-                graph = _replaced(graph, {id(node): (), id(reader): (joint,)})
+                graph = with_replaced(graph, {id(node): (), id(reader): (joint,)})
                 continue
         position += 1
     return graph
@@ -235,7 +237,7 @@ def _rows_streamed(graph: Graph) -> Graph:
     several rows have the same columns: their rows can be computed part by part."""
     for node in graph.nodes:
         for parts, joint in _streams(graph, node):
-            graph = _replaced(graph, {id(part): () for part in parts} | {id(node): (joint,)})
+            graph = with_replaced(graph, {id(part): () for part in parts} | {id(node): (joint,)})
             break
     return graph
 
@@ -250,8 +252,8 @@ def _streams(
         if not any(stage.reducer == "max" for stage in softmax.stages):
             continue
         for scores in _producers(graph, softmax):
-            weighted = None if is_map(scores) else _joint(softmax, node)
-            joint = None if weighted is None else _joint(scores, weighted)
+            weighted = None if is_map(scores) else joint_of(softmax, node)
+            joint = None if weighted is None else joint_of(scores, weighted)
             group = None if joint is None else stream_group(simplified(joint))
             if joint is not None and group is not None and group.product and group.shared_rows:
                 yield (scores, softmax), joint
@@ -266,7 +268,7 @@ def _producers(graph: Graph, node: Expression) -> list[Expression]:
         if isinstance(producer, Expression)
         and len(producer.outputs) == 1
         and producer.outputs[0] in names
-        and _private(graph, producer.outputs[0]) is node
+        and only_reader(graph, producer.outputs[0]) is node
     ]
 
 
@@ -281,7 +283,7 @@ def with_pairs(graph: Graph) -> Graph:
             position += 1
             continue
         reader, both = pair
-        graph = _replaced(graph, {id(node): (both,), id(reader): ()})
+        graph = with_replaced(graph, {id(node): (both,), id(reader): ()})
     return graph
 
 
@@ -302,7 +304,7 @@ def _pairs(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]:
         seen = {graph.root(name) for other in rest for name in reads_of(other)}
         seen |= {*graph.outputs, *graph.aliases.values()}
         kept = tuple(name for name in node.outputs if name in seen)
-        if both := _joint(node, reader, kept):
+        if both := joint_of(node, reader, kept):
             yield reader, both
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.models.accuracy import tolerance_of
+from tuner.models.chains import Chain, chain_workloads
 from tuner.models.graph import Graph
 from tuner.models.workloads import ModelWorkload, with_fast_variants, workloads_of
 from tuner.target.target import Target
@@ -43,9 +44,14 @@ class NumericsPolicy:
         """The error they may have against another evaluator, which rounds as it pleases."""
         return max(tolerance_of(graph), self.max_error or 0.0)
 
-    def workloads(self, graph: Graph, target: Target) -> Sequence[ModelWorkload]:
-        """What is to be tuned for a strict graph: all its workloads, then fast variants."""
-        return with_fast_variants(graph, target) if self.fast else workloads_of(graph)
+    def workloads(
+        self, graph: Graph, target: Target, chains: Sequence[Chain] = ()
+    ) -> Sequence[ModelWorkload]:
+        """What is to be tuned for a strict graph: all its workloads, fast variants, chains."""
+        parts = with_fast_variants(graph, target) if self.fast else workloads_of(graph)
+        keys = {part.workload.key for part in parts}
+        joint = chain_workloads(graph, chains)
+        return [*parts, *(part for part in joint if part.workload.key not in keys)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

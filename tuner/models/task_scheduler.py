@@ -6,15 +6,17 @@ scheduler (Zheng et al., "Ansor", OSDI 2020, section 6.2). It combines what a ke
 gained lately with what it could gain at best. The latter is bounded by the rate that
 similar kernels reach.
 
-A kernel may have a variant under fast numerics. Strict variants have their first rounds
-before all fast ones, so that a model can always be assembled. The slower of two variants
-saves nothing until it is faster than the other.
+Some work can be done by several kernels: a node under strict or fast numerics, and a chain
+of nodes by one kernel or by one for each. What the model needs has its first rounds before
+all else, so that it can always be assembled. What is slower saves nothing until it is
+faster than what does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from tuner.workload.expression import Expression
 
@@ -36,8 +38,10 @@ class KernelProgress:
     calls: int  # in one call of the model
     flops: int
     kind: str  # kernels of one kind are compared
-    variant_of: str = ""  # the key that strict and fast variant share; empty without another
-    fast: bool = False  # whether the numerics are fast
+    key: str = ""  # of its workload
+    # Keys of the kernels whose work a call of it does, once each; empty for a kernel that
+    # the model cannot do without.
+    instead_of: tuple[str, ...] = ()
     trials: int = 0
     best_s: tuple[float, ...] = ()  # seconds of the best trial, after each round
     trials_at: tuple[int, ...] = ()  # trials in all, after each round
@@ -59,6 +63,11 @@ class KernelProgress:
             trials_at=(*self.trials_at, trials),
             finished=finished or trials <= self.trials,
         )
+
+    @property
+    def optional(self) -> bool:
+        """Whether others compute the same: a fast variant, or a chain."""
+        return bool(self.instead_of)
 
     @property
     def seconds(self) -> float:
@@ -83,8 +92,8 @@ def round_trials(kernel: KernelProgress) -> int:
 def next_kernel(kernels: Sequence[KernelProgress]) -> int | None:
     """The position of the kernel to tune next; None when all are finished.
 
-    Kernels without a round come first, strict ones before fast ones, the one with the
-    most work before the others.
+    Kernels without a round come first, those that the model needs before the others, the
+    one with the most work before the others.
     """
     left = [position for position, kernel in enumerate(kernels) if not kernel.finished]
     fresh = [position for position in left if not kernels[position].best_s]
@@ -92,7 +101,7 @@ def next_kernel(kernels: Sequence[KernelProgress]) -> int | None:
         return max(
             fresh,
             key=lambda position: (
-                not kernels[position].fast,
+                not kernels[position].optional,
                 kernels[position].calls * kernels[position].flops,
                 -position,
             ),
@@ -107,25 +116,53 @@ def next_kernel(kernels: Sequence[KernelProgress]) -> int | None:
 def model_s(kernels: Sequence[KernelProgress]) -> float:
     """Seconds of one call of the model, by the best trials of its kernels.
 
-    Of two variants of a kernel the faster counts.
+    Where others compute the same in less time, these count.
     """
-    variants: dict[str, float] = {}
-    for number, kernel in enumerate(kernels):
-        if kernel.best_s:
-            key = kernel.variant_of or str(number)
-            variants[key] = min(variants.get(key, kernel.seconds), kernel.seconds)
-    return sum(variants.values())
+    needed = [kernel for kernel in kernels if not kernel.optional]
+    total_s = sum(kernel.seconds for kernel in needed)
+    fastest = _times(kernels)
+    # Variants of single kernels first: they are what a chain is compared with.
+    for kernel in sorted(kernels, key=lambda kernel: len(kernel.instead_of)):
+        apart_s = _together(kernel.instead_of, fastest)
+        if kernel.optional and kernel.best_s and kernel.best_s[-1] < apart_s < inf:
+            total_s -= kernel.calls * (apart_s - kernel.best_s[-1])
+            if len(kernel.instead_of) == 1:
+                fastest[kernel.instead_of[0]] = kernel.best_s[-1]
+    return total_s
+
+
+def _times(kernels: Sequence[KernelProgress]) -> dict[str, float]:
+    """The best times of the kernels that the model needs, by their keys."""
+    return {
+        kernel.key: kernel.best_s[-1] for kernel in kernels if kernel.best_s and not kernel.optional
+    }
+
+
+def _together(keys: Sequence[str], times: Mapping[str, float]) -> float:
+    """Seconds of one call of each; infinite where one has no time."""
+    return sum(times.get(key, inf) for key in keys)
+
+
+def _rivals_s(kernel: KernelProgress, kernels: Sequence[KernelProgress]) -> float:
+    """What a call of the kernel must take less than, for the model to be faster by it.
+
+    Infinite where nothing else computes the same.
+    """
+    times = _times(kernels)
+    limits = [_together(kernel.instead_of, times)] if kernel.optional else [inf]
+    for other in kernels:
+        if other.best_s and kernel.key in other.instead_of:
+            rest = list(other.instead_of)
+            rest.remove(kernel.key)
+            limits.append(other.best_s[-1] - _together(rest, times))
+    # A chain whose other kernels have no time says nothing of this one.
+    return min(limit for limit in limits if limit > -inf)
 
 
 def gain_per_trial(kernel: KernelProgress, kernels: Sequence[KernelProgress]) -> float:
     """Seconds of the model's time that one more trial is expected to save, at least 0."""
     trials = max(kernel.trials, 1)
-    variants = [
-        other.best_s[-1]
-        for other in kernels
-        if other.best_s and kernel.variant_of and other.variant_of == kernel.variant_of
-    ]
-    best_s = min((kernel.best_s[-1], *variants))  # what the model takes now
+    best_s = min(kernel.best_s[-1], _rivals_s(kernel, kernels))  # what the model takes now
     back = 0 if best_s < kernel.best_s[-1] else min(_WINDOW, len(kernel.best_s) - 1)
     recent_s = 0.0
     if back:
@@ -141,17 +178,13 @@ def gain_per_trial(kernel: KernelProgress, kernels: Sequence[KernelProgress]) ->
     return kernel.calls * max(_LATELY * recent_s + (1 - _LATELY) * possible_s, 0.0)
 
 
-def needless_variants(kernels: Sequence[KernelProgress]) -> frozenset[int]:
-    """The positions of fast variants that are not faster than the strict ones, or untried."""
-    strict_s = {
-        kernel.variant_of: kernel.best_s[-1]
-        for kernel in kernels
-        if kernel.best_s and not kernel.fast
-    }
+def needless(kernels: Sequence[KernelProgress]) -> frozenset[int]:
+    """The positions of kernels that the model is no faster by: of those it can do without,
+    the untried, and those that take as long as what they stand for."""
+    times = _times(kernels)
     return frozenset(
         position
         for position, kernel in enumerate(kernels)
-        if kernel.fast
-        and kernel.variant_of in strict_s
-        and (not kernel.best_s or kernel.best_s[-1] >= strict_s[kernel.variant_of])
+        if kernel.optional
+        and (not kernel.best_s or kernel.best_s[-1] >= _together(kernel.instead_of, times))
     )

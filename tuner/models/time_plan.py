@@ -46,6 +46,8 @@ class TimePlan:
     kernels: int
     clock: Callable[[], float]
     begin_s: float
+    # Kernels that the model can do without: one without trials is not promoted.
+    optional: frozenset[int] = frozenset()
     _paces: dict[int, _Pace] = field(init=False, default_factory=dict)
     # of promotions: seconds, and the trials that their contestants are worth
     _promoted: tuple[float, float] = field(init=False, default=(0.0, 0.0))
@@ -128,7 +130,7 @@ class TimePlan:
         return sum(
             self._contestant_s(kernel) * self._contestants(kernel, finalists)
             for kernel, pace in self._paces.items()
-            if not pace.promoted
+            if not pace.promoted and (pace.trials or kernel not in self.optional)
         )
 
     def _contestants(self, kernel: int, finalists: int) -> int:

@@ -11,6 +11,7 @@ from tuner.models.nodes import calls
 from tuner.spaces.rewrite.algorithm import has_fast_rewritings
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
+from tuner.workload.keys import workload_key
 from tuner.workload.renaming import rename_reads
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
@@ -22,6 +23,9 @@ class ModelWorkload:
 
     workload: Workload
     calls: int  # in one call of the model
+    # Keys of the workloads whose work a call of it does, once each; empty for a workload
+    # that the model cannot do without.
+    instead_of: tuple[str, ...] = ()
 
 
 def workload_of(node: Expression, graph: Graph) -> Workload:
@@ -88,5 +92,10 @@ def with_fast_variants(graph: Graph, target: Target) -> Sequence[ModelWorkload]:
     """The workloads of the graph under strict numerics, then those that fast numerics adds."""
     strict = workloads_of(replace(graph, fast=frozenset()))
     keys = {part.workload.key for part in strict}
-    fast = workloads_of(all_fast(graph, target))
-    return [*strict, *(part for part in fast if part.workload.key not in keys)]
+    fast = [part for part in workloads_of(all_fast(graph, target)) if part.workload.key not in keys]
+    return [*strict, *(replace(part, instead_of=(strict_key(part.workload),)) for part in fast)]
+
+
+def strict_key(workload: Workload) -> str:
+    """The key of the same workload under strict numerics."""
+    return workload_key(workload.expression, workload.constants, "strict")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,6 +27,7 @@ from tuner.workers.jobs.judging import NotJudged, judge_candidate
 from tuner.workers.jobs.kernel_cache import unanswered
 from tuner.workers.jobs.model_executor import model_executor
 from tuner.workers.jobs.model_jobs import (
+    ModelCalls,
     needless_tasks,
     tune_in_rounds,
     with_library,
@@ -83,6 +84,7 @@ class JobRun:
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
+        self._dispensable: frozenset[str] = frozenset()  # keys of the model's chains
 
     def run(self) -> JobReport:
         try:
@@ -105,7 +107,7 @@ class JobRun:
         if self._job.kind == jobs.JUDGE and not self._options.judges:
             # It was queued before the operator switched that off.
             return self._finish(jobs.FAILED, SWITCHED_OFF)
-        calls: Mapping[str, int] = {}
+        calls: ModelCalls | None = None
         begun_s = time.monotonic()
         if self._job.kind == jobs.MODEL:
             store = ArtifactStore(self._options.artifacts)
@@ -130,15 +132,19 @@ class JobRun:
                 check=self._check,
                 stopping=self._stopping,
             )
-            if calls:
+            if calls is not None:
+                self._dispensable = frozenset(calls.chains)
                 plan = TimePlan(
                     seconds=self._job.seconds,
                     kernels=len(tasks),
                     clock=time.monotonic,
                     begin_s=begun_s,
+                    optional=frozenset(
+                        place for place, task in enumerate(tasks) if task.workload in calls.chains
+                    ),
                 )
                 self._search_model(tasks, calls, preparation, plan)
-                errors = self._promote_model(tasks, preparation, plan)
+                errors = self._promote_model(tasks, calls, preparation, plan)
             elif self._job.kind == jobs.JUDGE:
                 errors = self._each(tasks, preparation, self._judge)
             elif self._job.kind == jobs.RERACE:
@@ -168,7 +174,7 @@ class JobRun:
     def _search_model(
         self,
         tasks: Sequence[Task],
-        calls: Mapping[str, int],
+        calls: ModelCalls,
         preparation: TaskPreparation,
         plan: TimePlan,
     ) -> None:
@@ -193,13 +199,17 @@ class JobRun:
         tune_in_rounds(self._database, self._job, tasks, calls, search_round, plan, self._observer)
 
     def _promote_model(
-        self, tasks: Sequence[Task], preparation: TaskPreparation, plan: TimePlan
+        self,
+        tasks: Sequence[Task],
+        calls: ModelCalls,
+        preparation: TaskPreparation,
+        plan: TimePlan,
     ) -> list[str]:
         """Promotes the kernels of a model; returns the reasons of those that failed."""
         errors = []
         needless: frozenset[int] = frozenset()
         if not self._stopping():
-            needless = needless_tasks(self._database, self._lease, tasks)
+            needless = needless_tasks(self._database, self._lease, tasks, calls)
         for number in needless:
             plan.skipped(number)
         for number, task in enumerate(tasks):
@@ -306,8 +316,10 @@ class JobRun:
         position = run.task.position
         key = self._options.signing_key
         signer = None if key is None else signer_at(key)
-        # A model can do without a fast variant.
-        needed = self._job.kind != jobs.MODEL or run.problem.workload.numerics == "strict"
+        # A model can do without a fast variant, and without a chain.
+        needed = self._job.kind != jobs.MODEL or (
+            run.problem.workload.numerics == "strict" and run.task.workload not in self._dispensable
+        )
         error = kernel = None
         started = time.monotonic()
         try:

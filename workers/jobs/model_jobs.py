@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tuner.db import artifacts, events, jobs, leases, targets, tasks, workloads
@@ -17,6 +17,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
+from tuner.models.chain_race import affordable_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.description import KernelTime, Measurement, described, to_json
 from tuner.models.executor import Executor
@@ -29,12 +30,12 @@ from tuner.models.task_scheduler import (
     KernelProgress,
     kind_of,
     model_s,
-    needless_variants,
+    needless,
     next_kernel,
     round_trials,
 )
 from tuner.models.time_plan import TimePlan
-from tuner.models.workloads import ModelWorkload
+from tuner.models.workloads import ModelWorkload, strict_key
 from tuner.runtime.link import toolchain_for
 from tuner.runtime.toolchain import Toolchain
 from tuner.target.target import Target
@@ -48,14 +49,23 @@ from tuner.workers.jobs.model_library import (
     others_of,
 )
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Observer, unobserved
-from tuner.workload.keys import workload_key
 from tuner.workload.spec import from_document, to_document
 
-CALLS = "calls"  # in such a job's settings: how often the model calls each workload
+# In such a job's settings: how often the model calls each workload, and of what each chain is.
+CALLS, CHAINS = "calls", "chains"
 NAME = "model"  # of the library that a job makes
 
 SearchRound = Callable[[Task, int, float | None], TuningResult | None]
 """Searches one task up to a number of trials within so many seconds; None if interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCalls:
+    """How a model calls its workloads, by their keys."""
+
+    counts: Mapping[str, int]  # in one call of the model
+    # of a chain, the keys of what it does the work of
+    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ModelMissing(TunerError):
@@ -66,25 +76,41 @@ class ModelMissing(TunerError):
 
 def with_workloads(
     database: Database, lease: Lease, job: Job, store: ArtifactStore
-) -> tuple[Job, Mapping[str, int]]:
+) -> tuple[Job, ModelCalls]:
     """Adds a task for each kernel of the model to the job.
 
-    Returns the job, and how often the model calls each workload, by its key. Raises
-    ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and
-    ArtifactCorrupt.
+    Returns the job, and how the model calls its workloads. Raises ModelRefused for a file
+    that is no model, ReaderMissing, ArtifactMissing and ArtifactCorrupt.
     """
     calls = job.settings.get(CALLS)
     if job.tasks and isinstance(calls, dict):
-        return job, {str(key): int(count) for key, count in calls.items()}
+        return job, ModelCalls(
+            counts={str(key): int(count) for key, count in calls.items()},
+            chains={key: tuple(keys) for key, keys in job.settings.get(CHAINS, {}).items()},
+        )
     digest = job.settings.get(tasks.MODEL)
     if not isinstance(digest, str):
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
-    graph = import_model(store.get(digest), job.settings.get(tasks.SHAPES) or {})
+    content = store.get(digest)
+    graph = import_model(content, job.settings.get(tasks.SHAPES) or {})
     with database.read() as session:
         target = targets.get(session, job.target)
-    extracted = policy_of(job).workloads(graph, target)
+    # Whoever submitted a packed graph makes its library, of its nodes.
+    chains = () if is_packed(content) else affordable_chains(graph, target, job.seconds)
+    extracted = policy_of(job).workloads(graph, target, chains)
     described_job = _added(database, lease, extracted, store, to_json(described(graph)))
-    return described_job, {part.workload.key: part.calls for part in extracted}
+    return described_job, model_calls(extracted)
+
+
+def model_calls(parts: Sequence[ModelWorkload]) -> ModelCalls:
+    """How a model, or several together, call these workloads."""
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts[part.workload.key] = counts.get(part.workload.key, 0) + part.calls
+    chains = {
+        part.workload.key: part.instead_of for part in parts if part.workload.numerics == "strict"
+    }
+    return ModelCalls(counts=counts, chains={key: keys for key, keys in chains.items() if keys})
 
 
 def with_library(
@@ -112,9 +138,11 @@ def with_library(
         return
     with database.read() as session:
         target = targets.get(session, job.target)
-    model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
+    graph = import_model(content, shapes)
+    chains = affordable_chains(graph, target, job.seconds)
+    model = Model(content=content, shapes=shapes, graph=graph, chains=chains)
     policy = policy_of(job)
-    kernels = kernels_of(database, model.graph, target, job.threads, store, policy)
+    kernels = kernels_of(database, model, target, job.threads, store, policy)
     affordable = is_affordable(race_s(model.graph), job.seconds)
     others = others_of(database, kernels, target, job.threads, store) if affordable else None
     inputs = check_inputs(model.graph, model.values)
@@ -131,7 +159,7 @@ def with_library(
             model, kernels, target, job.threads, NAME, executor, policy, others
         )
         shares = profile(checked.graph, checked.kernels, target, job.threads, inputs, executor)
-    for chosen in (checked.numerics, checked.race):
+    for chosen in (checked.numerics, checked.chains, checked.race):
         if chosen is not None:
             _noted(database, job.id, chosen.summary)
     tools = toolchain_for(target)
@@ -249,7 +277,7 @@ def tune_in_rounds(
     database: Database,
     job: Job,
     left: Sequence[Task],
-    calls: Mapping[str, int],
+    calls: ModelCalls,
     search_round: SearchRound,
     plan: TimePlan,
     observer: Observer = unobserved,
@@ -276,7 +304,7 @@ def tune_in_rounds(
             _note_lateness(database, job, subjects, plan, observer)
             return True
         subject = subjects[position]
-        first = not subject.best_s and not subject.fast
+        first = not subject.best_s and not subject.optional
         trials = subject.trials + min(
             min(plan.first_trials(_fresh(subjects)), job.trials)
             if first
@@ -315,8 +343,8 @@ def _note_lateness(
 
 
 def _fresh(subjects: Sequence[KernelProgress]) -> int:
-    """Kernels whose first round is to come."""
-    return sum(not subject.best_s and not subject.finished for subject in subjects)
+    """Kernels that the model needs whose first round is to come."""
+    return sum(not (subject.best_s or subject.finished or subject.optional) for subject in subjects)
 
 
 class _Gains:
@@ -340,32 +368,37 @@ class _Gains:
         return ModelGain(seconds=last_s - begin_s, before_s=before, after_s=after)
 
 
-def needless_tasks(database: Database, lease: Lease, left: Sequence[Task]) -> frozenset[int]:
+def needless_tasks(
+    database: Database, lease: Lease, left: Sequence[Task], calls: ModelCalls
+) -> frozenset[int]:
     """The places in `left`, as `tune_in_rounds` had it, of tasks that need no kernel.
 
-    Those are fast variants that are no faster than the strict ones. They are marked as done.
+    Those are fast variants and chains that are no faster than what does the same. They are
+    marked as done.
     """
     with database.read() as session:
         current = jobs.get(session, lease.job_id).tasks
     tasks_now = [current[task.position] for task in left]
-    needless = needless_variants([_subject(database, task, {}) for task in tasks_now])
-    for place in sorted(needless):
+    places = needless([_subject(database, task, calls) for task in tasks_now])
+    for place in sorted(places):
         with database.write("task") as session:
             leases.note_task(session, lease, left[place].position, state="succeeded")
-    return needless
+    return places
 
 
-def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> KernelProgress:
+def _subject(database: Database, task: Task, calls: ModelCalls) -> KernelProgress:
     with database.read() as session:
         workload = from_document(workloads.get(session, task.workload).document)
     expression = workload.expression
     medians = () if task.best_median_s is None else (task.best_median_s,)
     return KernelProgress(
-        calls=calls.get(task.workload, 1),
+        calls=calls.counts.get(task.workload, 1),
         flops=expression.flops,
         kind=f"{kind_of(expression)}:{workload.numerics}",
-        variant_of=workload_key(expression, workload.constants, "strict"),
-        fast=workload.numerics == "fast",
+        key=task.workload,
+        instead_of=(strict_key(workload),)
+        if workload.numerics == "fast"
+        else calls.chains.get(task.workload, ()),
         trials=task.trials_done,
         best_s=medians,
         trials_at=(task.trials_done,) if medians else (),

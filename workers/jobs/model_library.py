@@ -18,6 +18,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.bounded_outputs import filled
+from tuner.models.chain_race import ChainRace, race_chains
+from tuner.models.chains import Chain, with_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
 from tuner.models.executor import Executor
@@ -65,6 +67,8 @@ class Model:
     evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
     # right outputs for `check_inputs` of the graph and the values; None: to be evaluated
     right: tuple[Array, ...] | None = None
+    # that are tuned as one too; none where there is no time to compare them inside of it
+    chains: tuple[Chain, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,30 +76,31 @@ class CheckedModel:
     """A model's function, checked and timed."""
 
     kernel: ExportKernel
-    graph: Graph  # with the numerics of its nodes
+    graph: Graph  # with the numerics of its nodes, and chains that are faster as one
     kernels: Mapping[str, ExportKernel]  # that it consists of, by the workload's key
     numerics: NumericsChoice | None = None  # None where all nodes had to be strict
+    chains: ChainRace | None = None  # where there were any to compare
     race: KernelRace | None = None  # of kernels inside of it, where there was one
     concurrency: Concurrency | None = None  # where it is faster by running nodes side by side
 
 
 def kernels_of(
     database: Database,
-    graph: Graph,
+    model: Model,
     target: Target,
     threads: int,
     store: ArtifactStore,
     policy: NumericsPolicy,
 ) -> dict[str, ExportKernel]:
-    """The promoted kernel of each workload, by key; those of fast variants that have one.
+    """The promoted kernel of each workload, by key; of fast variants and chains those there are.
 
-    Raises ModelUnfinished if a strict one is missing.
+    Raises ModelUnfinished if one is missing that the model needs.
     """
     described = {}
     with database.read() as session:
-        for part in policy.workloads(graph, target):
+        for part in policy.workloads(model.graph, target, model.chains):
             kernel = kernels.find_promoted(session, part.workload.key, target.key, threads)
-            if kernel is None and part.workload.numerics == "fast":
+            if kernel is None and part.instead_of:
                 continue
             if kernel is None:
                 raise ModelUnfinished(
@@ -138,9 +143,10 @@ def checked_kernel(
 ) -> CheckedModel:
     """The model as the function `<name>_run`, checked and timed by the executor.
 
-    Kernels that are nearly as fast, `others`, race inside of it. With several threads
-    independent nodes side by side race against one after the other. Without `others`
-    nothing races. Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
+    Chains race inside of it as one kernel against their nodes, then kernels that are nearly
+    as fast, `others`. With several threads independent nodes side by side race against one
+    after the other. Without `others` nothing races. Raises ModelWrong for wrong outputs,
+    ModelRefused for a failing call, LinkError.
     """
     graph, choice, machine = model.graph, None, executor.switching
     if policy.fast and machine:
@@ -148,12 +154,18 @@ def checked_kernel(
             graph, kernels, target, threads, policy, machine, model.values
         )
     inputs = check_inputs(model.graph, model.values)
-    race = None
+    chains = race = None
+    if machine and others is not None:
+        chains = race_chains(graph, kernels, model.chains, target, threads, inputs, machine)
+    if chains is not None:
+        graph = with_chains(graph, chains.chosen)
     if machine:
         race = race_inside(graph, kernels, others or {}, target, threads, inputs, machine)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}
     if choice is not None:
         provenance["numerics"] = choice.document
+    if chains is not None:
+        provenance["chains"] = chains.document
     if race is not None:
         kernels = race.kernels
         provenance["race"] = race.document
@@ -175,6 +187,7 @@ def checked_kernel(
         graph=graph,
         kernels=kernels,
         numerics=choice,
+        chains=chains,
         race=race,
         concurrency=concurrency,
     )

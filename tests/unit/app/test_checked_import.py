@@ -73,16 +73,16 @@ def test_what_the_evaluator_does_not_run_is_evaluated_in_float64(
 
 
 def test_tuning_leaves_time_for_the_export() -> None:
-    clock, graph = Clock(), small().graph
+    clock, model = Clock(), small()
     command = CommandTime(seconds=100.0, clock=clock)
     clock.now_s += 30.0
-    before = command.tuning_s([graph])
+    before = command.tuning_s([model])
     assert before is not None and 50 < before < 65
     command.evaluation_s = 5.0
-    assert command.tuning_s([graph]) == pytest.approx(before - 5.0)
+    assert command.tuning_s([model]) == pytest.approx(before - 5.0)
     assert command.tuning_s([]) == pytest.approx(70.0)
-    two = command.tuning_s([graph, graph])
+    two = command.tuning_s([model, model])
     assert two is not None and two < before - 10.0
     clock.now_s += 500.0
-    assert command.tuning_s([graph]) == pytest.approx(0.1)  # the defaults, then
-    assert CommandTime(seconds=None, clock=clock).tuning_s([graph]) is None
+    assert command.tuning_s([model]) == pytest.approx(0.1)  # the defaults, then
+    assert CommandTime(seconds=None, clock=clock).tuning_s([model]) is None

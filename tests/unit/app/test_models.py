@@ -84,7 +84,7 @@ def promote_defaults(
     """The default schedule of each of its workloads as the promoted kernel; of fast ones
     some schedule of Winograd's algorithm. Runners-up have a random config."""
     target, store = host_target(), ArtifactStore(settings.artifacts)
-    for part in policy_of(settings).workloads(model.graph, target):
+    for part in policy_of(settings).workloads(model.graph, target, model.chains):
         made = compile_kernel(
             workload=part.workload,
             target=target,
@@ -160,6 +160,40 @@ def test_kernels_race_inside_the_model_while_there_is_time(
     for part in workloads_of(model.graph):  # what is lost from the store does not race
         store.path(runner_up(part.workload, store)["object"]).unlink()
     assert exported("lost", None).race is None
+
+
+def test_chains_are_tuned_and_compared_while_there_is_time(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
+    plain = Model(content=content, shapes={}, graph=read_graph(content, {}))
+    slow = Bandwidth(working_set_bytes=1 << 20, read=1e9, write=1e9, copy=1e9)
+    limits = Limits(fma_flops=1e12, fma_flops_best=1e12, bandwidth=(slow,))
+    target = replace(host_target(), limits=limits)
+    assert CommandTime(seconds=60.0).with_chains([plain], target) == [plain]
+    (model,) = CommandTime(seconds=None).with_chains([plain], target)
+    assert [len(chain.parts) for chain in model.chains] == [2]
+    job = submit_model(database, [model], target, settings, seconds=None)
+    needed = [part.workload.key for part in workloads_of(model.graph)]
+    (chain,) = job.settings["chains"]
+    assert [task.workload for task in job.tasks] == [*needed, chain]
+    assert {*job.settings["chains"][chain]} <= {*needed}
+    promote_defaults(database, model, settings)
+
+    def exported(name: str, seconds: float | None) -> TunedModel:
+        command, out = CommandTime(seconds=seconds), tmp_path / name
+        return export_model(
+            database, model, target, settings, out, "net", signing_key=None, command=command
+        )
+
+    assert exported("late", 1.0).chains is None
+    race = exported("early", None).chains
+    assert race is not None and [each.workload for each in race.raced] == [chain]
+    manifest = json.loads((tmp_path / "early/manifest.json").read_text())
+    assert manifest["functions"][0]["provenance"]["chains"] == race.document
+    for name in ("late", "early"):
+        run = Library(tmp_path / name / "lib/libnet.so").function("net_run")
+        np.testing.assert_allclose(run(np.ones((2, 16), np.float32)).sum(axis=1), 1, rtol=1e-5)
 
 
 def test_a_model_is_exported_and_verified(

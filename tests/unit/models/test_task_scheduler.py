@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tuner.models.task_scheduler import (
     FIRST_ROUND,
     ROUND,
     KernelProgress,
     gain_per_trial,
-    needless_variants,
+    model_s,
+    needless,
     next_kernel,
     round_trials,
 )
@@ -82,7 +85,7 @@ def test_turns_grow() -> None:
 
 def test_strict_variants_come_before_fast_ones() -> None:
     """Whatever ends the tuning early, the model can be assembled."""
-    heavy = KernelProgress(calls=9, flops=10**10, kind="4:3", variant_of="a", fast=True)
+    heavy = KernelProgress(calls=9, flops=10**10, kind="4:3", key="f", instead_of=("a",))
     light = KernelProgress(calls=1, flops=10**6, kind="2:1")
     assert next_kernel([heavy, light]) == 1
     assert next_kernel([heavy, light.after(FIRST_ROUND, 1e-6, finished=False)]) == 0
@@ -90,8 +93,8 @@ def test_strict_variants_come_before_fast_ones() -> None:
 
 def test_the_slower_variant_gains_only_what_it_is_faster_by() -> None:
     like = subject(kind="4:3").after(FIRST_ROUND, 1e-3, finished=False)
-    strict = KernelProgress(calls=1, flops=10**9, kind="4:3", variant_of="a")
-    fast = KernelProgress(calls=1, flops=10**9, kind="4:3:fast", variant_of="a", fast=True)
+    strict = KernelProgress(calls=1, flops=10**9, kind="4:3", key="a")
+    fast = KernelProgress(calls=1, flops=10**9, kind="4:3:fast", key="f", instead_of=("a",))
     strict = strict.after(3, 4e-3, finished=False).after(6, 2e-3, finished=False)
     much_faster = fast.after(6, 4e-4, finished=False)
     a_little_faster = fast.after(6, 1.9e-3, finished=False)
@@ -103,9 +106,8 @@ def test_the_slower_variant_gains_only_what_it_is_faster_by() -> None:
 
 def test_a_fast_variant_that_is_no_faster_needs_no_kernel() -> None:
     def variant(name: str, best_s: tuple[float, ...], *, fast: bool) -> KernelProgress:
-        return KernelProgress(
-            calls=1, flops=1, kind="4:3", variant_of=name, fast=fast, best_s=best_s
-        )
+        names = {"key": f"fast {name}", "instead_of": (name,)} if fast else {"key": name}
+        return KernelProgress(calls=1, flops=1, kind="4:3", best_s=best_s, **names)
 
     kernels = [
         variant("a", (2e-3, 1e-3), fast=False),
@@ -117,4 +119,44 @@ def test_a_fast_variant_that_is_no_faster_needs_no_kernel() -> None:
         variant("c", (), fast=True),  # untried
         variant("d", (1.0,), fast=True),  # the only one
     ]
-    assert needless_variants(kernels) == {5, 6}
+    assert needless(kernels) == {5, 6}
+
+
+def chain_and_parts(chain_s: float | None) -> list[KernelProgress]:
+    """Two kernels of 1 and 3 ms, and one that does the work of both in `chain_s`."""
+    parts = [
+        KernelProgress(calls=4, flops=10**8, kind="2:1", key=key, best_s=(seconds,), trials=6)
+        for key, seconds in (("a", 1e-3), ("b", 3e-3))
+    ]
+    best_s = () if chain_s is None else (chain_s,)
+    chain = KernelProgress(
+        calls=2, flops=2 * 10**8, kind="3:1", key="c", instead_of=("a", "b"), best_s=best_s,
+        trials=6,
+    )  # fmt: skip
+    return [*parts, chain]
+
+
+def test_a_chain_counts_where_it_is_faster_than_its_parts() -> None:
+    assert needless(chain_and_parts(None)) == needless(chain_and_parts(4e-3)) == {2}
+    assert needless(chain_and_parts(3.9e-3)) == frozenset()
+    apart_s = 4 * (1e-3 + 3e-3)
+    assert model_s(chain_and_parts(None)) == pytest.approx(apart_s)
+    assert model_s(chain_and_parts(5e-3)) == pytest.approx(apart_s)
+    assert model_s(chain_and_parts(3e-3)) == pytest.approx(apart_s - 2 * 1e-3)
+
+
+def test_parts_behind_a_faster_chain_gain_only_what_is_faster_than_it() -> None:
+    alone = gain_per_trial(chain_and_parts(None)[1], chain_and_parts(None))
+    for chain_s, fraction in ((4.5e-3, 1.0), (2e-3, 1 / 3)):
+        kernels = chain_and_parts(chain_s)
+        assert gain_per_trial(kernels[1], kernels) <= fraction * alone * (1 + 1e-9)
+    # The other part alone takes longer than the chain.
+    kernels = chain_and_parts(0.5e-3)
+    assert gain_per_trial(kernels[1], kernels) == gain_per_trial(kernels[0], kernels) == 0
+
+
+def test_a_chain_that_is_slower_gains_from_where_its_parts_are() -> None:
+    hopeless, slow, fast = (chain_and_parts(seconds) for seconds in (9e-3, 5e-3, 4e-3))
+    assert gain_per_trial(hopeless[2], hopeless) == 0
+    assert 0 < gain_per_trial(slow[2], slow) < gain_per_trial(fast[2], fast)
+    assert next_kernel(chain_and_parts(None)) == 2  # its first round

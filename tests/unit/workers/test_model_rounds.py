@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import sample_target
-from tuner.db import jobs, targets, workloads
+from tuner.db import jobs, leases, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.models.task_scheduler import FIRST_ROUND, ROUND
 from tuner.models.time_plan import TimePlan
 from tuner.tuning import Elapsed, StopReason, TuningResult
-from tuner.workers.jobs.model_jobs import tune_in_rounds
+from tuner.workers.jobs.model_jobs import ModelCalls, needless_tasks, tune_in_rounds
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
@@ -78,7 +78,9 @@ def rounds_of(
         return result(trials, best(task.position, trials), StopReason.TRIALS)
 
     counts = {task.workload: count for task, count in zip(job.tasks, calls, strict=True)}
-    assert tune_in_rounds(database, job, job.tasks, counts, search_round, plan(None))
+    assert tune_in_rounds(
+        database, job, job.tasks, ModelCalls(counts=counts), search_round, plan(None)
+    )
     return order, done
 
 
@@ -126,7 +128,9 @@ def timed_rounds(
 
     given = plan(seconds, clock)
     clock.now_s += late_s
-    assert tune_in_rounds(database, job, job.tasks, {}, search_round, given, events.append)
+    assert tune_in_rounds(
+        database, job, job.tasks, ModelCalls(counts={}), search_round, given, events.append
+    )
     return seen, events, clock.now_s - 10.0
 
 
@@ -170,14 +174,44 @@ def test_rounds_go_where_the_time_is(database: Database) -> None:
     assert done[1] > 2 * max(done[0], done[2])
 
 
+def test_a_chain_comes_last_and_needs_no_kernel_where_it_is_slower(database: Database) -> None:
+    job = model_job(database, trials=100)
+    keys = [task.workload for task in job.tasks]
+    calls = ModelCalls(counts=dict.fromkeys(keys, 1), chains={keys[1]: (keys[0], keys[2])})
+    order: list[int] = []
+
+    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+        order.append(task.position)
+        return result(trials, 1e-3, StopReason.TRIALS)
+
+    assert tune_in_rounds(database, job, job.tasks, calls, search_round, plan(None))
+    assert sorted(order[:2]) == [0, 2] and order[2] == 1  # though it is the heaviest
+    with database.write() as session:
+        _, lease = leases.claim(session, job.id, owner="test")
+    assert needless_tasks(database, lease, job.tasks, calls) == {1}
+    with database.read() as session:
+        states = [task.state for task in jobs.get(session, job.id).tasks]
+    assert states[1] == "succeeded" and states[0] != "succeeded"
+
+
 def test_an_interrupted_turn_ends_it(database: Database) -> None:
     job = model_job(database, trials=100)
     assert not tune_in_rounds(
-        database, job, job.tasks, {}, lambda task, trials, seconds: None, plan(None)
+        database,
+        job,
+        job.tasks,
+        ModelCalls(counts={}),
+        lambda task, trials, seconds: None,
+        plan(None),
     )
     cancelled = result(FIRST_ROUND, 1e-3, StopReason.CANCELLED)
     assert not tune_in_rounds(
-        database, job, job.tasks, {}, lambda task, trials, seconds: cancelled, plan(None)
+        database,
+        job,
+        job.tasks,
+        ModelCalls(counts={}),
+        lambda task, trials, seconds: cancelled,
+        plan(None),
     )
 
 
@@ -189,6 +223,6 @@ def test_what_is_exhausted_has_no_more_turns(database: Database) -> None:
         seen.append(task.position)
         return result(trials, 1e-3, StopReason.EXHAUSTED)
 
-    assert tune_in_rounds(database, job, job.tasks, {}, search_round, plan(None))
+    assert tune_in_rounds(database, job, job.tasks, ModelCalls(counts={}), search_round, plan(None))
     assert sorted(seen) == [0, 1, 2]
     assert ROUND > 0

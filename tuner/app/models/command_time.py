@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tuner.models.chain_race import affordable_chains, chain_race_s
 from tuner.models.graph import Graph
 from tuner.models.kernel_race import is_affordable, race_s
+from tuner.target.target import Target
+from tuner.workers.jobs.model_library import Model
 
 # Seconds of an export: the model's executor compiled and linked twice, two processes that
 # run it, its profile of at most two seconds, and the files.
@@ -33,13 +36,23 @@ class CommandTime:
     def left_s(self) -> float | None:
         return None if self.seconds is None else self.seconds - (self.clock() - self.begin_s)
 
-    def tuning_s(self, graphs: Sequence[Graph]) -> float | None:
-        """Seconds that tuning may take, so that the export of these graphs is in time."""
+    def with_chains(self, models: Sequence[Model], target: Target) -> list[Model]:
+        """The models with the chains that there is time to compare inside all of them."""
+        races_s = sum(race_s(model.graph) + chain_race_s(model.graph) for model in models)
+        if not is_affordable(races_s, self.seconds):
+            return [*models]
+        return [
+            replace(model, chains=affordable_chains(model.graph, target, self.seconds))
+            for model in models
+        ]
+
+    def tuning_s(self, models: Sequence[Model]) -> float | None:
+        """Seconds that tuning may take, so that the export of these models is in time."""
         left = self.left_s
         if left is None:
             return None
-        export_s = sum(self.export_s(graph) for graph in graphs)
-        races_s = sum(race_s(graph) for graph in graphs)
+        export_s = sum(self.export_s(model.graph) for model in models)
+        races_s = sum(map(_races_s, models))
         if is_affordable(races_s, self.seconds):
             export_s += races_s
         return max(left - export_s, _LEAST_S)
@@ -49,9 +62,15 @@ class CommandTime:
         kernels = len(graph.expressions)
         return _EXPORT_S + kernels * _KERNEL_S + graph.nbytes * _BYTE_S + self.evaluation_s
 
-    def can_race(self, graphs: Sequence[Graph]) -> bool:
-        """Whether kernels of the first of these graphs can race before all are exported."""
+    def can_race(self, models: Sequence[Model]) -> bool:
+        """Whether kernels of the first of these models can race before all are exported."""
         left = self.left_s
         if left is None:
             return True
-        return left >= race_s(graphs[0]) + sum(self.export_s(graph) for graph in graphs)
+        return left >= _races_s(models[0]) + sum(self.export_s(model.graph) for model in models)
+
+
+def _races_s(model: Model) -> float:
+    """Seconds of the races inside a model."""
+    chains_s = chain_race_s(model.graph) if model.chains else 0.0
+    return race_s(model.graph) + chains_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.app.jobs.lifecycle import run
@@ -17,6 +17,8 @@ from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
+from tuner.models.chain_race import race_chains
+from tuner.models.chains import Chain, with_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.confined_calls import ConfinedCalls
@@ -65,15 +67,16 @@ def region_library(
     try:
         target = with_limits(database, machine)
         model = Model(content=packed(graph), shapes={}, graph=graph)
-        job = submit_model(database, [model], target, settings, seconds=command.tuning_s([graph]))
+        (model,) = command.with_chains([model], target)
+        job = submit_model(database, [model], target, settings, seconds=command.tuning_s([model]))
         report = run(database, job.id, settings, observer=observer, interrupt=interrupt)
         if report.job.state != jobs.SUCCEEDED:
             raise RegionNotTuned(f"job {job.id} of a region {report.job.state}: {report.job.error}")
         store = ArtifactStore(settings.artifacts)
-        kernels = kernels_of(database, graph, target, threads, store, policy)
+        kernels = kernels_of(database, model, target, threads, store, policy)
     finally:
         database.close()
-    return _linked(graph, kernels, target, settings, policy)
+    return _linked(graph, kernels, target, settings, policy, model.chains)
 
 
 def _linked(
@@ -82,16 +85,21 @@ def _linked(
     target: Target,
     settings: Settings,
     policy: NumericsPolicy,
+    chains: Sequence[Chain] = (),
 ) -> bytes:
-    """The library of these kernels, which was run once."""
+    """The library of these kernels, which was run once; chains are one where that is faster."""
     threads = settings.threads
     cores = first_lane(settings, threads).cores
+    machine, inputs = ConfinedCalls(cores), check_inputs(graph, {})
     if policy.fast:
-        graph, _ = with_numerics(graph, kernels, target, threads, policy, ConfinedCalls(cores), {})
+        graph, _ = with_numerics(graph, kernels, target, threads, policy, machine, {})
+    race = race_chains(graph, kernels, chains, target, threads, inputs, machine)
+    if race is not None:
+        graph = with_chains(graph, race.chosen)
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
     library = link("region", [function_of(built)])
     with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(library)
-        run_library(path, SYMBOL, check_inputs(graph, {}), cores)
+        run_library(path, SYMBOL, inputs, cores)
     return library

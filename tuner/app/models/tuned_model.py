@@ -17,6 +17,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.models.chain_race import ChainRace
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
 from tuner.models.description import described, to_json
@@ -26,7 +27,7 @@ from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.models.shares import KernelShare, profile
 from tuner.settings import Settings
 from tuner.target.target import Target
-from tuner.workers.jobs.model_jobs import CALLS
+from tuner.workers.jobs.model_jobs import CALLS, CHAINS, model_calls
 from tuner.workers.jobs.model_library import (
     CheckedModel,
     Model,
@@ -48,7 +49,8 @@ class TunedModel:
     shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
     # of the greatest batch where there are several; None where all nodes had to be strict
     numerics: NumericsChoice | None = None
-    race: KernelRace | None = None  # of kernels inside of it; of the greatest batch likewise
+    chains: ChainRace | None = None  # compared inside of it; of the greatest batch likewise
+    race: KernelRace | None = None  # of kernels inside of it, likewise
     concurrency: Concurrency | None = None  # of its nodes, likewise
 
 
@@ -67,7 +69,9 @@ def submit_model(
     several batch sizes, the greatest last.
     """
     policy = policy_of(settings)
-    parts = [part for model in models for part in policy.workloads(model.graph, target)]
+    parts = [
+        part for model in models for part in policy.workloads(model.graph, target, model.chains)
+    ]
     model = models[-1]
     store, description = ArtifactStore(settings.artifacts), to_json(described(model.graph))
     digest, described_as = store.put(model.content), store.put(description)
@@ -80,9 +84,7 @@ def submit_model(
         keys = dict.fromkeys(
             workloads.remember(session, part.workload, to_document(part.workload)) for part in parts
         )
-        calls: dict[str, int] = {}
-        for part in parts:
-            calls[part.workload.key] = calls.get(part.workload.key, 0) + part.calls
+        calls = model_calls(parts)
         new = NewJob(
             workloads=tuple(keys),
             target=target.key,
@@ -94,7 +96,8 @@ def submit_model(
             kind=jobs.MODEL,
             settings={
                 MODEL: digest,
-                CALLS: calls,
+                CALLS: calls.counts,
+                CHAINS: calls.chains,
                 SHAPES: dict(model.shapes),
                 NUMERICS: settings.numerics,
                 MAX_ERROR: settings.max_error,
@@ -123,8 +126,8 @@ def export_model(
     """
     threads, policy = settings.threads, policy_of(settings)
     store = ArtifactStore(settings.artifacts)
-    kernels = kernels_of(database, model.graph, target, threads, store, policy)
-    races = command is None or command.can_race([model.graph])
+    kernels = kernels_of(database, model, target, threads, store, policy)
+    races = command is None or command.can_race([model])
     others = others_of(database, kernels, target, threads, store) if races else None
     inputs = check_inputs(model.graph, model.values)
     with measuring_platform(target, settings).executor(target, settings, threads) as executor:
@@ -151,9 +154,9 @@ def export_family(
     store, members = ArtifactStore(settings.artifacts), {}
     threads, policy = settings.threads, policy_of(settings)
     with measuring_platform(target, settings).executor(target, settings, threads) as executor:
-        waiting = [model.graph for model in family.members.values()]
+        waiting = [*family.members.values()]
         for extent, model in family.members.items():
-            kernels = kernels_of(database, model.graph, target, threads, store, policy)
+            kernels = kernels_of(database, model, target, threads, store, policy)
             races = command is None or command.can_race(waiting)
             others = others_of(database, kernels, target, threads, store) if races else None
             checked = checked_kernel(
@@ -192,6 +195,7 @@ def _exported(
         max_rel_error=kernel.max_rel_error,
         shares=shares,
         numerics=checked.numerics,
+        chains=checked.chains,
         race=checked.race,
         concurrency=checked.concurrency,
     )
