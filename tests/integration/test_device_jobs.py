@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.support.agents import emulated_agent, native_agent, native_target
-from tests.support.command import Tuner
+from tests.support.command import Tuner, start
 from tests.support.job_rows import rows
 from tuner.db import jobs, trials
 from tuner.db.engine import Database, open_database
@@ -29,7 +28,6 @@ from tuner.measure.outcome import FailureKind, Timed, Trial
 
 pytest_plugins = ["tests.support.command"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(280)]
-ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 5
 AARCH64 = 183  # machine of an ELF file
 SPEC = "matmul:M=24,N=32,K=16"
@@ -72,24 +70,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened = open_database(f"sqlite:///{tmp_path}/tuner.db")
     yield opened
     opened.close()
-
-
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """A command on the folder's database, in a process of its own."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TUNER_DATA_DIR": str(folder),
-        "TUNER_DB": f"sqlite:///{folder}/tuner.db",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "tuner", *words],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def wait_for(database: Database, count: int, process: subprocess.Popen[str]) -> str:

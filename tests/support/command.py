@@ -4,6 +4,9 @@ output and standard error back."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,8 @@ import pytest
 
 from tuner.cli import main
 from tuner.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +57,21 @@ def tuner(home: Path, capfd: pytest.CaptureFixture[str]) -> Tuner:
         return Called(code=int(ended.value.code or 0), out=captured.out, err=captured.err)
 
     return call
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A command on the folder's database, in a process of its own."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TUNER_DATA_DIR": str(folder),
+        "TUNER_DB": f"sqlite:///{folder}/tuner.db",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "tuner", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents import native_agent
+from tests.support.dialling_boards import board, certificate
 from tuner.measure.assignment import Device
 from tuner.measure.device import relay as relay_module
 from tuner.measure.device.connection import Connection, DeviceError
@@ -27,13 +27,6 @@ from tuner.measure.device.reach import reach
 from tuner.measure.device.relay import Relay
 
 KEYS = {"tk_a_1": "a", "tk_b_2": "b"}
-# As docs/how-to/devices.md has it, without the loop around.
-DIAL = """
-mkfifo pipe
-{{ echo "{token} {name}"; exec {agent} <pipe; }} |
-  openssl s_client -quiet -verify_return_error -verify_hostname localhost -CAfile {ca} \
-    -connect localhost:{port} >pipe
-"""
 
 
 @dataclass
@@ -71,18 +64,10 @@ class Running:
 
 @pytest.fixture(scope="module")
 def relay() -> Iterator[Running]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
     with tempfile.TemporaryDirectory(prefix="relay-") as folder:
         running = Running(Path(folder))
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-             "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
-             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-            cwd=folder, check=True, capture_output=True,
-        )  # fmt: skip
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(running.folder / "cert.pem", running.folder / "key.pem")
+        context.load_cert_chain(*certificate(running.folder))
         made = Relay(running.admit, running.notes.append, wait_s=0.5)
         loop = asyncio.new_event_loop()
         task = loop.create_task(
@@ -114,45 +99,41 @@ def dial(relay: Running, tmp_path: Path) -> Iterator[Dial]:
     boards: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, token: str = "tk_a_1") -> subprocess.Popen[bytes]:
-        folder = tmp_path / f"{len(boards)}"
-        folder.mkdir()
-        script = DIAL.format(
-            token=token,
-            name=name,
-            agent=native_agent().text,
-            ca=relay.folder / "cert.pem",
-            port=relay.port,
-        )
         boards.append(
-            subprocess.Popen(
-                ["sh", "-c", script], cwd=folder, stderr=subprocess.PIPE, start_new_session=True
+            board(
+                tmp_path / f"{len(boards)}",
+                name=name,
+                token=token,
+                agent=native_agent().text,
+                ca=relay.folder / "cert.pem",
+                port=relay.port,
             )
         )
         return boards[-1]
 
     yield start
-    for board in boards:
+    for each in boards:
         with suppress(ProcessLookupError):
-            os.killpg(board.pid, 15)
-        board.communicate()
+            os.killpg(each.pid, 15)
+        each.communicate()
 
 
 def test_a_host_has_the_agent_of_a_device_that_dialled_in(relay: Running, dial: Dial) -> None:
-    board = dial("pi")
+    dialled = dial("pi")
     relay.noted("pi is there")
     with Connection(relay.device("pi")) as connection:
         assert connection.facts.cores >= 1 and connection.pace_s() > 0
         content = os.urandom(1 << 20)
         assert len(connection.keep(content)) == 32
-    assert board.wait(10) is not None, "the agent ends with its host, and the board dials again"
+    assert dialled.wait(10) is not None, "the agent ends with its host, and the board dials again"
 
 
 def test_who_has_no_key_is_turned_away(relay: Running, dial: Dial) -> None:
     for name, token in (("thief", "tk_c_3"), ("../pi", "tk_a_1")):
         relay.notes.clear()
-        board = dial(name, token)
+        dialled = dial(name, token)
         relay.noted("was refused: its key or its name is none")
-        assert board.wait(10) is not None
+        assert dialled.wait(10) is not None
 
 
 def test_a_name_stays_with_its_key(relay: Running, dial: Dial) -> None:
@@ -175,9 +156,9 @@ def test_a_name_stays_with_its_key(relay: Running, dial: Dial) -> None:
 
 
 def test_a_device_that_is_gone_is_not_handed_out(relay: Running, dial: Dial) -> None:
-    board = dial("brief")
+    dialled = dial("brief")
     relay.noted("brief is there")
-    os.killpg(board.pid, 9)
+    os.killpg(dialled.pid, 9)
     relay.noted("brief is gone")
     with pytest.raises(DeviceError, match="no device called 'brief'"):
         reach("brief", relay.path)
