@@ -108,9 +108,15 @@ def mutations(
     does not is kept, if a path is given.
     """
     for survived, stream in zip(range(count), _streams(frames, seed), strict=False):
-        done = subprocess.run(
-            command, input=stream, capture_output=True, timeout=WITHIN_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, input=stream, capture_output=True, timeout=WITHIN_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            if kept is not None:
+                kept.write_bytes(stream)
+            print(f"it was still at work after {WITHIN_S} s")
+            return survived
         crashed = _crashed(done.stdout) and all(part in stream for part in frames[1:2])
         if done.returncode != 0 or b"runtime error" in done.stderr or crashed:
             if kept is not None:
