@@ -19,9 +19,16 @@ from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.program.nest import Nest
+from tuner.target.detect import parse_target
 
-# A CPU with every instruction that sketches ask for, one with few, and a GPU.
-TARGETS = {"cpu": GOLDEN_COVE, "aarch64": NEOVERSE, "cuda": SM_90}
+# A CPU with every instruction of x86 that sketches ask for, one with few, one with Arm's
+# products of matrices, and a GPU.
+TARGETS = {
+    "cpu": GOLDEN_COVE,
+    "aarch64": NEOVERSE,
+    "i8mm": parse_target("cpu:neoverse-v2"),
+    "cuda": SM_90,
+}
 # Between them they are offered every sketch family.
 SPECS = (
     "matmul:M=128,N=128,K=128",
@@ -55,6 +62,7 @@ def sketches(spec: str, kind: str) -> dict[str, Sketch[Any]]:
 SPACES = [
     *product(SPECS, ("cpu", "cuda")),
     *((spec, "aarch64") for spec in (SPECS[1], SPECS[5], SPECS[7], SPECS[8])),
+    *((spec, "i8mm") for spec in SPECS[1:3]),
 ]
 every_space = pytest.mark.parametrize(("spec", "kind"), SPACES)
 
@@ -68,6 +76,7 @@ def test_every_family_is_among_the_sketches() -> None:
     of_cpu = {name for kind, name in names if kind == "cpu"}
     assert of_cpu >= {"tile", "turn", "amx", "pairs", "fours", "lanes", "rows", "straight"}
     assert of_cpu >= {"lookup", "grouped", "ragged", "scatter"}
+    assert ("i8mm", "mmla") in names
     assert len({name for kind, name in names if kind == "cuda"}) >= 4
 
 
@@ -120,9 +129,9 @@ def sampled_nests(sketch: Sketch[Any], rng: np.random.Generator) -> Iterator[Nes
             yield None
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_facts_of_a_cpu_have_the_choices_of_the_knobs(spec: str) -> None:
-    for sketch in sketches(spec, "cpu").values():
+@pytest.mark.parametrize(("spec", "kind"), [each for each in SPACES if each[1] != "cuda"])
+def test_facts_of_a_cpu_have_the_choices_of_the_knobs(spec: str, kind: str) -> None:
+    for sketch in sketches(spec, kind).values():
         declared = [*choices(sketch.facts)]
         knobs = {knob.name: knob for knob in sketch.knobs}
         assert {choice.name: choice.knob for choice in declared if choice.is_open} == knobs

@@ -23,7 +23,7 @@ from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workload.catalogue import CATALOGUE
 from tuner.workload.expression import Expression
-from tuner.workload.spec import parse_spec, workload_from_expression
+from tuner.workload.spec import parse_spec, workload_from_expression, workload_from_notation
 from tuner.workload.workload import Workload
 
 POINTS = 3  # of each workload
@@ -58,6 +58,51 @@ def check_points(
 def test_kernels_are_right(name: str, spec: str) -> None:
     needs(name)
     assert check_points(parse_spec(spec), parse_target(f"cpu:{name}"), 1)
+
+
+MATRICES = (
+    "kernel p(A: {}[{}, 37], B: {}[37, 21]) -> (C: i32[{}, 21]) {{ "
+    "C[i, j] += i32(A[i, k]) * i32(B[k, j]) }}"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=10,N=24,K=128,dtype=int8",
+        "matmul:M=5,N=16,K=512,dtype=int8",  # in blocks of the reduction
+        "dense:M=9,N=20,K=64,bias=true,act=relu,dtype=int8",
+        MATRICES.format("u8", 7, "u8", 7),
+        MATRICES.format("u8", 8, "i8", 8),
+        "matmul:M=12,N=16,K=30,dtype=bfloat16",
+        "conv2d:N=1,H=6,W=5,CI=6,CO=20,KH=3,KW=3,pad=1,dtype=bfloat16",
+    ],
+)
+def test_products_of_small_matrices_are_right(spec: str) -> None:
+    needs("neoverse-v2")
+    made = workload_from_notation(spec, {}) if spec.startswith("kernel") else parse_spec(spec)
+    target = parse_target("cpu:neoverse-v2")
+    space = space_of(made, target, 1).space
+    configs = (space.config(point) for point in space.sample(np.random.default_rng(4), 400))
+    chosen = [config for config in configs if ":mmla_" in str(config["sketch"])][:2]
+    if "K=512" in spec:
+        chosen = [{**config, "C.mmla_j.depth": 16} for config in chosen]
+    for config in chosen:
+        compiled = check(target, made, config, cases=("normal", "large"))
+        assert "mmla" in compiled.sources["asm"]
+    assert chosen
+
+
+@pytest.mark.slow
+def test_widening_products_are_right() -> None:
+    needs("neoverse-v2")
+    target = parse_target("cpu:neoverse-v2")
+    made = parse_spec("matmul:M=9,N=24,K=40,dtype=float16")
+    space = space_of(made, target, 1).space
+    for point in space.sample(np.random.default_rng(4), 2):
+        compiled = check(target, made, space.config(point), cases=ALL_CASES)
+        assert "fmlal" in compiled.sources["asm"]
 
 
 @every_cpu

@@ -23,11 +23,13 @@ from tuner.errors import TunerError
 from tuner.lowering.arguments import restore_argument_shapes
 from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.passes.dot_products import use_dot_products
+from tuner.lowering.passes.matrix_products import use_matrix_products
 from tuner.lowering.passes.nan_conversions import convert_nans_to_zero
 from tuner.lowering.passes.pipeline import register_pipeline
 from tuner.lowering.passes.ragged_loops import may_reassociate
 from tuner.lowering.passes.table_lookups import use_table_lookups
 from tuner.lowering.passes.transposition import transpose_in_registers
+from tuner.lowering.passes.widening_products import use_widening_products
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
 from tuner.spaces.by_target import cpu_space
@@ -141,7 +143,8 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         mod = convert_nans_to_zero(mod)
     try:
         summed = use_table_lookups(use_dot_products(transpose_in_registers(mod), isa), isa)
-        lowered = restore_argument_shapes(use_amx_tiles(summed, isa))
+        multiplied = use_matrix_products(use_widening_products(summed, isa), isa)
+        lowered = restore_argument_shapes(use_amx_tiles(multiplied, isa))
         # LLVM's option holds for the whole module.
         options = {**target.tvm, "fast-math-reassoc": True} if may_reassociate(mod) else target.tvm
         try:

@@ -45,16 +45,38 @@ define weak_odr hidden <16 x float> @tuner_dot_bfloat16x16(\
 }
 """,
 )
-DOT_BFLOAT16_ARM = LlvmFunction(
-    name="tuner_dot_bfloat16x4",
-    text="""
-declare <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16(<4 x float>, <8 x bfloat>, <8 x bfloat>)
-define weak_odr hidden <4 x float> @tuner_dot_bfloat16x4(\
-<4 x float> %sums, <8 x i16> %left, <8 x i16> %right) alwaysinline {
+_OF_BFLOAT16_ARM = """
+declare <4 x float> @llvm.aarch64.neon.{instruction}(<4 x float>, <8 x bfloat>, <8 x bfloat>)
+define weak_odr hidden <4 x float> @{name}(\
+<4 x float> %sums, <8 x i16> %left, <8 x i16> %right) alwaysinline {{
   %a = bitcast <8 x i16> %left to <8 x bfloat>
   %b = bitcast <8 x i16> %right to <8 x bfloat>
-  %added = call <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16(\
+  %added = call <4 x float> @llvm.aarch64.neon.{instruction}(\
 <4 x float> %sums, <8 x bfloat> %a, <8 x bfloat> %b)
+  ret <4 x float> %added
+}}
+"""
+
+
+def _of_bfloat16_arm(name: str, instruction: str) -> LlvmFunction:
+    return LlvmFunction(name=name, text=_OF_BFLOAT16_ARM.format(name=name, instruction=instruction))
+
+
+DOT_BFLOAT16_ARM = _of_bfloat16_arm("tuner_dot_bfloat16x4", "bfdot.v4f32.v8bf16")
+MATRICES_BFLOAT16_ARM = _of_bfloat16_arm("tuner_matrices_bfloat16x4", "bfmmla")
+# Of the halves of its vectors the instruction takes the lower ones.
+MULTIPLY_FLOAT16_ARM = LlvmFunction(
+    name="tuner_multiply_float16x4",
+    text="""
+declare <4 x float> @llvm.aarch64.neon.fmlal.v4f32.v8f16(<4 x float>, <8 x half>, <8 x half>)
+define weak_odr hidden <4 x float> @tuner_multiply_float16x4(\
+<4 x float> %sums, <4 x half> %left, <4 x half> %right) alwaysinline {
+  %a = shufflevector <4 x half> %left, <4 x half> poison, <8 x i32> \
+<i32 0, i32 1, i32 2, i32 3, i32 poison, i32 poison, i32 poison, i32 poison>
+  %b = shufflevector <4 x half> %right, <4 x half> poison, <8 x i32> \
+<i32 0, i32 1, i32 2, i32 3, i32 poison, i32 poison, i32 poison, i32 poison>
+  %added = call <4 x float> @llvm.aarch64.neon.fmlal.v4f32.v8f16(\
+<4 x float> %sums, <8 x half> %a, <8 x half> %b)
   ret <4 x float> %added
 }
 """,
@@ -100,7 +122,14 @@ define weak_odr hidden void @tuner_fence() alwaysinline {
 }
 """,
 )
-FIXED_FUNCTIONS = (DOT_BFLOAT16, DOT_BFLOAT16_ARM, NO_OPERATION, FENCE)
+FIXED_FUNCTIONS = (
+    DOT_BFLOAT16,
+    DOT_BFLOAT16_ARM,
+    MATRICES_BFLOAT16_ARM,
+    MULTIPLY_FLOAT16_ARM,
+    NO_OPERATION,
+    FENCE,
+)
 # ldtilecfg takes 64 bytes: the palette (1); from byte 16 on, two bytes a register with the
 # bytes of its rows; from byte 48 on, one byte with its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
 # XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).

@@ -21,6 +21,7 @@ from tuner.lowering.module import module
 from tuner.lowering.passes.amx import AMX, PARTS
 from tuner.lowering.passes.dot_products import DOT, INTERLEAVE
 from tuner.lowering.passes.guarded_copies import GUARDED
+from tuner.lowering.passes.matrix_products import MULTIPLY
 from tuner.lowering.passes.no_unroll import NO_UNROLL
 from tuner.lowering.passes.ragged_loops import REASSOCIATE
 from tuner.lowering.passes.shared_rows import SHARED
@@ -35,6 +36,7 @@ from tuner.spaces.program.marks import (
     GuardedCopy,
     Interleave,
     Mark,
+    MatrixProduct,
     NoUnroll,
     Parallel,
     Reassociate,
@@ -87,6 +89,7 @@ ANNOTATIONS: Mapping[type[Mark], str] = {
     Reassociate: REASSOCIATE,
     Interleave: INTERLEAVE,
     DotProduct: DOT,
+    MatrixProduct: MULTIPLY,
     AmxTile: AMX,
     AmxParts: PARTS,
     GuardedCopy: GUARDED,
@@ -147,6 +150,7 @@ class Applier:
                 self._decompose(block, loop)
             case Fuse(loops=loops, into=fused):
                 self._loops[fused] = sch.fuse(*[self._loops[name] for name in loops])
+                self._rename([loop.axis for loop in loops], fused)
             case SplitLoop(loop=loop, factors=factors, into=into):
                 self._loops |= dict(
                     zip(into, sch.split(self._loops[loop], [None, *factors]), strict=True)
@@ -165,6 +169,18 @@ class Applier:
                 sch.annotate(sch.get_sblock(block), SPECIALIZED, 1)
             case Mark():
                 self._mark(step)
+
+    def _rename(self, fused: list[str], into: LoopId) -> None:
+        """Puts the axis of a fused loop in the place of those that it was made of."""
+        axes, spatial = self._axes[into.block], self._spatial[into.block]
+        if set(fused) <= set(axes):
+            first = axes.index(fused[0])
+            self._axes[into.block] = [
+                *axes[:first],
+                into.axis,
+                *(axis for axis in axes[first:] if axis not in fused),
+            ]
+            spatial |= {into.axis} if spatial.issuperset(fused) else set()
 
     def _pipeline(self, step: Pipeline) -> None:
         """Annotate a loop for TVM's software pipelining."""

@@ -17,13 +17,18 @@ Signs = Literal["any", "mixed", "same"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotProduct:
-    """An instruction that adds to each accumulator the products of several factors."""
+    """An instruction that adds to each accumulator the products of several factors.
+
+    With two `rows` the accumulators of a vector are a matrix: each row of the first
+    factor meets each row of the second.
+    """
 
     name: str  # mnemonic
     factors: frozenset[str]  # dtypes the factors may have
     accumulator: str  # dtype
-    group: int  # products added to one accumulator: 2 (dp2) or 4 (dp4)
+    group: int  # products added to one accumulator: 1, 2 (dp2), 4 (dp4) or 8
     lanes: int  # accumulators in a vector
+    rows: int = 1  # of the matrix that these accumulators are
     signs: Signs
     features: frozenset[str]  # LLVM features; any one of them gives the instruction
 

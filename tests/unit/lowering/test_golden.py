@@ -13,6 +13,7 @@ from tuner.lowering.schedule import schedule, stored
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.spaces.default_schedule import default_program
+from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
@@ -72,6 +73,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
     "fully_unrolled": ("conv2d:N=1,H=3,W=3,CI=1,CO=1,KH=2,KW=2", {"sketch": "straight"}),
     "gather": ("embedding:V=100,D=64,N=16", {"sketch": "Y:tile_d"}),
 }
+
+
+def test_scheduled_module_of_small_matrices(golden: Callable[[str, str], None]) -> None:
+    space = space_of(
+        parse_spec("matmul:M=8,N=16,K=64,dtype=int8"), parse_target("cpu:neoverse-v2"), 2
+    )
+    program = space.program({"sketch": "C:mmla_j"})
+    golden("cpu_mmla_int8.tvmscript", program_text(program, "kernel") + "\n")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

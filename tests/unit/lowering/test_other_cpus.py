@@ -30,11 +30,17 @@ def workload(what: str) -> Workload:
 
 
 @cache
-def assembly(name: str, what: str) -> str:
-    """Of the point that the estimate ranks first of some."""
+def assembly(name: str, what: str, sketch: str = "") -> str:
+    """Of the point that the estimate ranks first of some, all or those of a sketch."""
     target = parse_target(f"cpu:{name}")
     space = cpu_space(workload(what), target, 1)
-    points = space.space.sample(np.random.default_rng(2), 300)
+    points = np.stack(
+        [
+            point
+            for point in space.space.sample(np.random.default_rng(2), 300)
+            if sketch in str(space.space.config(point)["sketch"])
+        ]
+    )
     first = points[int(np.argmin(featurizer(space)(points)[:, ESTIMATE]))]
     program = space.program(space.space.config(first))
     return compile_program(program, target, "kernel").sources["asm"]
@@ -49,8 +55,12 @@ def assembly(name: str, what: str) -> str:
         ("apple-m1", "float64", "fmla"),
         ("neoverse-n1", "int8", "sdot"),
         ("neoverse-n1", "u8", "udot"),
-        ("neoverse-v2", "i8", "usdot"),
-        ("neoverse-v2", "bfloat16", "bfdot"),
+        ("neoverse-n2", "int8", "smmla"),
+        ("neoverse-v1", "u8", "ummla"),
+        ("neoverse-v2", "i8", "usmmla"),
+        ("neoverse-v2", "bfloat16", "bfmmla"),
+        ("neoverse-v2", "float16", "fmlal"),
+        ("apple-m1", "float16", "fmlal"),
         ("rv64gcv", "float32", "vfmacc.vf"),
         ("x86-64-v3", "float32", "vfmadd231ps"),
     ],
@@ -63,11 +73,47 @@ def test_the_innermost_loop_is_made_of_the_instruction(
 
 
 @pytest.mark.parametrize(
+    ("what", "sketch", "instruction"),
+    [("i8", "fours_j", "usdot"), ("bfloat16", "pairs_j", "bfdot")],
+)
+def test_sums_without_rows_have_the_instruction_of_one_row(
+    what: str, sketch: str, instruction: str
+) -> None:
+    assert most_in_a_loop(assembly("neoverse-v2", what, sketch), instruction) >= 8
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instruction", "copy", "loads"),
+    [
+        ("int8", "smmla", "pack", 0),
+        ("int8", "smmla", "none", 8),  # halves of the rows that are read in place
+        ("bfloat16", "bfmmla", "pack", 0),
+    ],
+)
+def test_a_loop_of_matrix_products_is_sixteen_of_them_and_their_loads(
+    dtype: str, instruction: str, copy: str, loads: int
+) -> None:
+    target = parse_target("cpu:neoverse-v2")
+    space = cpu_space(parse_spec(f"matmul:M=16,N=16,K=512,dtype={dtype}"), target, 1)
+    knobs = {"register": (8, 8), "depth": 64 if dtype == "int8" else 128, "copy0_A": copy}
+    config = {f"C.mmla_j.{name}": value for name, value in knobs.items()}
+    program = space.program({"sketch": "C:mmla_j", **config})
+    text = compile_program(program, target, "kernel").sources["asm"]
+    (loop,) = [each for each in innermost_loops(text) if any(instruction in line for line in each)]
+    mnemonics = [line.split()[0] for line in loop]
+    assert mnemonics.count(instruction) == 16
+    assert len([line for line in loop if line.split()[1:2] and line.split()[1][0] == "d"]) == loads
+    assert not {"str", "stp", "st1", "zip1", "zip2"} & set(mnemonics)
+
+
+@pytest.mark.parametrize(
     ("name", "what", "instruction"),
     [
         ("cortex-a53", "int8", "sdot"),
         ("neoverse-n1", "bfloat16", "bfdot"),
         ("neoverse-n1", "i8", "usdot"),
+        ("neoverse-n1", "int8", "smmla"),
+        ("neoverse-n1", "float16", "fmlal"),
     ],
 )
 def test_a_core_without_the_instruction_does_without(
@@ -90,6 +136,18 @@ def test_polynomials_are_computed_in_vectors(name: str, instruction: str, act: s
     text = compile_program(next(programs), target, "kernel").sources["asm"]
     assert most_in_a_loop(text, instruction) >= 4
     assert not re.search(r"\b(expf|tanhf|erff)\b", text)
+
+
+def test_one_operation_of_float16_is_done_in_float16() -> None:
+    """It is rounded once either way; of several, only the last one is rounded."""
+    target = parse_target("cpu:neoverse-n1")
+    text = "kernel a(A: f16[256], B: f16[256]) -> (C: f16[256]) {{ C[i] = {} }}"
+    for body, in_halves in (("A[i] + B[i]", True), ("A[i] * B[i] + A[i]", False)):
+        space = cpu_space(workload_from_notation(text.format(body), {}), target, 1)
+        point = space.space.sample(np.random.default_rng(0), 1)[0]
+        program = space.program(space.space.config(point))
+        assembly_of = compile_program(program, target, "kernel").sources["asm"]
+        assert bool(re.search(r"\sfadd\s.*\.8h", assembly_of)) is in_halves
 
 
 def test_loops_are_seen() -> None:

@@ -74,7 +74,9 @@ def _moves_vectors(table: NestTable, number: int, nest: Nests) -> Mask:
     if table.axes.instruction_axes:  # contiguous along what an instruction takes
         contiguous = bool((read.strides[table.spatial :][~table.axes.stepped] == 1).any())
         # Rows, or rectangles of words.
-        whole = table.facts.loads_whole_rows or (vector >= 0 and bool(read.uses[vector]))
+        facts = table.facts
+        whole = facts.loads_whole_rows or facts.multiplies_matrices
+        whole = whole or (vector >= 0 and bool(read.uses[vector]))
         return np.full(configs, contiguous and whole and not padded)
     if vector < 0 or read.strides[vector] < 0 or padded or read.dtype_bytes < 4:
         return np.zeros(configs, np.bool_)

@@ -61,6 +61,10 @@ def _of_read(
     if table.facts.loads_whole_rows:  # of matrices, whole rows at a time
         return _counts(len(uses), loads=uses * (read.dtype_bytes / table.isa.line_bytes))
     distinct = either(packed, uses, np.minimum(uses, read.sizes(nest.span).prod(axis=0)))
+    if table.facts.multiplies_matrices:  # of both sides whole vectors
+        vectors = distinct * (read.dtype_bytes / (nest.lanes * table.dtype_bytes))
+        moves = bool(nest.vector >= 0 and read.uses[nest.vector])
+        return _counts(len(uses), loads=vectors, reused=vectors if moves else None)
     in_one_instruction = nest.span[table.spatial :][~table.axes.stepped].prod(axis=0)
     uses, distinct = uses / in_one_instruction, distinct / in_one_instruction
     if nest.vector >= 0 and read.uses[nest.vector]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm_ffi import structural_map, structural_walk
 
 from tuner.lowering.llvm_functions import (
@@ -26,6 +26,7 @@ from tuner.lowering.llvm_functions import (
     with_definitions,
 )
 from tuner.lowering.passes.dot_products import element
+from tuner.lowering.passes.flattening import flattened
 from tuner.lowering.passes.substitution import substituted
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESIDUALS
 from tuner.target.architectures.x86_64.instructions import AMX as TILES
@@ -43,17 +44,6 @@ MULTIPLY_ADD = {
     ("uint8", "int8"): "tdpbusd",
     ("uint8", "uint8"): "tdpbuud",
 }
-_FLATTENING = (
-    s_tir.transform.CanonicalizeLoop,
-    s_tir.transform.LowerInitBlock,
-    s_tir.transform.PlanAndUpdateBufferAllocationLocation,
-    s_tir.transform.ConvertBlocksToOpaque,
-    s_tir.transform.CompactBufferAllocation,
-    s_tir.transform.LowerMatchBuffer,
-    s_tir.transform.StmtSimplify,
-    s_tir.transform.LowerOpaqueBlock,
-    tirx.transform.FlattenBuffer,
-)
 
 
 def use_amx_tiles(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
@@ -68,7 +58,7 @@ def use_amx_tiles(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
         for loop in _every(tirx.For, function.body)
     ):
         return mod
-    flat = tvm.ir.transform.Sequential([make() for make in _FLATTENING])(mod)
+    flat = flattened(mod)
     return tvm.IRModule(
         {name: _in_registers(function) for name, function in flat.functions.items()},
         attrs=flat.attrs,

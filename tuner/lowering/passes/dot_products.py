@@ -9,6 +9,7 @@ bfloat16 vdpbf16ps or bfdot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -70,12 +71,12 @@ def _instruction(loop: tirx.For, isa: IsaDescription) -> DotProduct | None:
     """
     store, _, _ = _innermost(loop)
     shape = (str(store.buffer.dtype), int(loop.body.extent), int(loop.extent))
-    pair = [_factor(operand) for operand in (store.value.b.a, store.value.b.b)]
+    pair = [factor_of(operand) for operand in (store.value.b.a, store.value.b.b)]
     signs = {factor.is_signed for factor in pair}
     narrow = {factor.dtype for factor in pair if factor.load is not None}
     for dot in isa.dot_products:
         takes_signs = dot.signs == "any" or (dot.signs == "mixed") == (len(signs) == 2)
-        fits = (dot.accumulator, dot.group, dot.lanes) == shape
+        fits = (dot.accumulator, dot.group, dot.lanes, dot.rows) == (*shape, 1)
         if fits and takes_signs and narrow <= dot.factors:
             return dot
     return None
@@ -93,7 +94,7 @@ def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
 
 
 def _interleaved(loop: tirx.For) -> tirx.Stmt:
-    """A copy of two rows, or four, stored with their elements alternating.
+    """A copy of two, four or eight rows, stored with their elements alternating.
 
     Each row is loaded as a vector of as many elements as the loop has iterations. A row
     may be zero beyond the end of its tensor.
@@ -117,7 +118,7 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
 
     def row(number: int) -> tirx.Var:
         point = {part: number, lane: 0}
-        value = tirx.BufferLoad(load.source, _vector(load.indices, point, lanes))
+        value = tirx.BufferLoad(load.source, vector_at(load.indices, point, lanes))
         value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
         if condition is not None:
             inside = substituted(
@@ -126,7 +127,7 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
             value = tirx.if_then_else(inside, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
         return bound(value)
 
-    def merged(first: tirx.Var, second: tirx.Var, width: int) -> tvm.ir.PrimExpr:
+    def merged(first: tvm.ir.PrimExpr, second: tvm.ir.PrimExpr, width: int) -> tvm.ir.PrimExpr:
         """One vector of two, with groups of `width` elements alternating."""
         size = lanes * width
         order = [
@@ -137,14 +138,18 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         ]
         return tirx.Shuffle([first, second], [tirx.const(place, "int32") for place in order])
 
-    rows = [row(number) for number in range(parts)]
-    value = merged(rows[0], rows[1], 1)
-    if parts == 4:
-        value = merged(bound(value), bound(merged(rows[2], rows[3], 1)), 2)
+    def together(rows: Sequence[tirx.Var]) -> tvm.ir.PrimExpr:
+        if len(rows) == 1:
+            return rows[0]
+        half = len(rows) // 2
+        first, second = together(rows[:half]), together(rows[half:])
+        return merged(first, second, 1) if half == 1 else merged(bound(first), bound(second), half)
+
+    value = together([row(number) for number in range(parts)])
     if dtype != target.dtype:
         value = tirx.reinterpret(f"{target.dtype}x{parts * lanes}", value)
     stored = tirx.BufferStore(
-        target, value, _vector(store.indices, {part: 0, lane: 0}, parts * lanes)
+        target, value, vector_at(store.indices, {part: 0, lane: 0}, parts * lanes)
     )
     return tirx.SeqStmt([*bindings, stored])
 
@@ -154,14 +159,16 @@ def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
     store, lane, number = _innermost(loop)
     lanes, numbers = int(loop.extent), int(loop.body.extent)
     start = {number: 0, lane: 0}
-    place = _vector(store.indices, start, lanes)
+    place = vector_at(store.indices, start, lanes)
     sums = tirx.BufferLoad(store.buffer, place)
-    factors = [_factor(operand) for operand in (store.value.b.a, store.value.b.b)]
+    factors = [factor_of(operand) for operand in (store.value.b.a, store.value.b.b)]
     wide, narrow = (
-        factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
+        factors
+        if factors[0].load is not None and moves_with(factors[0].load, lane)
+        else factors[::-1]
     )
     assert wide.load is not None
-    own = tirx.BufferLoad(wide.load.source, _vector(wide.load.indices, start, numbers * lanes))
+    own = tirx.BufferLoad(wide.load.source, vector_at(wide.load.indices, start, numbers * lanes))
     if numbers == FOUR:
         return tirx.BufferStore(
             store.buffer,
@@ -189,7 +196,7 @@ def _fours(
     sums: tvm.ir.PrimExpr,
     own: tvm.ir.PrimExpr,
     shared: tvm.ir.PrimExpr,
-    narrow: _Factor,
+    narrow: Factor,
     dot: DotProduct,
 ) -> tvm.ir.PrimExpr:
     """The sum of dp4 groups: of mixed signs the instruction takes unsigned bytes first."""
@@ -201,7 +208,7 @@ def _fours(
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """A factor of a product: its load (None for a constant) and what is added to it."""
 
     load: tvm.ir.TensorLoad | None
@@ -216,21 +223,21 @@ class _Factor:
         return self.dtype != "uint8"
 
 
-def _factor(value: tvm.ir.PrimExpr) -> _Factor:
+def factor_of(value: tvm.ir.PrimExpr) -> Factor:
     if isinstance(value, tirx.IntImm):
-        return _Factor(None, str(value.ty), int(value))
+        return Factor(None, str(value.ty), int(value))
     if isinstance(value, tirx.Add):
-        return replace(_factor(value.a), offset=int(value.b))
-    return _Factor(*element(value.value), 0)
+        return replace(factor_of(value.a), offset=int(value.b))
+    return Factor(*element(value.value), 0)
 
 
-def _shared(narrow: _Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:
+def _shared(narrow: Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:
     """The factor that all vector lanes share, broadcast to each as a word."""
     if narrow.load is None:
         return tirx.Broadcast(tirx.const(SIGNS, word), lanes)
     numbers = tvm.DataType(word).bits // tvm.DataType(narrow.dtype).bits
     read = tirx.reinterpret(
-        word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers))
+        word, tirx.BufferLoad(narrow.load.source, vector_at(narrow.load.indices, start, numbers))
     )
     # Adding half the range of a byte flips its highest bit. It is done before the
     # broadcast: on all lanes, LLVM 22 combines nodes without end.
@@ -244,13 +251,13 @@ def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
     return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
 
 
-def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:
+def moves_with(load: tirx.BufferLoad, name: tirx.Var) -> bool:
     """Whether the load's place depends on the variable."""
     zero = {name: tirx.const(0, str(name.ty))}
     return any(not substituted(index, zero).same_as(index) for index in load.indices)
 
 
-def _vector(
+def vector_at(
     indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int
 ) -> list[tvm.ir.PrimExpr]:
     """The indices with the given values, as a vector along the last dimension.

@@ -13,6 +13,7 @@ from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.fused_sketch import fused_sketch
+from tuner.spaces.cpu.mmla import mmla_sketch
 from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketch
 from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
@@ -80,6 +81,13 @@ def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[Lo
     return [sketch for sketch in offered if sketch is not None]
 
 
+def _small_matrices(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not _is_dense_tile(group) or context.rewritten:
+        return []
+    offered = (mmla_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    return [sketch for sketch in offered if sketch is not None]
+
+
 def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if isinstance(group, RowGroup):
         return [row_sketch(group, context)]
@@ -143,6 +151,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _scattered,
         _streams,
         _fusions,
+        _small_matrices,
     ),
     whole_programs=(fully_unrolled,),
 )

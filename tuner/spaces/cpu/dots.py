@@ -125,7 +125,9 @@ def _offered(group: TileGroup, context: SpaceContext, vector: str) -> dict[int, 
     for dot in context.isa.dot_products:
         moved = _moved(dot, narrow)
         if (
-            narrow <= dot.factors
+            dot.rows == 1
+            and dot.group > 1
+            and narrow <= dot.factors
             and (dot.accumulator, dot.lanes) == (anchor.accumulator, lanes)
             and not (moved and is_long)
             and (dot.group not in chosen or not moved)

@@ -76,6 +76,7 @@ class LoopNestFacts:
     instruction_axes: tuple[str, ...] = ()
     rate: float = 1.0  # multiply-adds in the time that one vector of float32 takes, by lane
     loads_whole_rows: bool = False  # every operand goes to matrix registers, row by row
+    multiplies_matrices: bool = False  # every operand is in vectors that hold small matrices
     operations: float | None = None  # of each point, where they are not those of the stages' bodies
     fusion: Fusion | None = None  # None for a nest of one group
     computed_share: float = 1.0  # of the points, those that conditions do not exclude

@@ -65,6 +65,8 @@ def packed_copy(
     ]
     if plan.vector in access.axes:
         registers += plan.tiled(str(plan.vector)).register
+    if plan.instruction.paired is not None:
+        return _of_matrices(name, access, value, plan, (outer, inner, registers), dtype)
     if access.axes.intersection(plan.instruction.axes):
         return _for_instruction(name, access, value, plan, (outer, inner, registers), dtype)
     # What lies within its tensor only under a condition is read one by one; and TVM
@@ -169,6 +171,64 @@ def _for_instruction(
         block=block,
         buffer=Buffer(name=name, shape=shape, dtype=dtype, raw_bits=True),
         read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
+        levels=tuple(outer),
+        marks=() if mark is None else (mark,),
+    )
+
+
+def _of_matrices(
+    name: str,
+    access: Access,
+    value: Scalar,
+    plan: TilePlan,
+    levels: tuple[list[Axis], list[Axis], list[Axis]],
+    dtype: DType,
+) -> PackedCopy:
+    """A copy in which the matrices of a register tile lie one after another.
+
+    Each has two elements of the axis that its operand brings to the sums, and for each of
+    these what one instruction takes of the reduction.
+    """
+    outer, inner, registers = levels
+    along = plan.tiled(str(plan.vector if plan.vector in access.axes else plan.instruction.paired))
+    whole = Level.VECTOR_LANE.axis(along.axis.name, along.tile)
+    moving = [axis for axis in plan.reduction if axis.axis.name in access.axes]
+    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction.axes]
+    (numbers,) = (_within(axis) for axis in moving if axis.axis.name in plan.instruction.axes)
+    kept = [*outer, *inner, *steps, *(axis for axis in registers if axis not in along.register)]
+    indices = {tiled.axis.name: tiled.index for tiled in plan.spatial}
+    indices |= {along.axis.name: add(along.base, Var(whole.name))}
+    indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
+    mark: Mark | None = None
+    if (
+        access.stride(along.axis.name) == 1
+        and whole.extent >= SHORTEST
+        and whole.extent & (whole.extent - 1) == 0
+        and not _bordered_along(value, along.axis.name)
+    ):
+        mark = Interleave(loop=LoopId.of(name, whole))
+    elif access.stride(plan.instruction.axes[0]) == 1 and not access.padded:
+        mark = Vectorize(loop=LoopId.of(name, numbers))
+
+    def placed(element: Scalar, within: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        *here, number = (within.get(axis.name, Var(axis.name)) for axis in (*kept, numbers))
+        return (*here, add(times(element, numbers.extent), number))
+
+    return PackedCopy(
+        block=Block(
+            name=name,
+            axes=(*kept, whole, numbers),
+            buffer=name,
+            indices=placed(Var(whole.name), {}),
+            body=substitute(value, indices),
+        ),
+        buffer=Buffer(
+            name=name,
+            shape=(*(axis.extent for axis in kept), whole.extent * numbers.extent),
+            dtype=dtype,
+            raw_bits=True,
+        ),
+        read=Read(name, placed(along.offset, {_within(axis).name: axis.within for axis in moving})),
         levels=tuple(outer),
         marks=() if mark is None else (mark,),
     )

@@ -239,6 +239,7 @@ class SumNest:
             outermost[self._sums] = self._plan.blocked.outer
         for block, loop in outermost.items():
             self._parts.steps.append(DecomposeReduction(block=block, loop=LoopId.of(block, loop)))
-            self._parts.steps += self._loops.innermost_marks(block, initial=True)
+            dot = bool(self._loops.instruction) and block == innermost
+            self._parts.steps += self._loops.innermost_marks(block, dot=dot, initial=True)
         if self._zero_point is not None:
             self._zero_point.decompose()

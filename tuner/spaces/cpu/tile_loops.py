@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tuner.spaces.cpu.tile_plan import TilePlan
-from tuner.spaces.program.loops import Level, LoopId, loops_of
-from tuner.spaces.program.marks import AmxTile, DotProduct, TableLookup, Unroll, Vectorize
+from tuner.spaces.program.loops import Level, LoopId
+from tuner.spaces.program.marks import (
+    AmxTile,
+    DotProduct,
+    MatrixProduct,
+    TableLookup,
+    Unroll,
+    Vectorize,
+)
 from tuner.spaces.program.program import Fuse, Step
 from tuner.workload.expression import Axis, Scalar, Var
 
@@ -30,7 +37,17 @@ class TileLoops:
 
     @cached_property
     def register(self) -> list[Axis]:
-        """Unrolled loops of a register tile, the vector's lanes last."""
+        """Loops of a register tile, as its accumulators lie: those of one vector last."""
+        paired = self.plan.instruction.paired
+        if paired is None:
+            return self.stored
+        *others, lanes = self.stored
+        rows = Level.VECTOR_LANE.axis(paired, self.plan.tiled(paired).lanes)
+        return [*(axis for axis in others if axis != rows), rows, lanes]
+
+    @cached_property
+    def stored(self) -> list[Axis]:
+        """The same as results are stored: the vectorised axis last."""
         plain = [
             axis
             for tiled in self.plan.spatial
@@ -97,26 +114,38 @@ class TileLoops:
         *,
         unrolled: bool = True,
         dot: bool = False,
+        stored: bool = False,
         merged: bool = False,
         initial: bool = False,
     ) -> list[Step]:
         """Unrolls the register tile and vectorises its lanes.
 
-        `dot` gives the lanes, and what each of them sums, to one instruction. `merged`
-        makes one vector of adjacent ones where the compiler can halve it down to
-        registers: it then computes these alternately, which hides the latency of a long
-        chain, and loads each constant once for all.
+        `dot` gives the lanes, and what each of them sums, to one instruction. `stored`
+        says that the loops have the order in which results are stored. `merged` makes one
+        vector of adjacent ones where the compiler can halve it down to registers: it then
+        computes these alternately, which hides the latency of a long chain, and loads each
+        constant once for all. Of accumulators two by two the rows, or the adjacent
+        vectors of a row that is stored, are always merged.
         """
         steps: list[Step] = []
-        register = self.register
-        if merged and self.has_mergeable_vectors:
-            whole = LoopId(block, Level.VECTOR.name_of(str(self.plan.vector)))
-            steps += [Fuse(loops=loops_of(block, register[-2:]), into=whole), Vectorize(loop=whole)]
+        register = self.stored if stored else self.register
+        paired = self.plan.instruction.paired is not None
+        if paired and dot:
+            # The initialisation that is split off has the mark too.
+            steps += [] if initial else [MatrixProduct(loop=LoopId.of(block, register[-2]))]
+            register = register[:-2]
+        elif paired or (merged and self.has_mergeable_vectors):
+            whole = LoopId(block, Level.VECTOR.name_of(str(self.plan.vector)), initial)
+            parts = tuple(LoopId.of(block, axis) for axis in register[-2:])
+            # The initialisation that is split off has the merged loop.
+            steps += [] if initial else [Fuse(loops=parts, into=whole)]
+            steps.append(Vectorize(loop=whole))
             register = register[:-2]
         for axis in register:
             loop = LoopId.of(block, axis, initial=initial)
             if axis.name == self.vector_lane:
-                steps.append(self._instruction_mark(loop) if dot else Vectorize(loop=loop))
+                marked = dot and not initial
+                steps.append(self._instruction_mark(loop) if marked else Vectorize(loop=loop))
             elif unrolled and axis.extent > 1:
                 steps.append(Unroll(loop=loop))
         return steps

@@ -64,6 +64,8 @@ class Instruction:
     # Reduction axes that it takes as a whole: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx.
     axes: tuple[str, ...] = ()
     register_rows: str | None = None  # the axis along which AMX's registers have their rows
+    # The axis of which each vector of sums holds two elements: tuner.spaces.cpu.mmla.
+    paired: str | None = None
     # The reduction axis over products of bfloat16 parts, whose registers share what they load.
     factor_parts: str | None = None
     # Added to the factor that the vector's lanes share, so that the instruction takes it.

@@ -76,6 +76,7 @@ class TileSketch:
             instruction_axes=stage.instruction.axes,
             rate=self.arithmetic.rate(stage),
             loads_whole_rows=stage.instruction.register_rows is not None,
+            multiplies_matrices=stage.instruction.paired is not None,
             computed_share=self._computed_share(),
         )
 
@@ -135,8 +136,8 @@ class TileSketch:
             whole = TiledAxis(axis=axis, tile=tile)
             block = choices.cache_blocks.get(axis.name)
             elements = 0 if block is None else block.of(config)
-            lanes = stage.lanes if axis.name in (stage.vector, stage.across) else 1
             fitted = fit_block(whole.tiles, -(-elements // tile))
+            lanes = stage.lanes_along(axis.name)
             spatial.append(TiledAxis(axis=axis, tile=tile, block=fitted, lanes=lanes))
         return tuple(spatial)
 

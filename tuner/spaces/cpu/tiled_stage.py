@@ -54,6 +54,14 @@ class TiledStage:
             lanes //= 2
         return lanes
 
+    def lanes_along(self, name: str) -> int:
+        """Elements of a spatial axis in one vector, of sums two by two half along each."""
+        if name == self.instruction.paired:
+            return 2
+        if name not in (self.vector, self.across):
+            return 1
+        return self.lanes if self.instruction.paired is None else self.lanes // 2
+
     def extent(self, name: str) -> int:
         """Iterations of a spatial axis."""
         return next(axis.extent for axis in self.group.anchor.axes if axis.name == name)

@@ -12,7 +12,7 @@ from tuner.spaces.program.program import Buffer, Reorder, ReverseComputeAt
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import Read, Scalar, substitute
+from tuner.workload.expression import Read, Scalar, Var, substitute
 
 
 def write_back(
@@ -27,19 +27,20 @@ def write_back(
     costly = epilogue is not None and is_expensive(epilogue.body)
     level = (loops.inner or loops.outer)[-1] if plan.blocked is None else loops.outer[-1]
     below = LoopId.of(accumulators, level)
-    order = [*loops.inner, *loops.register]
+    tile_loops = [*loops.inner, *loops.stored]
+    every = [*loops.outer, *tile_loops]
     finished = Read(accumulators, loops.element)
     if costly and plan.blocked is None:
         # Unrolled, a long epilogue takes the compiler seconds. Accumulators go to memory
         # once, so that it can be a loop.
         tile = f"{group.name}_tile"
-        shape = tuple(axis.extent for axis in loops.spatial)
+        shape, element = zip(*((axis.extent, Var(axis.name)) for axis in every), strict=True)
         parts.buffers.append(Buffer(name=tile, shape=shape, dtype=group.anchor.accumulator))
-        parts.compute(tile, loops.spatial, loops.element, finished)
+        parts.compute(tile, every, element, finished)
         parts.steps.append(ReverseComputeAt(block=tile, loop=below))
-        parts.steps.append(Reorder(loops=loops_of(tile, order)))
-        parts.steps += loops.innermost_marks(tile)
-        finished = Read(tile, loops.element)
+        parts.steps.append(Reorder(loops=loops_of(tile, tile_loops)))
+        parts.steps += loops.innermost_marks(tile, stored=True)
+        finished = Read(tile, element)
     body: Scalar = finished
     if epilogue is not None:
         extents = {tiled.axis.name: tiled.axis.extent for tiled in plan.spatial}
@@ -47,16 +48,17 @@ def write_back(
         body = replace_reads(substitute(plain, loops.indices), {group.anchor.name: finished})
     parts.compute(
         output.name,
-        loops.spatial,
+        every,
         [loops.indices[axis.name] for axis in output.axes],
         body,
         non_temporal=plan.non_temporal,
     )
     parts.steps.append(ReverseComputeAt(block=output.name, loop=below))
-    parts.steps.append(Reorder(loops=loops_of(output.name, order)))
+    parts.steps.append(Reorder(loops=loops_of(output.name, tile_loops)))
     parts.steps += loops.innermost_marks(
         output.name,
         unrolled=not costly and plan.instruction.register_rows is None,
+        stored=True,
         merged=has_vector_chains(group, plan, body),
     )
 

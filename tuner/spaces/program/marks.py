@@ -111,7 +111,7 @@ class TransposeWordsInRegisters(TransposeInRegisters):
 
 
 class Interleave(Mark):
-    """Two or four rows are stored with their elements alternating: dp2 or dp4 groups.
+    """Two, four or eight rows are stored with their elements alternating, for dot products.
 
     Stands on the outer of the two innermost loops of a copy. Reads are contiguous along
     that loop; the inner one goes over the elements of a group, which lie side by side.
@@ -132,6 +132,19 @@ class DotProduct(Mark):
     __slots__ = ()
     label = "dot"
     loops_below = 1
+
+
+class MatrixProduct(Mark):
+    """The products of two small matrices, each a vector, are added to a third one.
+
+    Stands on the outermost of the three innermost loops: the rows of the accumulators.
+    The inner ones go over their columns, which are the rows of the second factor, and over
+    the elements of a row of both factors.
+    """
+
+    __slots__ = ()
+    label = "multiply_matrices"
+    loops_below = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """64-bit Arm as generated code sees it: NEON of 32 registers of 16 bytes.
 
 Source: Arm Architecture Reference Manual for A-profile (DDI 0487), A1.4 (registers) and
-C7 (SDOT, UDOT, USDOT, BFDOT). Scalable vectors have no width a schedule could be written
-for, so SVE is detected and not used.
+C7 (SDOT, UDOT, USDOT, BFDOT; of matrices SMMLA, UMMLA, USMMLA, BFMMLA; FMLAL). Scalable
+vectors have no width a schedule could be written for, so SVE is detected and not used.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tuner.target.architectures.architecture import Architecture, CpuidFeature
 from tuner.target.isa import DotProduct, IsaDescription
 
 FEATURES: Mapping[str, str] = {
-    "asimd": "neon", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16",
-    "sve": "sve", "sve2": "sve2",
+    "asimd": "neon", "asimdhp": "fullfp16", "asimdfhm": "fp16fml", "asimddp": "dotprod",
+    "i8mm": "i8mm", "bf16": "bf16", "sve": "sve", "sve2": "sve2",
 }  # fmt: skip
 
 AT_HWCAP, AT_HWCAP2 = 16, 26  # types of entries of the auxiliary vector
@@ -26,6 +26,7 @@ HWCAPS: Mapping[str, CpuidFeature] = {
     "fullfp16": CpuidFeature(AT_HWCAP, 0, 0, 10, 0),
     "dotprod": CpuidFeature(AT_HWCAP, 0, 0, 20, 0),
     "sve": CpuidFeature(AT_HWCAP, 0, 0, 22, 0),
+    "fp16fml": CpuidFeature(AT_HWCAP, 0, 0, 23, 0),
     "sve2": CpuidFeature(AT_HWCAP2, 0, 0, 1, 0),
     "i8mm": CpuidFeature(AT_HWCAP2, 0, 0, 13, 0),
     "bf16": CpuidFeature(AT_HWCAP2, 0, 0, 14, 0),
@@ -47,6 +48,26 @@ DOT_PRODUCTS = (
     DotProduct(
         name="bfdot", factors=frozenset({"bfloat16"}), accumulator="float32", group=2, lanes=4,
         signs="any", features=frozenset({"bf16"}),
+    ),
+    DotProduct(
+        name="fmlal", factors=frozenset({"float16"}), accumulator="float32", group=1, lanes=4,
+        signs="any", features=frozenset({"fp16fml"}),
+    ),
+    DotProduct(
+        name="smmla", factors=frozenset({"int8"}), accumulator="int32", group=8, lanes=4, rows=2,
+        signs="same", features=frozenset({"i8mm"}),
+    ),
+    DotProduct(
+        name="ummla", factors=frozenset({"uint8"}), accumulator="int32", group=8, lanes=4, rows=2,
+        signs="same", features=frozenset({"i8mm"}),
+    ),
+    DotProduct(
+        name="usmmla", factors=frozenset({"int8", "uint8"}), accumulator="int32", group=8, lanes=4,
+        rows=2, signs="mixed", features=frozenset({"i8mm"}),
+    ),
+    DotProduct(
+        name="bfmmla", factors=frozenset({"bfloat16"}), accumulator="float32", group=4, lanes=4,
+        rows=2, signs="any", features=frozenset({"bf16"}),
     ),
 )  # fmt: skip
 
