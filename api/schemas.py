@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
+from tuner.workload.workload import Numerics
 
 Item = TypeVar("Item")
 Parameter = (
@@ -68,7 +69,7 @@ class NotationWorkload(Request):
     constants: list[Name] = Field(
         default_factory=list, max_length=16, description="inputs known ahead of time"
     )
-    numerics: Literal["strict", "fast"] = "strict"
+    numerics: Numerics = "strict"
 
 
 def form(value: Any) -> str:
@@ -372,7 +373,7 @@ class TensorAnswer(Answer):
 class ModelStepAnswer(Answer):
     kernel: str = Field(description="key of the workload")
     name: str
-    numerics: Literal["strict", "fast"]
+    numerics: Numerics
     calls: int = Field(description="in one call of the model")
     reads: list[TensorAnswer]
     constants: list[str] = Field(description="which of `reads` are constants of the model")

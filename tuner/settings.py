@@ -27,7 +27,7 @@ from pydantic_settings import (
 from tuner.errors import UsageError
 from tuner.measure.sandbox.isolation import check_level
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import ModelNumerics
 
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     seconds: float = Field(
         default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most"
     )
-    numerics: Numerics | None = Field(
+    numerics: ModelNumerics | None = Field(
         default=None,
         description="of a model: whether its kernels may have fast numerics; without a value, "
         "where max_error is set",

@@ -37,7 +37,7 @@ from tuner.db.tasks import (
 from tuner.models.description import Description, Measurement, from_json, measurement_from
 from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import ModelNumerics
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 
@@ -80,7 +80,7 @@ async def submit_model(
         ),
     ] = "",
     numerics: Annotated[
-        Numerics | None, Query(description="whether kernels may have fast numerics")
+        ModelNumerics | None, Query(description="whether kernels may have fast numerics")
     ] = None,
     max_error: Annotated[
         float | None,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from tuner.app.workloads import Source, as_workload
 from tuner.workload.derivative.workload import derivative_of
-from tuner.workload.workload import Workload
+from tuner.workload.workload import Numerics, Workload
 
 
 def grad(
@@ -15,7 +14,7 @@ def grad(
     wrt: str | Sequence[str] | None = None,
     *,
     shapes: Mapping[str, int] | None = None,
-    numerics: Literal["strict", "fast"] = "strict",
+    numerics: Numerics = "strict",
 ) -> Workload:
     """The derivative of an expression by its inputs, as a program in the tensor notation.
 

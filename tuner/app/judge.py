@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from tuner.app.races.foreign import judged
 from tuner.app.workloads import Source, as_workload
@@ -11,6 +10,7 @@ from tuner.db.engine import open_database
 from tuner.export.header import signature_of
 from tuner.measure.foreign.verdict import Verdict
 from tuner.settings import load_settings
+from tuner.workload.workload import Numerics
 
 
 def judge(
@@ -18,7 +18,7 @@ def judge(
     source: str,
     *,
     shapes: Mapping[str, int] | None = None,
-    numerics: Literal["strict", "fast"] = "strict",
+    numerics: Numerics = "strict",
     threads: int | None = None,
     race: bool = True,
     db: str | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from tuner.app.jobs.lifecycle import results, run, submit
 from tuner.app.kernels.cuda_kernel import CudaKernel
@@ -17,6 +17,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.search.strategies import StrategyName
 from tuner.settings import load_settings
 from tuner.workers.jobs.progress import Observer, unobserved
+from tuner.workload.workload import Numerics
 
 
 class NoKernel(TunerError):
@@ -31,7 +32,7 @@ def tune(
     shapes: Mapping[str, int] | None = None,
     pattern: Any = None,
     constants: Iterable[str] = (),
-    numerics: Literal["strict", "fast"] = "strict",
+    numerics: Numerics = "strict",
     trials: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
@@ -49,7 +50,8 @@ def tune(
     with its symbols' extents in `shapes`, a list of `tvm.te` tensors (placeholders,
     then outputs; the kernel takes its arguments in that order), or a `Workload`. What
     is None comes from the settings. Inputs named in `constants` are known before the
-    first call. `numerics="fast"` allows errors up to 1e-4. `observer` gets every trial.
+    first call. `numerics="fast"` allows errors up to 1e-4, "tensor" up to 2e-3.
+    `observer` gets every trial.
 
     `pattern` is the sparse matrix of a spec such as `"spmm:K=64"`: one of SciPy, or a
     PyTorch tensor of compressed rows. It gives extents, density and dtypes, and the

@@ -34,7 +34,7 @@ from tuner.search.strategies import StrategyName
 from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
 from tuner.workers.jobs.progress import Observer, WorkerNotice, unobserved
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import ModelNumerics
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,7 +58,7 @@ def tune_model(
     target: str | None = None,
     strategy: StrategyName | None = None,
     seed: int | None = None,
-    numerics: Numerics | None = None,
+    numerics: ModelNumerics | None = None,
     max_error: float | None = None,
     db: str | None = None,
     observer: Observer = unobserved,

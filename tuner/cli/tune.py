@@ -60,7 +60,9 @@ Inputs = Annotated[
 NumericsText = Annotated[
     str | None,
     typer.Option(
-        "--numerics", metavar="strict|fast", help="of a model: whether kernels may be fast"
+        "--numerics",
+        metavar="strict|fast|tensor",
+        help="of --notation, or of a model: what its kernels' numbers may be",
     ),
 ]
 MaxError = Annotated[
@@ -130,10 +132,11 @@ def tune(
             flags=flags,
         )
         return
-    if numerics is not None or max_error is not None:
+    if max_error is not None or (numerics is not None and notation is None):
         raise UsageError(
-            "--numerics and --max-error are for models; of another workload the numerics stand "
-            "in its spec, such as matmul:M=512,N=512,K=512,numerics=fast"
+            "--numerics is for --notation and for models, --max-error for models; of another "
+            "workload the numerics stand in its spec, such as "
+            "matmul:M=512,N=512,K=512,numerics=fast"
         )
     if directory is not None or name is not None or inputs is not None:
         raise UsageError(
@@ -147,7 +150,9 @@ def tune(
             raise UsageError(f"--threads auto compares counts of workloads, not of --trace {trace}")
         tune_trace(invocation, trace, flags)
         return
-    request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
+    request = _request(
+        specs, notation, shapes, improve=True, priority=0, traffic=traffic, numerics=numerics
+    )
     if threads == AUTO:
         del flags["threads"]
         tune_scaling(invocation, request, run_to_end, flags)
@@ -248,6 +253,7 @@ def _request(
     improve: bool,
     priority: int,
     traffic: Path | None = None,
+    numerics: str | None = None,
 ) -> JobRequest:
     """The request, checked as far as possible without a machine."""
     from tuner.cli.backend.roles import JobRequest
@@ -257,7 +263,7 @@ def _request(
     families = families_of([spec for spec in specs if ".." in spec], traffic)
     single = [spec for spec in specs if ".." not in spec]
     workloads = (
-        read_workloads(single, notation, shapes)
+        read_workloads(single, notation, shapes, numerics or "strict")
         if single or notation or shapes or not families
         else []
     )

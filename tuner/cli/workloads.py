@@ -90,9 +90,12 @@ def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, 
 
 
 def read_workloads(
-    specs: Sequence[str] | None, notation: str | None, shapes: str | None
+    specs: Sequence[str] | None,
+    notation: str | None,
+    shapes: str | None,
+    numerics: str = "strict",
 ) -> list[Workload]:
-    """All workloads that were given, checked; at least one.
+    """All workloads that were given, checked; at least one. `numerics`: of the notation.
 
     Raises UsageError (WorkloadError with its position) for the first that is wrong.
     """
@@ -105,7 +108,8 @@ def read_workloads(
     if notation is not None:
         text = _read(notation)
         try:
-            workloads.append(workload_from_notation(text, extents_of(shapes or "")))
+            extents = extents_of(shapes or "")
+            workloads.append(workload_from_notation(text, extents, numerics=numerics))
         except WorkloadError as error:
             raise WorkloadError(f"{notation}: {error}") from None
     if not workloads:

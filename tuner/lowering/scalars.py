@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from tuner.lowering import float_arithmetic, math_functions
+from tuner.lowering import byte_floats, float_arithmetic, math_functions
 from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.loops import LoopId
 from tuner.spaces.program.program import Block, MathFunctions
@@ -118,6 +118,10 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
             return _converted(lower(arg, scope, how), dtype)
         case Bitcast(dtype=dtype, source="bfloat16", arg=arg):
             return tirx.reinterpret(dtype, lower_bits(arg, scope))
+        case Bitcast(dtype="float8_e4m3fn", arg=arg):
+            return byte_floats.e4m3(lower(arg, scope, how).astype("uint8"))
+        case Bitcast(dtype="float8_e5m2", arg=arg):
+            return byte_floats.e5m2(lower(arg, scope, how).astype("uint8"))
         case Bitcast(dtype=dtype, source=source, arg=arg):
             return tirx.reinterpret(dtype, lower(arg, scope, how).astype(source))
         case Unary(op="bfloat16", arg=arg):

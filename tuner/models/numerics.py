@@ -15,7 +15,7 @@ from tuner.models.chains import Chain, chain_workloads
 from tuner.models.graph import Graph
 from tuner.models.workloads import ModelWorkload, with_fast_variants, workloads_of
 from tuner.target.target import Target
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import ModelNumerics
 
 Measure = Callable[[Sequence[frozenset[str]]], Sequence[float]]
 """The outputs' error for each choice of fast nodes, in order."""
@@ -29,7 +29,7 @@ class NumericsPolicy:
     max_error: float | None = None  # of the outputs; None: what their dtypes account for
 
     @classmethod
-    def of(cls, numerics: Numerics | None, max_error: float | None) -> NumericsPolicy:
+    def of(cls, numerics: ModelNumerics | None, max_error: float | None) -> NumericsPolicy:
         """By the settings. A bound alone lets nodes be fast."""
         return cls(
             fast=numerics == "fast" or (numerics is None and max_error is not None),

@@ -20,7 +20,7 @@ from tuner.errors import TunerError
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
 from tuner.version import __version__
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import ModelNumerics
 
 SCHEMA = 1
 SYMBOL = "region_run"  # the function of a region's library
@@ -47,7 +47,7 @@ class RaceResult:
 
 
 def region_key(
-    graph: Graph, target: str, threads: int, numerics: Numerics | None, max_error: float | None
+    graph: Graph, target: str, threads: int, numerics: ModelNumerics | None, max_error: float | None
 ) -> str:
     """The key of a region's library for a target, by the target's key."""
     document = {

@@ -19,6 +19,7 @@ from tuner.workload.expression import (
     Binary,
     BinaryOp,
     Bitcast,
+    ByteFloat,
     Cast,
     Const,
     DType,
@@ -297,7 +298,7 @@ class Domain:
             case _:
                 return False
 
-    def _dtype(self, node: Scalar) -> DType | None:
+    def _dtype(self, node: Scalar) -> DType | ByteFloat | None:
         """The dtype of an integer scalar; None where it is not known."""
         match node:
             case Const(dtype=dtype) | Cast(dtype=dtype) | Bitcast(dtype=dtype):

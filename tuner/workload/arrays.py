@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import ml_dtypes
 import numpy as np
 
-from tuner.workload.expression import UNSIGNED
+from tuner.workload.expression import UNSIGNED, ByteFloat
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype of that name; bfloat16 is that of ml_dtypes."""
-    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    """The NumPy dtype of that name; bfloat16 and floats of 8 bits are those of ml_dtypes."""
+    if dtype == "bfloat16" or dtype in get_args(ByteFloat):
+        named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
+        return named
+    return np.dtype(dtype)
 
 
 def carrier(dtype: str) -> np.dtype[Any]:

@@ -15,6 +15,7 @@ from tuner.workload.expression import (
     UNSIGNED,
     Binary,
     Bitcast,
+    ByteFloat,
     Cast,
     Const,
     DType,
@@ -174,7 +175,7 @@ def _sizes(node: Scalar, domain: Domain) -> _Sizes:
     return _Sizes(values, max([values.magnitude, *(part.largest for part in parts)]), is_real)
 
 
-def _symmetric(dtype: DType) -> tuple[int, int]:
+def _symmetric(dtype: DType | ByteFloat) -> tuple[int, int]:
     """The greatest number of a type with either sign, within 64 bits."""
     greatest = min(INTERVALS.get(dtype, ANY).high, ANY.high)
     return -greatest, greatest

@@ -174,17 +174,23 @@ def _without_widening_casts(node: Scalar) -> Scalar:
     while (
         isinstance(node, Cast)
         and ("float" in node.dtype or node.dtype in ("int32", "int64"))
-        and isinstance(node.arg, Read | Cast)
+        and isinstance(node.arg, Read | Cast | Bitcast)
     ):
         node = node.arg
     return node
 
 
 def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
-    """A sum of products of two affine reads, computed by BLAS; None for anything else."""
+    """A sum of products of two affine reads, computed by BLAS; None for anything else.
+
+    Of a tensor whose bits stand for other numbers all elements become these first.
+    """
     if stage.reducer != "sum" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
         return None
     factors = [_without_widening_casts(stage.body.lhs), _without_widening_casts(stage.body.rhs)]
+    for place, factor in enumerate(factors):
+        if isinstance(factor, Bitcast) and isinstance(factor.arg, Read):
+            factors[place], tensors = _decoded(factor, factor.arg, tensors)
     extents = stage.extents
     kept, reduced = (
         tuple(axis.name for axis in stage.axes),
@@ -235,6 +241,22 @@ def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
     if len(parts) == 2 and parts[0] is not None and parts[1] is not None and total is not None:
         total = parts[0] + parts[1] - total
     return Dual(value, total)
+
+
+def _decoded(factor: Bitcast, read: Read, tensors: Tensors) -> tuple[Read, Tensors]:
+    """A read of the numbers that a tensor's bits stand for, and the tensors with these."""
+    name = f"{read.tensor} as {factor.dtype}"
+    pad = None
+    if read.pad is not None:
+        bits = np.asarray(read.pad.value)
+        pad = Const(float(_of_bits(bits, factor)), "float64")
+    numbers = Dual(_of_bits(tensors[read.tensor].value, factor))
+    return Read(name, read.indices, pad), {**tensors, name: numbers}
+
+
+def _of_bits(bits: Array, factor: Bitcast) -> Array:
+    narrow = bits.astype(numpy_dtype(factor.source)).view(numpy_dtype(factor.dtype))
+    return np.asarray(narrow.astype(carrier(factor.dtype)))
 
 
 def _product(
@@ -369,9 +391,8 @@ class _Blocks:
                 return self._read(node)
             case Cast(dtype=dtype, arg=arg):
                 return _cast(self._eval(arg), dtype)
-            case Bitcast(dtype=dtype, source=source, arg=arg):
-                bits = self._eval(arg).value.astype(numpy_dtype(source))
-                return Dual(bits.view(numpy_dtype(dtype)).astype(carrier(dtype)))
+            case Bitcast(arg=arg):
+                return Dual(_of_bits(self._eval(arg).value, node))
             case Select(cond=cond, then=then, other=other):
                 holds, first, second = self._eval(cond).value, self._eval(then), self._eval(other)
                 return Dual(

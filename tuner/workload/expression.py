@@ -16,6 +16,9 @@ DType = Literal[
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
     "uint32", "uint16", "uint8", "bool",
 ]  # fmt: skip
+# Floats of 8 bits, by their names in ml_dtypes. No tensor has them: `Bitcast` takes the
+# bytes of one of uint8 for such numbers, which are computed in float32.
+ByteFloat = Literal["float8_e4m3fn", "float8_e5m2"]
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal[
     "neg", "abs", "not", "isnan", "floor", "ceil", "trunc", "round", "exp", "log", "sqrt",
@@ -76,6 +79,8 @@ DTYPE_NAMES: Mapping[str, DType] = {
     "uint8": "uint8",
     "bool": "bool",
 }
+# Their spellings, which only `bitcast` takes.
+BYTE_FLOAT_NAMES: Mapping[str, ByteFloat] = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # Narrow types are widened before arithmetic.
@@ -170,9 +175,12 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """The number of one dtype that has the bits of a number of another, equally wide one."""
+    """The number of one dtype that has the bits of a number of another, equally wide one.
 
-    dtype: DType
+    That of a float of 8 bits is a float32.
+    """
+
+    dtype: DType | ByteFloat
     source: DType  # to which the operand is converted first, if it is of another dtype
     arg: Scalar
 

@@ -23,7 +23,7 @@ Any spec also takes:
 
 - `const=W`: an input known ahead of time, several as `const=W+bias`. It may be prepacked and is
   part of the key.
-- `numerics=strict|fast` ([numerics](../explanation/numerics.md)).
+- `numerics=strict|fast|tensor` ([numerics](../explanation/numerics.md)).
 - a range as an extent (`M=1..512`). The spec is then a portfolio.
 
 Conventions:

@@ -1,12 +1,14 @@
 """Random inputs for checking kernels: normal values, large values of both signs or of one,
 zeros, and normal values with special ones among them.
 
-Indices of gathers lie in their range, and around it among large values.
+Indices of gathers lie in their range, and around it among large values. Bytes that stand
+for floats are drawn as floats.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -18,6 +20,8 @@ from tuner.workload import facts
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import (
     Binary,
+    Bitcast,
+    ByteFloat,
     Cast,
     Const,
     Expression,
@@ -36,6 +40,8 @@ _LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest
 # From which size on integers are drawn from their whole range; others where nothing grows.
 _WHOLE_RANGE = {"int8": 1e2, "uint8": 1e2, "int16": 1e4, "uint16": 1e4}
 _SHARE_OF_ENDS = 0.25  # of such integers are the least or greatest of their dtype
+# Greatest floats of 8 bits: the largest of E4M3 without infinities, and of E5M2.
+_GREATEST: Mapping[ByteFloat, float] = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 _HEADROOM = 0.25  # share of the dtype's range that values of any stage may take
 
 
@@ -54,6 +60,8 @@ def make_inputs(
       another; integers as among `normal`.
     - `special`: as `normal`, with special values among floats (`special_values`).
 
+    Bytes of which only bits are taken as floats of 8 bits are those of such floats.
+
     Inputs of which a logarithm or root is computed are positive. Those with a fact have it
     in every kind; among zeros all rows are empty.
     Raises `UsageError` for an unknown kind.
@@ -63,12 +71,14 @@ def make_inputs(
             f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}"
         )
     indices, positive = index_ranges(expression), _positive(expression)
-    orders = only_orders(expression)
+    orders, byte_floats = only_orders(expression), _byte_floats(expression)
 
     def made(size: float) -> dict[str, NDArray[Any]]:
         rng = np.random.default_rng([seed, get_args(Kind).index(kind)])
         return {
-            t.name: _values(rng, t, kind, size, indices.get(t.name), t.name in positive)
+            t.name: _coded(rng, t.shape, byte_floats[t.name], kind, size)
+            if t.name in byte_floats
+            else _values(rng, t, kind, size, indices.get(t.name), t.name in positive)
             for t in expression.inputs
         }
 
@@ -86,7 +96,9 @@ def make_inputs(
     if kind == "large" and orders:
         return made(math.inf)
     if kind == "normal" and not any(
-        "int" in tensor.dtype and tensor.name not in indices and tensor.fact is None
+        "int" in tensor.dtype
+        and tensor.name not in (*indices, *byte_floats)
+        and tensor.fact is None
         for tensor in expression.inputs
     ):
         return made(1.0)
@@ -114,16 +126,47 @@ def _values(
         return rng.integers(0, 2, tensor.shape).astype(dtype)
     if "int" in tensor.dtype:
         return _integers(rng, tensor, kind, size, index_extent)
-    if kind == "normal":
-        values = rng.standard_normal(
-            tensor.shape, np.float32 if tensor.dtype != "float64" else np.float64
-        )
-    else:
-        size = min(size, _LARGE[0])
-        values = size * rng.uniform(0.5, 1.0, tensor.shape)
-        if kind == "large":
-            values *= rng.choice([-1.0, 1.0], tensor.shape)
+    values = _floats(rng, tensor.shape, tensor.dtype, kind, size)
     return (np.abs(values) if positive else values).astype(dtype)
+
+
+def _floats(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, kind: Kind, size: float
+) -> NDArray[Any]:
+    if kind == "normal":
+        return rng.standard_normal(shape, np.float32 if dtype != "float64" else np.float64)
+    values = min(size, _LARGE[0]) * rng.uniform(0.5, 1.0, shape)
+    return values * rng.choice([-1.0, 1.0], shape) if kind == "large" else values
+
+
+def _coded(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: ByteFloat, kind: Kind, size: float
+) -> NDArray[np.uint8]:
+    """Bytes of floats of 8 bits, none beyond the greatest."""
+    if kind == "zeros":
+        return np.zeros(shape, np.uint8)
+    most = _GREATEST[dtype]
+    values = np.clip(_floats(rng, shape, "float32", kind, min(size, most)), -most, most)
+    coded: NDArray[np.uint8] = values.astype(numpy_dtype(dtype)).view(np.uint8)
+    return coded
+
+
+def _byte_floats(expression: Expression) -> Mapping[str, ByteFloat]:
+    """Inputs whose elements are taken for floats of 8 bits wherever they are read."""
+    converted, formats = Counter[str](), dict[str, set[ByteFloat]]()
+    for stage in expression.stages:
+        for node in walk(stage.body):
+            match node:
+                case Bitcast(dtype="float8_e4m3fn" | "float8_e5m2" as dtype, arg=Read() as read):
+                    converted[read.tensor] += 1
+                    formats.setdefault(read.tensor, set()).add(dtype)
+    every = Counter(each.tensor for stage in expression.stages for each in reads(stage.body))
+    names = {tensor.name for tensor in expression.inputs if tensor.fact is None}
+    return {
+        name: min(of_name)
+        for name, of_name in formats.items()
+        if name in names and len(of_name) == 1 and converted[name] == every[name]
+    }
 
 
 def _integers(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import infer_extents
 from tuner.workload.expression import (
+    BYTE_FLOAT_NAMES,
     COMPUTED_IN,
     DTYPE_NAMES,
     FLOATS,
@@ -20,6 +21,7 @@ from tuner.workload.expression import (
     Axis,
     Binary,
     Bitcast,
+    ByteFloat,
     Cast,
     Const,
     DType,
@@ -43,7 +45,12 @@ from tuner.workload.scalar_operators import BINARY_OPERATORS, REDUCTIONS, UNARY_
 
 # Short names of dtypes, and functions of bits by their operators.
 SHORT: Mapping[str, str] = {
-    dtype: name for name, dtype in DTYPE_NAMES.items() if len(name) < len(dtype) or dtype == "bool"
+    **{
+        dtype: name
+        for name, dtype in DTYPE_NAMES.items()
+        if len(name) < len(dtype) or dtype == "bool"
+    },
+    **{dtype: name for name, dtype in BYTE_FLOAT_NAMES.items()},
 }
 _CALLS: Mapping[str, str] = {
     **{op: name for name, op in BIT_FUNCTIONS.items()},
@@ -285,9 +292,11 @@ class _StagePrinter:
     def _computed(self, node: Scalar) -> DType:
         """The dtype in which the notation computes a node."""
         dtype = self._dtype(node)
+        if dtype == "float8_e4m3fn" or dtype == "float8_e5m2":
+            return "float32"
         return COMPUTED_IN.get(dtype, dtype)
 
-    def _dtype(self, node: Scalar) -> DType:
+    def _dtype(self, node: Scalar) -> DType | ByteFloat:
         """The dtype of a node by itself."""
         match node:
             case Var():

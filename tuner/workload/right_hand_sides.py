@@ -14,6 +14,7 @@ from typing import cast
 from lark import Token, Tree
 
 from tuner.workload.expression import (
+    BYTE_FLOAT_NAMES,
     COMPUTED_IN,
     DTYPE_BYTES,
     DTYPE_NAMES,
@@ -434,6 +435,8 @@ class TermBuilder:
         """`bitcast(u32, x)`. Of a narrow tensor's element, its own bits are taken."""
         name = arguments[0] if len(arguments) == 2 else None
         spelt = str(name.children[0]) if isinstance(name, Tree) and name.data == "name" else ""
+        if spelt in BYTE_FLOAT_NAMES:
+            return self._byte_float(spelt, self.build(arguments[1]), node)
         if spelt not in DTYPE_NAMES or spelt == "bool":
             raise fail("bitcast takes a dtype and a number, e.g. bitcast(u32, X[i])", node)
         dtype, term = DTYPE_NAMES[spelt], self.build(arguments[1])
@@ -449,6 +452,17 @@ class TermBuilder:
         value = bits if source == dtype else Bitcast(dtype, source, bits)
         computed = COMPUTED_IN.get(dtype, dtype)
         return Term(value if computed == dtype else Cast(computed, value), computed)
+
+    def _byte_float(self, spelt: str, term: Term, node: Node) -> Term:
+        """`bitcast(e4m3, x)`: the float of 8 bits that a byte stands for, as float32."""
+        source, bits = self._narrow(term)
+        if source != "uint8":
+            raise fail(
+                f"bitcast to {spelt} takes a byte, not {source}; e.g. bitcast({spelt}, X[i]) of "
+                f"X: u8[N], or convert it, u8(…)",
+                node,
+            )
+        return Term(Cast("float32", Bitcast(BYTE_FLOAT_NAMES[spelt], source, bits)), "float32")
 
     def _narrow(self, term: Term) -> tuple[DType, Scalar]:
         """The dtype and the scalar that a term was widened from, if it was, else its own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import cast, get_args
 
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import check_bounds
@@ -63,7 +63,7 @@ class _Parts:
 
 def parse_spec(text: str) -> Workload:
     """The workload of `op:NAME=VALUE,…` with optional `const=W` (several as
-    `const=W+bias`) and `numerics=strict|fast`.
+    `const=W+bias`) and `numerics=strict|fast|tensor`.
 
     Raises `WorkloadError` whose `parameter` is the name at fault ("op" for the operator).
     """
@@ -208,8 +208,9 @@ def workload_from_expression(
 
 
 def _numerics(value: str) -> Numerics:
-    if value not in ("strict", "fast"):
-        raise WorkloadError(f"numerics={value[:40]} is not strict or fast", parameter="numerics")
+    if value not in get_args(Numerics):
+        message = f"numerics={value[:40]} is not strict, fast or tensor"
+        raise WorkloadError(message, parameter="numerics")
     return cast(Numerics, value)
 
 

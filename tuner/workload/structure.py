@@ -66,7 +66,7 @@ def _check_stage(stage: Stage, tensors: dict[str, Tensor]) -> None:
             raise WorkloadError(
                 f"stage {stage.name!r} uses {node.name!r}, which is not an iterator of it"
             )
-        if isinstance(node, Bitcast) and DTYPE_BYTES[node.dtype] != DTYPE_BYTES[node.source]:
+        if isinstance(node, Bitcast) and DTYPE_BYTES.get(node.dtype, 1) != DTYPE_BYTES[node.source]:
             raise WorkloadError(
                 f"stage {stage.name!r} takes the bits of {node.source} for {node.dtype}, which "
                 f"is not as wide"

@@ -15,6 +15,7 @@ from tuner.workload.expression import (
     Binary,
     BinaryOp,
     Bitcast,
+    ByteFloat,
     Cast,
     Const,
     DType,
@@ -208,7 +209,10 @@ def scalar_from(document: object, height: int = 0) -> Scalar:
         case "cast", [dtype, arg]:
             return Cast(_dtype(dtype), scalar_from(arg, height + 1))
         case "bitcast", [dtype, source, arg]:
-            return Bitcast(_dtype(dtype), _dtype(source), scalar_from(arg, height + 1))
+            bits = scalar_from(arg, height + 1)
+            if dtype in get_args(ByteFloat):
+                return Bitcast(cast(ByteFloat, dtype), _dtype(source), bits)
+            return Bitcast(_dtype(dtype), _dtype(source), bits)
         case _:
             raise ValueError(f"unknown node {str(kind)[:40]!r}")
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 from tuner.workload.expression import Expression
 
-Numerics = Literal["strict", "fast"]
+# Each admits what those before it do: docs/explanation/numerics.md.
+Numerics = Literal["strict", "fast", "tensor"]
+ModelNumerics = Literal["strict", "fast"]  # of a whole model's kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ TUNE = [
     ([SMALL, "--target", "cuda:sm_90", "--threads", "2"], ["threads is 2", "take 1"]),
     ([SMALL, SMALL], ["the same workload", "give it once"]),
     ([SMALL, "--shapes", "M=4"], ["--shapes M=4", "--notation FILE"]),
+    ([SMALL, "--numerics", "tensor"], ["--numerics is for --notation", "in its spec"]),
     (["--notation", "missing.kernel"], ["missing.kernel", "No such file"]),
     ([], ["no workload was given", "--notation FILE"]),
 ]

@@ -92,3 +92,9 @@ def test_kernels_take_the_bits_of_numbers() -> None:
         "W": rng.standard_normal(N).astype(ml_dtypes.bfloat16),
     }
     check(BITS, {"N": N}, arrays)
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+def test_kernels_take_each_byte_for_its_float(name: str) -> None:
+    text = f"kernel k(X: u8[N]) -> (Y: f32[N]) {{ Y[i] = bitcast({name}, X[i]) }}"
+    check(text, {"N": 256}, {"X": np.arange(256, dtype=np.uint8)})

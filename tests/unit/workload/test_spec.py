@@ -67,7 +67,7 @@ def test_constants_and_numerics_are_part_of_the_key() -> None:
         (MATMUL + ",M=9", "M", "given twice"),
         (MATMUL + ",dtype=float33", "dtype", "did you mean 'float32'"),
         (MATMUL + ",transpose_a=maybe", "transpose_a", "not true or false"),
-        (MATMUL + ",numerics=loose", "numerics", "not strict or fast"),
+        (MATMUL + ",numerics=loose", "numerics", "not strict, fast or tensor"),
         (MATMUL + ",const=W", "const", "not an input; the inputs are A, B"),
         (MATMUL + ",const=A+B", "const", "at least one must vary"),
         (MATMUL + ",x", "x", "is not NAME=VALUE"),
@@ -196,7 +196,7 @@ def test_expressions_from_elsewhere_are_held_to_the_same_rules() -> None:
             {"expression": {"name": "x", "inputs": [], "stages": [], "outputs": []}},
             "at least one input",
         ),
-        ({"numerics": "loose"}, "not strict or fast"),
+        ({"numerics": "loose"}, "not strict, fast or tensor"),
     ],
 )
 def test_documents_refused(change: dict[str, object], message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import UnionType
-from typing import Any
+from typing import Any, cast, get_args
 
 from tuner.app.export.portfolio import portfolio_key, rows_checked
 from tuner.errors import WorkloadError
@@ -92,13 +92,15 @@ def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
         for key, value in _object(stated, "params", bool | int | float | str).items()
         if key != name
     }
-    numerics: Numerics = "fast" if stated.get("numerics") == "fast" else "strict"
+    numerics = str(stated.get("numerics", "strict"))
+    if numerics not in get_args(Numerics):
+        raise ManifestError(f"{function['symbol']}: numerics {numerics[:40]!r} are not known")
     family = Portfolio(
         op=stated["op"],
         params=params,
         ranges={name: (low, high)},
         constants=_texts(stated.get("constants", [])),
-        numerics=numerics,
+        numerics=cast(Numerics, numerics),
     )
     rows_checked(family)
     if portfolio_key(family) != stated.get("key"):

@@ -9,6 +9,7 @@ from tuner.target.architectures.table import isa_of
 from tuner.target.isa import IsaDescription
 from tuner.target.target import Target
 from tuner.workload.expression import DType
+from tuner.workload.workload import Numerics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class SpaceContext:
     dtypes: Mapping[str, DType]  # of every tensor, by name
     exact: frozenset[str]  # tensors that lie in memory in their own dtype, never widened
     rewritten: bool  # by an algorithm of many stages, of which fewer sketches are offered
+    numerics: Numerics = "strict"
     in_patches: bool = False  # whether the algorithm's maps are computed a patch at a time
 
     @property

@@ -20,7 +20,7 @@ from tuner.spaces.rewrite.winograd_tile import WinogradTile
 from tuner.target.target import Target
 from tuner.workload.budgets import BUDGETS
 from tuner.workload.expression import Expression
-from tuner.workload.workload import Workload
+from tuner.workload.workload import Numerics, Workload
 
 MAX_COMBINATIONS = 64  # of an algorithm's sketches; beyond it the first ones are kept
 
@@ -126,7 +126,7 @@ class TargetSpace(Generic[F_co]):
 
     def _combine(self, algorithm: Algorithm) -> None:
         """Adds every combination of the sketches of an algorithm's groups."""
-        context = _context(algorithm, self.target, algorithm.units)
+        context = _context(algorithm, self.target, algorithm.units, self.workload.numerics)
         variants = [
             [
                 sketch
@@ -140,7 +140,7 @@ class TargetSpace(Generic[F_co]):
             self.sketches[name], self.algorithms[name] = chosen, algorithm
 
     def _add_whole_programs(self, threads: int) -> None:
-        context = _context(self.algorithm, self.target, threads)
+        context = _context(self.algorithm, self.target, threads, self.workload.numerics)
         for generate in self._catalogue.whole_programs:
             if (whole := generate(self.algorithm, context)) is not None:
                 self.sketches[whole.name] = whole.sketches
@@ -154,7 +154,7 @@ def _too_large(nbytes: int) -> str:
     )
 
 
-def _context(algorithm: Algorithm, target: Target, units: int) -> SpaceContext:
+def _context(algorithm: Algorithm, target: Target, units: int, numerics: Numerics) -> SpaceContext:
     return SpaceContext(
         target=target,
         units=units,
@@ -162,6 +162,7 @@ def _context(algorithm: Algorithm, target: Target, units: int) -> SpaceContext:
         dtypes=algorithm.dtypes,
         exact=algorithm.exact,
         rewritten=algorithm.rewritten,
+        numerics=numerics,
         in_patches=algorithm.in_patches,
     )
 

@@ -143,7 +143,7 @@ def algorithms(
         stated.append((renamed(whole, SERIAL_SUFFIX), 1))
     others = (
         fast_rewritings(plain, isa, tiles=tiles, joins_tiles=joins_tiles)
-        if numerics == "fast"
+        if numerics != "strict"
         else ()
     )
     rewritten = (
@@ -252,7 +252,7 @@ def fewest_flops(workload: Workload, target: Target | None = None) -> int:
     """
     least = least_flops(workload)
     least = min(least, live_flops(polyphase.decompose(simplified(workload.expression))))
-    if workload.numerics != "fast":
+    if workload.numerics == "strict":
         return least
     saving = max((tile.saving for tile in winograd_tiles(workload.expression)), default=1.0)
     if (
@@ -261,6 +261,8 @@ def fewest_flops(workload: Workload, target: Target | None = None) -> int:
         and bf16x3(workload.expression) is not None
     ):
         saving = max(saving, relative_rate("bfloat16", target) / PRODUCTS)
+        if workload.numerics == "tensor":
+            saving = max(saving, relative_rate("tf32", target))
     return int(least / saving)
 
 
