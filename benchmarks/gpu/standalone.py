@@ -45,6 +45,7 @@ TENSOR_MAP_TYPES = {
     "torch.int8": 0, "torch.uint8": 0, "torch.int32": 3, "torch.float16": 6, "torch.float32": 7,
     "torch.bfloat16": 9,
 }  # fmt: skip
+TF32_MAP_TYPE = 11
 
 
 class Refused(Exception):
@@ -170,20 +171,22 @@ def tensor_map(driver: Any, tensor: Any, described: Mapping[str, Any]) -> Any:
 
     128-byte swizzle, as `tuner/runtime/src/tuner_cuda.c` has it.
     """
-    shape, box = described["shape"][::-1], described["box"][::-1]
+    shape = described["shape"][::-1]
+    steps = described.get("steps", [1] * len(shape))[::-1]
+    box = [side * step for side, step in zip(described["box"][::-1], steps, strict=True)]
     strides = [tensor.element_size() * step for step in itertools.accumulate(shape[:-1], mul)]
     rank, room = len(shape), (ctypes.c_ubyte * (2 * TENSOR_MAP_BYTES))()
     checked(
         driver,
         driver.cuTensorMapEncodeTiled(
             ctypes.c_void_p(aligned(room)),
-            TENSOR_MAP_TYPES[str(tensor.dtype)],
+            TF32_MAP_TYPE if described.get("rounded") else TENSOR_MAP_TYPES[str(tensor.dtype)],
             ctypes.c_uint(rank),
             ctypes.c_void_p(tensor.data_ptr()),
             (ctypes.c_uint64 * rank)(*shape),
             (ctypes.c_uint64 * rank)(*strides),
             (ctypes.c_uint32 * rank)(*box),
-            (ctypes.c_uint32 * rank)(*[1] * rank),
+            (ctypes.c_uint32 * rank)(*steps),
             *(0, 3, 2, 0),
         ),
     )
@@ -240,20 +243,55 @@ def bytes_product(torch: Any, race: dict[str, Any]) -> Case:
     return Case([x, w], want, torch.ones_like(want), rivals, torch.int32)
 
 
+def byte_floats_product(torch: Any, race: dict[str, Any]) -> Case:
+    """A dense layer of floats of 8 bits (E4M3), scaled and rounded to bfloat16.
+
+    Kernels take their bytes. The library adds up its short sums in float32, as they do.
+    """
+    m, n, k = (race["sizes"][name] for name in "MNK")
+    x, w = (torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn) for rows in (m, n))
+    scale, unit = (torch.full((1,), value, device="cuda") for value in (0.5, 1.0))
+    left, right = x.float().double() * 0.5, w.float().double().t()
+
+    def scaled() -> Any:
+        return torch._scaled_mm(x, w.t(), scale, unit, out_dtype=torch.bfloat16)
+
+    return Case(
+        [x.view(torch.uint8), w.view(torch.uint8), scale],
+        left @ right,
+        left.abs() @ right.abs(),
+        {"torch (cuBLASLt)": scaled},
+        torch.bfloat16,
+    )
+
+
+def tf32_product(torch: Any, race: dict[str, Any]) -> Case:
+    """A dense layer of float32, which the library may multiply as tf32 too."""
+    m, n, k = (race["sizes"][name] for name in "MNK")
+    x, w = (torch.randn(rows, k, device="cuda") for rows in (m, n))
+    out = torch.empty(m, n, device="cuda")
+    want, magnitude = x.double() @ w.double().t(), x.double().abs() @ w.double().abs().t()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return Case([x, w], want, magnitude, {"torch (cuBLAS)": lambda: torch.mm(x, w.t(), out=out)})
+
+
 def convolution(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
     size = race["sizes"]
     x = torch.randn(size["N"], size["H"], size["W"], size["CI"], device="cuda", dtype=dtype)
     w = torch.randn(3, 3, size["CI"], size["CO"], device="cuda", dtype=dtype)  # HWIO
     image = x.permute(0, 3, 1, 2)  # channels last in memory, as it is
     weights = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
-    conv = torch.nn.functional.conv2d
+    stride = size.get("stride", 1)
+
+    def conv(left: Any, right: Any) -> Any:
+        return torch.nn.functional.conv2d(left, right, padding=1, stride=stride)
 
     def exact(left: Any, right: Any) -> Any:
-        return conv(left.double(), right.double(), padding=1).permute(0, 2, 3, 1).contiguous()
+        return conv(left.double(), right.double()).permute(0, 2, 3, 1).contiguous()
 
     torch.backends.cudnn.benchmark = True
     want, magnitude = exact(image, weights), exact(image.abs(), weights.abs())
-    return Case([x, w], want, magnitude, {"torch (cuDNN)": lambda: conv(image, weights, padding=1)})
+    return Case([x, w], want, magnitude, {"torch (cuDNN)": lambda: conv(image, weights)})
 
 
 def rowwise(torch: Any, race: dict[str, Any], what: str) -> Case:
@@ -285,6 +323,10 @@ def make(torch: Any, race: dict[str, Any]) -> Case:
         return matmul(torch, race, dtype)
     if kind == "bytes_product":
         return bytes_product(torch, race)
+    if kind == "byte_floats_product":
+        return byte_floats_product(torch, race)
+    if kind == "tf32_product":
+        return tf32_product(torch, race)
     if kind == "convolution":
         return convolution(torch, race, dtype)
     return rowwise(torch, race, kind)

@@ -68,7 +68,16 @@ def _tuned(folder: Path, race: dict[str, Any], arch: str, trials: int) -> dict[s
         {"db": f"sqlite:///{(folder / 'tuned.db').resolve()}"}, given_as="setting {}"
     ).values
     start, began = datetime.now(UTC), time.monotonic()
-    kernel = tune(race["spec"], target="cuda", trials=trials, db=settings.db, observer=count)
+    written = race.get("notation")
+    kernel = tune(
+        written or race["spec"],
+        shapes=race["sizes"] if written else None,
+        numerics=race["numerics"] if written else "strict",
+        target="cuda",
+        trials=trials,
+        db=settings.db,
+        observer=count,
+    )
     seconds = time.monotonic() - began
     database = open_database(settings.db)
     try:

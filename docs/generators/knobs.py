@@ -25,6 +25,7 @@ WORKLOADS = (
     "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1",
     "transpose:M=1024,N=1024",
     "elementwise:M=4096,N=4096,act=gelu",
+    "matmul:M=1024,N=1024,K=1024,dtype=float16",
 )
 SHOWN = 5  # values of a knob
 COMMON = {
@@ -66,6 +67,8 @@ GPU = {
     "so many copies in shared memory.",
     "warp": "Rows of threads that a warp covers; 0 for the order of the threads.",
     "order": "The order in which blocks of the grid walk the output.",
+    "split": "Whether blocks have whole tiles alone, or share the depth of some so that none of "
+    "them stands idle (`stream-k`). Offered where a wave of tiles would not fill the GPU.",
 }
 
 

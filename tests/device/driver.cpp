@@ -46,11 +46,15 @@ static const std::map<int, std::pair<const char *, const char *>> TEXTS = {
     {CAPTURE_UNSUPPORTED, {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
 };
 
-/* A small GPU of compute capability 9.0, in the driver's numbers of attributes. */
+/* A small GPU of compute capability 9.0, unless it is built for another one, in the driver's numbers of attributes. */
+#ifndef CAPABILITY
+#define CAPABILITY 90
+#endif
+static const int MOST_SHARED = CAPABILITY >= 90 ? 227 << 10 : 163 << 10;
 static const size_t MEMORY_BYTES = 1ull << 30;
 static const std::map<int, int> ATTRIBUTES = {{1, 1024}, {8, 49152}, {10, 32}, {12, 65536}, {13, 1500000}, {16, 132}, {36, 2000000},
-                                              {37, 5120}, {38, 1 << 20}, {75, 9}, {76, 0}, {81, 228 << 10}, {82, 65536},
-                                              {97, 227 << 10}};
+                                              {37, 5120}, {38, 1 << 20}, {75, CAPABILITY / 10}, {76, CAPABILITY % 10},
+                                              {81, MOST_SHARED + (1 << 10)}, {82, 65536}, {97, MOST_SHARED}};
 
 /* As many devices as the environment makes visible, one by default; of a partitioned one a slice alone. */
 static const char *visible() { return getenv("CUDA_VISIBLE_DEVICES"); }
@@ -565,7 +569,7 @@ API cuModuleLoadData(void **module, const void *image) {
   void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fprintf(stderr, "%s\n", dlerror());
   if (library == nullptr || dlsym(library, "emu_kernels") == nullptr) return INVALID_IMAGE;
-  if (*(const int *)dlsym(library, "emu_arch") != 90) return NO_BINARY_FOR_GPU;
+  if (*(const int *)dlsym(library, "emu_arch") != CAPABILITY) return NO_BINARY_FOR_GPU;
   return *module = library, SUCCESS; /* the file stays open: the loader would take the next one of its number for the same */
 }
 API cuModuleGetFunction(void **function, void *module, const char *name) {
@@ -580,25 +584,26 @@ API cuModuleGetFunction(void **function, void *module, const char *name) {
 API cuFuncSetAttribute(void *function, int attribute, int value) {
   IN_CONTEXT()
   if (!functions.count(function)) return INVALID_HANDLE;
-  if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
+  if (attribute != 8 || value > MOST_SHARED) return INVALID_VALUE;
   return ((Function *)function)->dynamic_bytes = value, SUCCESS;
 }
 
-/* Limits as the driver's documentation has them, for the 128-byte swizzle; CUtensorMapDataType 0, 3, 6, 7 and 9 are u8, i32, f16, f32 and bf16. */
+/* Limits as the driver's documentation has them, for the 128-byte swizzle; CUtensorMapDataType 0, 3, 6, 7, 9 and 11 are u8, i32, f16, f32, bf16 and tf32. */
 API cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,
                            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int outside) {
   IN_CONTEXT()
-  emu_tensor_map made = {(uint64_t)address, {}, {}, {}, (uint8_t)rank, (uint8_t)(type == 0 ? 1 : type == 3 || type == 7 ? 4 : 2)};
-  if (type != 0 && type != 3 && type != 6 && type != 7 && type != 9) return INVALID_VALUE;
+  emu_tensor_map made = {(uint64_t)address, {}, {}, {}, {}, (uint8_t)rank, (uint8_t)(type == 0 ? 1 : type == 6 || type == 9 ? 2 : 4), type == 11};
+  if (type != 0 && type != 3 && type != 6 && type != 7 && type != 9 && type != 11) return INVALID_VALUE;
   if ((uintptr_t)map % 128 || (uintptr_t)address % 16 || rank < 1 || rank > 5) return INVALID_VALUE;
   if (interleave != 0 || swizzle != 3 || promotion < 0 || promotion > 3 || outside != 0) return INVALID_VALUE;
   if (box[0] * made.itemsize > 128) return INVALID_VALUE;
   for (unsigned i = 0; i < rank; i++) {
-    if (!extents[i] || extents[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return INVALID_VALUE;
+    if (!extents[i] || extents[i] > UINT32_MAX || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8) return INVALID_VALUE;
     if (i && (strides[i - 1] % 16 || strides[i - 1] >= 1ull << 40)) return INVALID_VALUE;
     made.extents[i] = (uint32_t)extents[i];
     made.strides[i] = i ? strides[i - 1] : made.itemsize;
-    made.box[i] = (uint16_t)box[i];
+    made.steps[i] = (uint8_t)(i ? steps[i] : 1); /* along rows every element is taken */
+    made.box[i] = (uint16_t)((box[i] + made.steps[i] - 1) / made.steps[i]);
   }
   return memcpy(map, &made, sizeof made), SUCCESS;
 }

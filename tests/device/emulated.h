@@ -184,6 +184,12 @@ static void meet(unsigned number, unsigned count, bool waits) {
 
 /* -- boxes that the tensor memory accelerator copies: rows of 128 bytes whose pieces of 16 are permuted -- */
 static std::vector<Box> flying;
+static void round_to_tf32(unsigned char *element) { /* to the nearest number of 10 bits of mantissa */
+  uint32_t bits;
+  memcpy(&bits, element, 4);
+  if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x1000) & ~0x1fffu;
+  memcpy(element, &bits, 4);
+}
 static void copy_box(const Box &box, bool stores) {
   const emu_tensor_map &map = *box.map;
   unsigned rows = 1, pieces = 128 / map.itemsize;
@@ -195,13 +201,14 @@ static void copy_box(const Box &box, bool stores) {
       bool inside = box.place[0] >= 0 && box.place[0] + x < map.extents[0];
       unsigned char *element = (unsigned char *)map.address + (box.place[0] + (long)x) * map.itemsize;
       for (int i = 1; i < map.rank; rest /= map.box[i++]) {
-        long at = box.place[i] + (long)(rest % map.box[i]);
+        long at = box.place[i] + (long)(rest % map.box[i]) * map.steps[i];
         inside = inside && at >= 0 && at < map.extents[i];
         element += at * (long)map.strides[i];
       }
       to ^= (to >> 7 & 7) << 4;
       if (stores && inside) memcpy(element, shared_memory + to, map.itemsize);
       if (!stores && inside) memcpy(shared_memory + to, element, map.itemsize);
+      if (!stores && inside && map.rounds) round_to_tf32(shared_memory + to);
       if (!stores && !inside) memset(shared_memory + to, 0, map.itemsize);
     }
   if (stores) return;
@@ -510,12 +517,16 @@ struct emu_halves { /* every value of 16 bits, looked up */
   }
 };
 struct emu_f16 {
-  static float value(uint16_t bits) {
+  using Bits = uint16_t;
+  static float value(Bits bits) {
     static const emu_halves halves;
     return halves.values[bits];
   }
 };
-struct emu_bf16 { static float value(uint16_t bits) { return emu_bfloat_value(bits); } };
+struct emu_bf16 {
+  using Bits = uint16_t;
+  static float value(Bits bits) { return emu_bfloat_value(bits); }
+};
 static uint16_t emu_permuted(unsigned place) {
   uint16_t bits;
   memcpy(&bits, emu::shared_memory + (place ^ (place >> 7 & 7) << 4), 2);
@@ -548,27 +559,85 @@ template <int N, class Kind, int ACROSS> static void emu_multiply(void *sums, un
   if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
   emu::fibers[emu::current].multiplying.push_back({emu_product<N, Kind, ACROSS>, sums, left, right, add});
 }
-/* Elements of a byte: both operands have their depth, 32, last. */
-struct emu_s8 { static int value(unsigned char bits) { return (signed char)bits; } };
-struct emu_u8 { static int value(unsigned char bits) { return bits; } };
-template <int N, class Left, class Right> static void emu_byte_product(void *to, unsigned long long left, unsigned long long right, bool add) {
+/* Elements of one byte or four: both operands have their depth, 32 bytes, last. */
+struct emu_s8 { using Bits = signed char; static int value(Bits bits) { return bits; } };
+struct emu_u8 { using Bits = unsigned char; static int value(Bits bits) { return bits; } };
+static float emu_byte_value(unsigned char bits, int mantissa, int bias) {
+  int size = bits & 127, exponent = size >> mantissa, rest = size & ((1 << mantissa) - 1);
+  float number = exponent ? ldexpf((float)(1 << mantissa | rest), exponent - bias - mantissa) : ldexpf((float)rest, 1 - bias - mantissa);
+  return bits & 128 ? -number : number;
+}
+struct emu_bytes { /* every value of 8 bits, looked up */
+  float values[256];
+  emu_bytes(int mantissa, int bias, bool infinite) {
+    for (int bits = 0; bits < 256; bits++) {
+      int size = bits & 127;
+      values[bits] = emu_byte_value(bits, mantissa, bias);
+      if (infinite && size >= 124) values[bits] = size > 124 ? NAN : bits & 128 ? -INFINITY : INFINITY;
+      if (!infinite && size == 127) values[bits] = NAN;
+    }
+  }
+};
+struct emu_e4m3 {
+  using Bits = unsigned char;
+  static float value(Bits bits) {
+    static const emu_bytes bytes(3, 7, false);
+    return bytes.values[bits];
+  }
+};
+struct emu_e5m2 {
+  using Bits = unsigned char;
+  static float value(Bits bits) {
+    static const emu_bytes bytes(2, 15, true);
+    return bytes.values[bits];
+  }
+};
+struct emu_tf32 {
+  using Bits = uint32_t;
+  static float value(Bits bits) {
+    float number;
+    return memcpy(&number, &(bits &= ~0x1fffu), 4), number;
+  }
+};
+static int emu_total(int sum, const int *terms, int count, size_t) {
+  for (int k = 0; k < count; k++) sum += terms[k];
+  return sum;
+}
+/* Sums of bytes keep 13 bits behind the point of the greatest term, what is less is cut off. */
+static float emu_total(float sum, const float *terms, int count, size_t size) {
+  float greatest = fabsf(sum), plain = sum;
+  for (int k = 0; k < count; k++) plain += terms[k], greatest = fmaxf(greatest, fabsf(terms[k]));
+  if (size != 1 || !std::isfinite(plain) || greatest == 0) return plain;
+  int exponent;
+  frexpf(greatest, &exponent);
+  float unit = ldexpf(1, exponent - 1 - 13), total = truncf(sum / unit);
+  for (int k = 0; k < count; k++) total += truncf(terms[k] / unit);
+  return total * unit;
+}
+template <int N, class Left, class Right> static void emu_plain_product(void *to, unsigned long long left, unsigned long long right, bool add) {
   unsigned a = emu_field(left, 0), b = emu_field(right, 0);
   auto *sums = (decltype(Left::value(0)) *)to;
   int lane = emu::current % 32, first = emu::current % 128 / 32 * 16 + lane / 4;
-  auto byte = [](unsigned matrix, int row, int k) {
-    unsigned place = matrix + row / 8 * 1024 + row % 8 * 128 + k;
-    return emu::shared_memory[place ^ (place >> 7 & 7) << 4];
+  constexpr int size = sizeof(typename Left::Bits), depth = 32 / size;
+  auto element = [](auto &bits, unsigned matrix, int row, int k) {
+    unsigned place = matrix + row / 8 * 1024 + row % 8 * 128 + k * size;
+    memcpy(&bits, emu::shared_memory + (place ^ (place >> 7 & 7) << 4), size);
   };
   for (int j = 0; j < N / 2; j++) {
     int column = j / 4 * 8 + lane % 4 * 2 + j % 2, row = first + j / 2 % 2 * 8;
-    auto sum = add ? sums[j] : 0;
-    for (int k = 0; k < 32; k++) sum += Left::value(byte(a, row, k)) * Right::value(byte(b, column, k));
-    sums[j] = sum;
+    decltype(Left::value(0)) terms[depth];
+    for (int k = 0; k < depth; k++) {
+      typename Left::Bits x;
+      typename Right::Bits y;
+      element(x, a, row, k), element(y, b, column, k);
+      terms[k] = Left::value(x) * Right::value(y);
+    }
+    sums[j] = emu_total(add ? sums[j] : 0, terms, depth, size);
   }
 }
-template <int N, class Left, class Right> static void emu_multiply_bytes(void *sums, unsigned long long left, unsigned long long right, bool add) {
+template <int N, class Left, class Right> static void emu_multiply_plainly(void *sums, unsigned long long left, unsigned long long right, bool add) {
   if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
-  emu::fibers[emu::current].multiplying.push_back({emu_byte_product<N, Left, Right>, sums, left, right, add});
+  emu::fibers[emu::current].multiplying.push_back({emu_plain_product<N, Left, Right>, sums, left, right, add});
 }
 static void emu_commit_multiplications() {
   emu::Fiber &fiber = emu::fibers[emu::current];
@@ -597,6 +666,47 @@ static void emu_put_squares(unsigned row, unsigned a, unsigned b, unsigned c, un
   for (int square = 0; square < 4; square++)
     memcpy(emu::shared_memory + emu::shuffled[base + square * 8 + lane / 4] + lane % 4 * 4, &values[square], 4);
   emu::leave(emu::AT_WARP);
+}
+/* The other way round; turned, a lane gets two elements of 16 bits of a column. */
+static void emu_take_squares(unsigned *values, unsigned row, bool turned) {
+  int lane = emu::current % 32, base = emu::current - lane;
+  if (row % 16 != 0) abort();
+  emu::shuffled[emu::current] = row;
+  emu::leave(emu::AT_WARP);
+  for (int square = 0; square < 4; square++) {
+    auto at = [&](int line, int column) { return emu::shared_memory + emu::shuffled[base + square * 8 + line] + column * 2; };
+    uint16_t pair[2];
+    for (int i = 0; i < 2; i++) memcpy(&pair[i], turned ? at(lane % 4 * 2 + i, lane / 4) : at(lane / 4, lane % 4 * 2 + i), 2);
+    values[square] = pair[0] | (unsigned)pair[1] << 16;
+  }
+  emu::leave(emu::AT_WARP);
+}
+/* 16 rows by 8 columns, 32 bytes of the depth. Which lane has which elements: PTX ISA, "Matrix Fragments for mma.m16n8k16", "k32", "k8". */
+template <class Left, class Right, class Sum> static void emu_multiply_in_warp(Sum *sums, const unsigned *left, const unsigned *right) {
+  static unsigned held[emu::MOST_THREADS][6];
+  constexpr int size = sizeof(typename Left::Bits), per = 4 / size, depth = 32 / size;
+  int lane = emu::current % 32, base = emu::current - lane;
+  memcpy(held[emu::current], left, 16);
+  memcpy(held[emu::current] + 4, right, 8);
+  emu::leave(emu::AT_WARP);
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    Sum terms[depth];
+    for (int k = 0; k < depth; k++) {
+      int word = k / per;
+      typename Left::Bits x;
+      typename Right::Bits y;
+      memcpy(&x, (char *)&held[base + row % 8 * 4 + word % 4][row / 8 + word / 4 * 2] + k % per * size, size);
+      memcpy(&y, (char *)&held[base + column * 4 + word % 4][4 + word / 4] + k % per * size, size);
+      terms[k] = Left::value(x) * Right::value(y);
+    }
+    sums[i] = emu_total(sums[i], terms, depth, 4);
+  }
+  emu::leave(emu::AT_WARP);
+}
+static void emu_put_word(unsigned place, unsigned both) {
+  if (place % 4 != 0) abort();
+  memcpy(emu::shared_memory + place, &both, 4);
 }
 static void emu_put_bytes(unsigned place, unsigned short both) {
   if (place % 2 != 0) abort();

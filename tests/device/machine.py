@@ -31,8 +31,11 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def build(folder: Path) -> Mapping[str, str]:
-    """Builds the doubles in a folder; the environment of processes that are to find them."""
+def build(folder: Path, capability: int = 90) -> Mapping[str, str]:
+    """Builds the doubles in a folder; the environment of processes that are to find them.
+
+    `capability` is that of the device, 80 of sm_80.
+    """
     libraries, home = folder / "lib", folder / "cuda"
     libraries.mkdir(parents=True)
     (home / "bin").mkdir(parents=True)
@@ -51,6 +54,7 @@ def build(folder: Path) -> Mapping[str, str]:
             "-o",
             str(libraries / name),
         ]
+        command += [f"-DCAPABILITY={capability}"] if source == "driver.cpp" else []
         versioned = [f"-Wl,--version-script={versions}"] if source == "runtime.cpp" else []
         subprocess.run([*command, *versioned, str(HERE / source), "-ldl"], check=True, timeout=120)
     for program in PROGRAMS:
@@ -70,4 +74,17 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 def gpu_double(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets processes that the test starts find the doubles."""
     for name, value in doubles.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def doubles_of_sm_80(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The same, of an older device."""
+    return build(tmp_path_factory.mktemp("device"), capability=80)
+
+
+@pytest.fixture
+def sm_80_double(doubles_of_sm_80: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets processes that the test starts find these."""
+    for name, value in doubles_of_sm_80.items():
         monkeypatch.setenv(name, value)

@@ -13,8 +13,22 @@ static __device__ __forceinline__ double tuner_maximum(double a, double b) {
   return a > b || a != a ? a : b;
 }
 
-struct __align__(128) tuner_map { unsigned char bytes[128]; };
 static __device__ __forceinline__ unsigned tuner_shared(const void *place) { return (unsigned)__cvta_generic_to_shared(place); }
+static __device__ __forceinline__ void tuner_warpgroup_barrier(unsigned number) {
+  asm volatile("bar.sync %0, 128;" :: "r"(number) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(place), "f"(low), "f"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(place), "r"(low), "r"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
+  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
+}
+
+struct __align__(128) tuner_map { unsigned char bytes[128]; };
 static __device__ __forceinline__ void tuner_barrier(unsigned barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
 }
@@ -62,9 +76,6 @@ template <int left> static __device__ __forceinline__ void tuner_stores_read() {
 static __device__ __forceinline__ void tuner_written() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-static __device__ __forceinline__ void tuner_warpgroup_barrier(unsigned number) {
-  asm volatile("bar.sync %0, 128;" :: "r"(number) : "memory");
-}
 /* Warpgroups in turn: one waits until the other passes its turn on. */
 static __device__ __forceinline__ void tuner_wait_for_turn(unsigned number) {
   asm volatile("bar.sync %0, 256;" :: "r"(number) : "memory");
@@ -104,16 +115,6 @@ template <int count> static __device__ __forceinline__ void tuner_keep(int (&sum
 /* Four squares of 8 by 8 elements of 16 bits, whose rows the lanes name: eight lanes a square. */
 static __device__ __forceinline__ void tuner_put(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(place), "f"(low), "f"(high) : "memory");
-}
-static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
-  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(place), "r"(low), "r"(high) : "memory");
-}
-static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
-  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
-  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
 }
 
 static __device__ __forceinline__ unsigned tuner_pair_float16(float low, float high) {

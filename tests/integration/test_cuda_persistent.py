@@ -23,7 +23,7 @@ from tests.support.gpu_machine import needs_nvcc
 from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.lowering.cuda.codegen import cuda_kernels
-from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.lowering.cuda.nvcc import CudaCompiler, cuda_compiler
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config, Value
@@ -34,6 +34,7 @@ from tuner.workers.fleet.messages import Problem
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
 
@@ -47,15 +48,20 @@ WITH = (
     "dense:M=250,N=124,K=272,bias=true,act=relu,dtype=int8",
     "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,dtype=float16",
     "conv2d:N=2,H=9,W=14,CI=64,CO=128,KH=3,KW=2,pad=1,dilation=2,bias=true,act=relu,dtype=bfloat16",
+    "conv2d:N=3,H=17,W=16,CI=72,CO=64,KH=3,KW=3,pad=1,stride=2,dtype=float16",
+    "conv2d:N=3,H=15,W=16,CI=64,CO=64,KH=1,KW=1,stride=2,bias=true,act=relu,dtype=bfloat16",
     "conv1d:N=3,W=68,CI=64,CO=64,KW=3,pad=1,bias=true,dtype=float16",
+    "dense:M=250,N=124,K=100,bias=true,act=gelu,numerics=tensor",
+    "batch_matmul:B=2,M=120,N=64,K=72,transpose_b=true,numerics=tensor",
 )  # fmt: skip
 WITHOUT = (
     "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8",
+    "matmul:M=128,N=128,K=128,numerics=tensor", "dense:M=128,N=128,K=128,numerics=fast",
     "dense:M=128,N=128,K=136,dtype=int8",
     "matmul:M=32,N=128,K=128,dtype=float16", "matmul:M=128,N=132,K=128,dtype=float16",
     "matmul:M=128,N=128,K=132,dtype=float16", "matmul:M=128,N=32,K=128,dtype=float16",
     "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
-    "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,stride=2,dtype=float16",
+    "conv2d:N=2,H=90,W=90,CI=64,CO=64,KH=3,KW=3,stride=9,dtype=float16",
     "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,layout=NCHW,dtype=float16",
     "conv2d:N=2,H=16,W=8,CI=24,CO=64,KH=3,KW=3,pad=1,dtype=float16",
 )  # fmt: skip
@@ -72,6 +78,20 @@ QUANTIZED = {
         ("i32", "max(abs(T[i, j]) * 2, i32(S[j] * 3)) - z[j]"),
     )
 }
+# Floats of 8 bits of either kind, scaled.
+FLOATS = {
+    f"{left} {right} {dtype}": f"""\
+kernel q(X: u8[M, K], W: u8[N, K], S: f32[1]) -> (Y: {dtype}[M, N]) {{
+  T[i, j] += bitcast({left}, X[i, k]) * bitcast({right}, W[j, k])
+  Y[i, j] = {dtype}(T[i, j] * S[0])
+}}"""
+    for left, right, dtype in (
+        ("e4m3", "e4m3", "bf16"),
+        ("e4m3", "e5m2", "f32"),
+        ("e5m2", "e4m3", "f16"),
+    )
+}
+FLOATS_EXTENTS = {"M": 125, "N": 240, "K": 400}
 # Blocks take several tiles each where there are few of them.
 FEW = replace(SM_90, cores=2)
 TILES = ((2, 1, 1, 0, 3), (2, 1, 2, 1, 4), (1, 1, 2, 0, 3), (2, 1, 1, 1, 3))
@@ -145,6 +165,87 @@ def test_sums_of_bytes_become_other_numbers(dtype: str, gpu_double: None, tmp_pa
         check(runner, candidates, {**config, sketch.block.name: tile}, tmp_path)
 
 
+def byte_product(dtype: str) -> Workload:
+    return workload_from_notation(FLOATS[dtype], FLOATS_EXTENTS, numerics="tensor")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bytes_are_multiplied_as_floats(dtype: str, gpu_double: None, tmp_path: Path) -> None:
+    workload = byte_product(dtype)
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, FEW, 1)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    (config,) = configs(space, 1, dtype)
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        for tile in [tile for tile in TILES if tile in sketch.block.stored][:2]:
+            check(runner, candidates, {**config, sketch.block.name: tile}, tmp_path)
+
+
+# Few tiles for four blocks, whose depth they share; one for each kind of sum.
+SHARED = (
+    parse_spec("dense:M=330,N=120,K=520,bias=true,act=relu,dtype=float16"),
+    parse_spec("conv2d:N=3,H=16,W=8,CI=64,CO=128,KH=3,KW=3,pad=1,dtype=bfloat16"),
+    workload_from_notation(QUANTIZED["i8"], {"M": 330, "N": 240, "K": 1040}),
+    workload_from_notation(
+        FLOATS["e4m3 e5m2 f32"], {"M": 330, "N": 112, "K": 1040}, numerics="tensor"
+    ),
+)
+SHARING = replace(SM_90, cores=4)
+SHARED_TILES = ((2, 1, 1, 0, 3), (2, 1, 2, 0, 3), (2, 1, 1, 1, 4), (1, 2, 1, 0, 3))
+
+
+@needs_compiler
+@pytest.mark.parametrize("workload", SHARED, ids=lambda workload: workload.spec.partition(":")[0])
+def test_blocks_that_share_tiles_are_right(
+    workload: Workload, gpu_double: None, tmp_path: Path
+) -> None:
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=SHARING, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, SHARING, 1)
+    sketch = sketch_of(space)
+    assert sketch is not None and sketch.split.is_open
+    (config,) = configs(space, 1, "shared")
+    sharing = []
+    for tile in [tile for tile in SHARED_TILES if tile in sketch.block.stored]:
+        shared: dict[str, Value] = {
+            **config,
+            sketch.block.name: tile,
+            sketch.split.name: "stream-k",
+        }
+        source = cuda_kernels(space.program(shared), SHARING, "k")
+        assert len(source.launches) == 1 + len(source.workspace)
+        if source.workspace:
+            sharing.append(shared)
+    assert sharing
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        for shared in sharing[:2]:
+            check(runner, candidates, shared, tmp_path)
+
+
+def test_tiles_that_fill_the_gpu_are_whole() -> None:
+    for spec, is_open in (
+        ("matmul:M=4096,N=4096,K=4096,dtype=float16", False),
+        ("matmul:M=1024,N=1024,K=1024,dtype=float16", True),
+        ("matmul:M=1024,N=1024,K=64,dtype=float16", False),
+    ):
+        sketch = sketch_of(shared_space(spec, SM_90))
+        assert sketch is not None and sketch.split.is_open == is_open
+
+
+def test_bytes_are_floats_of_tensor_cores_under_these_numerics_alone() -> None:
+    for text in FLOATS.values():
+        for numerics in ("strict", "fast"):
+            workload = workload_from_notation(text, FLOATS_EXTENTS, numerics=numerics)
+            assert sketch_of(space_of(workload, SM_90, 1)) is None
+
+
 @needs_compiler
 def test_a_kernel_stands_between_those_of_tvm(gpu_double: None, tmp_path: Path) -> None:
     """The product of an attention, its scale an epilogue, before softmax and the sum of values."""
@@ -196,10 +297,43 @@ def test_a_grid_is_what_runs_at_a_time() -> None:
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
     space, compiler = shared_space(spec, SM_90), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
-        (kernel,) = compiler.compile(
-            cuda_kernels(space.program(config), SM_90, "k").text, SM_90
-        ).kernels
+        check_cubin(space, config, compiler)
+
+
+def check_cubin(
+    space: TargetSpace[Any], config: Config, compiler: CudaCompiler, kernels: int = 1
+) -> None:
+    text = cuda_kernels(space.program(config), SM_90, "k").text
+    made = compiler.compile(text, SM_90).kernels
+    assert len(made) == kernels
+    for kernel in made:
         assert not kernel.spills and kernel.stack_bytes == 0 and kernel.shared_bytes == 0, (
             config,
             kernel,
         )
+
+
+@needs_nvcc
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_cubins_of_bytes_as_floats_do_not_spill(dtype: str, tmp_path: Path) -> None:
+    space, compiler = space_of(byte_product(dtype), SM_90, 1), cuda_compiler(tmp_path)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    (config,) = configs(space, 1, dtype)
+    large = max(sketch.block.values, key=lambda tile: tile.accumulators)
+    check_cubin(space, {**config, sketch.block.name: large.stored}, compiler)
+
+
+@needs_nvcc
+def test_cubins_of_shared_tiles_do_not_spill(tmp_path: Path) -> None:
+    space = shared_space("dense:M=512,N=1024,K=2048,bias=true,dtype=float16", SM_90)
+    sketch = sketch_of(space)
+    assert sketch is not None
+    (config,) = configs(space, 1, "shared")
+    for tile in ((2, 1, 2, 1, 4), (2, 1, 2, 0, 4)):
+        shared: dict[str, Value] = {
+            **config,
+            sketch.block.name: tile,
+            sketch.split.name: "stream-k",
+        }
+        check_cubin(space, shared, cuda_compiler(tmp_path), kernels=2)

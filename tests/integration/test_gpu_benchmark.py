@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from benchmarks.gpu.build import build
 from benchmarks.gpu.standalone import read_module
-from benchmarks.gpu.suite import Race
+from benchmarks.gpu.suite import SUITE, Race
 from tests.device.machine import needs_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,11 +78,20 @@ SMALL = tuple(
          {"M": 128, "N": 128, "K": 64}),
         ("bytes", "bytes_product", "int8", "dense:M=128,N=128,K=128,dtype=int8",
          {"M": 128, "N": 128, "K": 128}),
+        ("short", "tf32_product", "float32", "dense:M=128,N=128,K=128,numerics=tensor",
+         {"M": 128, "N": 128, "K": 128}),
         ("pixels", "convolution", "float16",
          "conv2d:N=1,H=8,W=8,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16",
          {"N": 1, "H": 8, "W": 8, "CI": 64, "CO": 64}),
+        ("every_second_pixel", "convolution", "float16",
+         "conv2d:N=1,H=16,W=16,CI=64,CO=64,KH=3,KW=3,pad=1,stride=2,dtype=float16",
+         {"N": 1, "H": 16, "W": 16, "CI": 64, "CO": 64, "stride": 2}),
         ("rows", "softmax", "float32", "softmax:M=8,N=64", {"M": 8, "N": 64}),
     )
+) + tuple(
+    replace(race, name="bytes_as_floats", spec="small", sizes={"M": 128, "N": 128, "K": 128})
+    for race in SUITE
+    if race.name == "dense_fp8"
 )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from operator import mul
 from typing import Any, Protocol
 
 from tuner.runtime.cuda_module import (
-    TENSOR_MAP_TYPES,
     CudaModule,
     CudaModuleError,
     Launch,
@@ -237,11 +236,14 @@ def _text(code: bytes) -> str:
 def _map(each: TensorMap, places: Mapping[str, int], buffers: Sequence[Tensor]) -> str:
     """A row of the table of tensor maps, dimensions innermost first as the driver has them."""
     place = places[each.buffer]
-    dtype = buffers[place].dtype
-    shape, box = each.shape[::-1], each.box[::-1]
-    strides = [DTYPE_BYTES[dtype] * step for step in accumulate(shape[:-1], mul)]
-    tables = ", ".join(f"{{{', '.join(map(str, numbers))}}}" for numbers in (shape, strides, box))
-    return f"{{{place}, {TENSOR_MAP_TYPES[dtype]}, {len(shape)}, {tables}}}"
+    tensor = buffers[place]
+    shape, steps = each.shape[::-1], each.distances[::-1]
+    # The driver counts what lies between the elements too.
+    box = [side * step for side, step in zip(each.box[::-1], steps, strict=True)]
+    strides = [DTYPE_BYTES[tensor.dtype] * step for step in accumulate(shape[:-1], mul)]
+    columns = (shape, strides, box, steps)
+    tables = ", ".join(f"{{{', '.join(map(str, numbers))}}}" for numbers in columns)
+    return f"{{{place}, {each.type_of(tensor)}, {len(shape)}, {tables}}}"
 
 
 def _launch(launch: Launch, arguments: str, maps: str) -> str:

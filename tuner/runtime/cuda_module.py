@@ -18,10 +18,12 @@ _MAGIC = b"tuner-cuda-1\n"
 TENSOR_MAP_TYPES: Mapping[str, int] = {
     "int8": 0, "uint8": 0, "int32": 3, "float16": 6, "float32": 7, "bfloat16": 9,
 }  # fmt: skip
+TF32_MAP_TYPE = 11  # of float32 that is rounded as it is copied
 MAX_MAP_DIMENSIONS = 5
 MAX_BOX_SIDE = 256  # elements
 SWIZZLED_BYTES = 128  # of a box's row, at most
 MAP_STRIDE_BYTES = 16  # what divides the distance between rows
+MAX_MAP_STEP = 8  # elements from one that is copied to the next
 _ARCH = re.compile(r"sm_(\d+)(\d)\Z")
 
 
@@ -43,18 +45,37 @@ class TensorMap:
     buffer: str
     shape: tuple[int, ...]  # the buffer's elements, row-major: as many as it has, or fewer
     box: tuple[int, ...]  # elements along each dimension
+    rounded: bool = False  # float32 to the nearest tf32 as it is copied
+    # Elements from one of a box to the next along each dimension; empty: 1 each.
+    steps: tuple[int, ...] = ()
+
+    @property
+    def distances(self) -> tuple[int, ...]:
+        """`steps` of every dimension."""
+        return self.steps or (1,) * len(self.box)
+
+    def type_of(self, tensor: Tensor) -> int:
+        """CUtensorMapDataType of the tensor's elements."""
+        return TF32_MAP_TYPE if self.rounded else TENSOR_MAP_TYPES[tensor.dtype]
 
     def fault(self, tensor: Tensor) -> str | None:
         """Why the accelerator cannot copy such boxes of the tensor, None where it can."""
         itemsize = DTYPE_BYTES[tensor.dtype]
         if tensor.dtype not in TENSOR_MAP_TYPES:
             return f"has elements of {tensor.dtype}"
+        if self.rounded and tensor.dtype != "float32":
+            return f"rounds elements of {tensor.dtype}"
         if len(self.shape) != len(self.box) or not 2 <= len(self.shape) <= MAX_MAP_DIMENSIONS:
             return f"has {len(self.shape)} dimensions and boxes of {len(self.box)}"
         if prod(self.shape) > prod(tensor.shape):
             return f"is {list(self.shape)} of a buffer of {list(tensor.shape)}"
-        if not all(1 <= side <= MAX_BOX_SIDE for side in self.box):
-            return f"has boxes of {list(self.box)}, whose sides are 1 to {MAX_BOX_SIDE} long"
+        if len(self.distances) != len(self.box) or self.distances[-1] != 1:
+            return f"takes each {list(self.steps)}-th element; of a row it takes all"
+        if not all(1 <= step <= MAX_MAP_STEP for step in self.distances):
+            return f"takes each {list(self.steps)}-th element; at most the {MAX_MAP_STEP}-th"
+        spans = [side * step for side, step in zip(self.box, self.distances, strict=True)]
+        if not all(1 <= span <= MAX_BOX_SIDE for span in spans):
+            return f"has boxes of {spans}, whose sides are 1 to {MAX_BOX_SIDE} long"
         if self.box[-1] * itemsize > SWIZZLED_BYTES:
             return f"has rows of {self.box[-1] * itemsize} bytes in a box, {SWIZZLED_BYTES} at most"
         if self.shape[-1] * itemsize % MAP_STRIDE_BYTES:
@@ -233,6 +254,10 @@ def _tensors(documents: list[dict[str, Any]]) -> tuple[Tensor, ...]:
 def _document(launch: Launch) -> dict[str, Any]:
     """As modules hold it. Most have no tensor maps and no word of them."""
     document = asdict(launch)
+    for each in document["maps"]:
+        for field in ("rounded", "steps"):
+            if not each[field]:
+                del each[field]
     if not launch.maps:
         del document["maps"]
     return document
@@ -254,6 +279,8 @@ def _launch(document: dict[str, Any]) -> Launch:
                 buffer=each["buffer"],
                 shape=tuple(map(int, each["shape"])),
                 box=tuple(map(int, each["box"])),
+                rounded=bool(each.get("rounded", False)),
+                steps=tuple(map(int, each.get("steps", ()))),
             )
             for each in document.get("maps", ())
         ),

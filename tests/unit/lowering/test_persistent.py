@@ -18,6 +18,7 @@ from tuner.lowering.cuda.persistent_epilogue import (
     axis_values,
     c_expression,
 )
+from tuner.spaces.by_target import space_of
 from tuner.spaces.program.epilogues import (
     BINARY_OPERATORS,
     CASTS,
@@ -44,6 +45,7 @@ from tuner.workload.expression import (
     UnaryOp,
     Var,
 )
+from tuner.workload.spec import parse_spec, workload_from_notation
 
 SUM = Read("S", (Var("i"), Var("j")))
 BIAS = Read("bias", (Var("j"),))
@@ -143,3 +145,28 @@ def test_other_kernels_read_and_write_what_a_specialised_one_does() -> None:
     launches = cuda_kernels(program, SM_90, "k").launches
     places = [place for place, launch in enumerate(launches) if scores in launch.buffers]
     assert launches[places[0]].maps and len(places) > 1
+
+
+def test_sums_of_bytes_are_short_and_float32_is_rounded() -> None:
+    """Of floats of 8 bits a stage's sums begin at zero; of tf32 those of a tile do."""
+    text = """kernel q(X: u8[256, 256], W: u8[256, 256]) -> (Y: f32[256, 256]) {
+      Y[i, j] += bitcast(e4m3, X[i, k]) * bitcast(e5m2, W[j, k])
+    }"""
+    made = {}
+    for workload in (
+        workload_from_notation(text, {}, numerics="tensor"),
+        parse_spec("dense:M=256,N=256,K=256,numerics=tensor"),
+    ):
+        space = space_of(workload, SM_90, 1)
+        row = next(name for name in space.sketches if name.endswith(":persistent"))
+        source = cuda_kernels(space.program({"sketch": row}), SM_90, "k")
+        kind = "k32.f32.e4m3.e5m2" if "e4m3" in source.text else "k8.f32.tf32.tf32"
+        assert kind in source.text
+        made[kind] = (
+            "parts[fragment], " in source.text,
+            *(m.rounded for m in source.launches[0].maps),
+        )
+    assert made == {
+        "k32.f32.e4m3.e5m2": (True, False, False, False),
+        "k8.f32.tf32.tf32": (False, True, True, False),
+    }

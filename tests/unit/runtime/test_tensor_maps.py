@@ -64,6 +64,10 @@ def test_they_follow_a_callers_names() -> None:
         (replace(IN_BOXES, shape=(2, 96, 60)), "rows of 120 bytes, which 16 must divide"),
         (replace(IN_BOXES, shape=(3, 96, 64)), "is [3, 96, 64] of a buffer of [2, 96, 64]"),
         (replace(OUT_BOXES, box=(64, 64)), "rows of 256 bytes in a box"),
+        (replace(IN_BOXES, rounded=True), "rounds elements of float16"),
+        (replace(IN_BOXES, steps=(1, 3, 1)), "boxes of [1, 384, 64], whose sides"),
+        (replace(IN_BOXES, box=(1, 8, 64), steps=(1, 9, 1)), "at most the 8-th"),
+        (replace(IN_BOXES, steps=(1, 1, 2)), "of a row it takes all"),
     ],
 )
 def test_what_the_accelerator_cannot_copy_is_refused(changed: TensorMap, said: str) -> None:
@@ -79,11 +83,26 @@ def test_elements_that_no_kernel_copies_in_boxes_are_refused() -> None:
 
 def test_the_driver_gets_dimensions_innermost_first() -> None:
     text = cuda_wrapper("library", [BOXED])
-    # Place, type, rank, elements, bytes from one to the next, box.
-    assert "{0, 6, 3, {64, 96, 2}, {128, 12288}, {64, 128, 1}}" in text
-    assert "{1, 7, 2, {128, 96}, {512}, {32, 64}}" in text
+    # Place, type, rank, elements, bytes from one to the next, box, steps.
+    assert "{0, 6, 3, {64, 96, 2}, {128, 12288}, {64, 128, 1}, {1, 1, 1}}" in text
+    assert "{1, 7, 2, {128, 96}, {512}, {32, 64}, {1, 1}}" in text
     assert '"boxed_kernel", {2, 1, 1}, {384, 1, 1}, 1024, 1, arguments_0_0, 2, maps_0_0' in text
     assert json.dumps("rows_kernel") + ", {8, 1, 1}" in cuda_wrapper("library", [MODULE])
+
+
+def test_each_second_element_may_be_copied() -> None:
+    module = with_map(replace(IN_BOXES, box=(1, 64, 64), steps=(1, 2, 1)))
+    module.check()
+    assert unpacked(module.pack()) == module
+    # The driver counts a box's elements with those between them.
+    assert "{64, 128, 1}, {1, 2, 1}}" in cuda_wrapper("library", [module])
+
+
+def test_float32_may_be_rounded_as_it_is_copied() -> None:
+    module = with_map(replace(OUT_BOXES, rounded=True))
+    module.check()
+    assert unpacked(module.pack()) == module
+    assert "{1, 11, 2, {128, 96}" in cuda_wrapper("library", [module])
 
 
 def test_more_than_a_launch_has_room_for_are_refused() -> None:

@@ -31,10 +31,18 @@ def test_a_box_leaves_as_little_outside_as_can_be(sizes: str, box: tuple[int, ..
     assert given.taps == 9 and given.offsets == (0, -1, -1)
 
 
+@pytest.mark.parametrize("window", [3, 1])
+def test_a_copy_takes_each_second_pixel(window: int) -> None:
+    spec = f"conv2d:N=8,H=56,W=56,CI=64,CO=64,KH={window},KW={window},pad={window // 2},stride=2"
+    given = pixels(f"{spec},dtype=float16")
+    assert given is not None and given.strides == (1, 2, 2) and prod(given.box) == 64
+    assert given.taps == window**2 and given.offsets == (0, -(window // 2), -(window // 2))
+
+
 @pytest.mark.parametrize(
     "spec",
     [
-        "conv2d:N=2,H=16,W=8,CI=64,CO=64,KH=3,KW=3,stride=2,dtype=float16",
+        "conv2d:N=2,H=90,W=90,CI=64,CO=64,KH=3,KW=3,stride=9,dtype=float16",
         "conv2d:N=2,H=16,W=8,CI=64,CO=64,KH=3,KW=3,layout=NCHW,dtype=float16",
         "conv2d:N=2,H=16,W=8,CI=64,CO=64,KH=3,KW=3",
         "conv2d:N=1,H=6,W=6,CI=64,CO=64,KH=3,KW=3,dtype=float16",

@@ -10,7 +10,7 @@ estimate knows a sketch's facts and no operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from math import log2, prod
 from typing import Any
@@ -72,8 +72,14 @@ class CudaEstimate:
             for facts in parts
             if facts.unit is ComputeUnit.TENSOR_CORES
         }
+        multiplied = {
+            facts.group
+            for parts in combinations
+            for facts in parts
+            if facts.unit is not ComputeUnit.CUDA_CORES
+        }
         rates = gpu_rates(space.target)
-        shares = _shares(space, rates)
+        shares = _shares(space, rates, multiplied)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array(
             [
@@ -92,7 +98,9 @@ class CudaEstimate:
         for rows in others:
             # Between the best of both, whatever costs their best knobs have.
             self._tables[0][rows] += (
-                _doublings(space.algorithm, algorithms[rows[0]], rates) + least - self._floor(rows)
+                _doublings(space.algorithm, algorithms[rows[0]], rates, multiplied)
+                + least
+                - self._floor(rows)
             )
 
     def _floor(self, rows: Sequence[int]) -> float:
@@ -154,20 +162,24 @@ class CudaOpinion:
         return scores
 
 
-def _doublings(own: Algorithm, other: Algorithm, rates: GpuRates) -> float:
+def _doublings(
+    own: Algorithm, other: Algorithm, rates: GpuRates, multiplied: Collection[str]
+) -> float:
     """Between the best kernels of another algorithm and of the expression's own."""
     seconds, own_seconds = (
-        sum(least_seconds(algorithm, rates).values()) for algorithm in (other, own)
+        sum(least_seconds(algorithm, rates, multiplied).values()) for algorithm in (other, own)
     )
     return TRUST * log2(seconds / own_seconds)
 
 
-def _shares(space: TargetSpace[KernelFacts], rates: GpuRates) -> Mapping[str, float]:
+def _shares(
+    space: TargetSpace[KernelFacts], rates: GpuRates, multiplied: Collection[str]
+) -> Mapping[str, float]:
     """What share of another algorithm each of its groups is, by the group's name: how
     much of the whole is doubled where one kernel's time is."""
     shares: dict[str, float] = {}
     for algorithm in space.algorithms.values():
-        seconds = least_seconds(algorithm, rates)
+        seconds = least_seconds(algorithm, rates, multiplied)
         if algorithm is not space.algorithm:
             total = sum(seconds.values())
             shares |= {name: own / total for name, own in seconds.items()}

@@ -22,7 +22,7 @@ from tvm import tirx
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.launch import LaunchWatch
 from tuner.lowering.cuda.nvcc import CudaCompiler, KernelResources
-from tuner.lowering.cuda.persistent import kernels_of, with_persistent
+from tuner.lowering.cuda.specialized import kernels_of, with_specialized
 from tuner.lowering.cuda.warpgroup_source import with_instructions
 from tuner.lowering.passes.guarded_copies import use_guarded_copies
 from tuner.lowering.passes.pipeline import register_pipeline
@@ -47,6 +47,7 @@ class CudaSource:
 
     text: str
     launches: tuple[Launch, ...]
+    workspace: tuple[Tensor, ...] = ()  # beside the program's buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,13 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
         # Before whatever reads its result: what it reads itself comes before that.
         output = kernel.product.output.tensor
         readers = [place for place, each in enumerate(launches) if output in each.buffers]
-        launches.insert(min(readers, default=len(launches)), kernel.launch)
-    return CudaSource(text=with_persistent(others.text, kernels), launches=tuple(launches))
+        place = min(readers, default=len(launches))
+        launches[place:place] = kernel.launches
+    return CudaSource(
+        text=with_specialized(others.text, kernels),
+        launches=tuple(launches),
+        workspace=tuple(tensor for kernel in kernels for tensor in kernel.workspace),
+    )
 
 
 def _tvm_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
@@ -170,10 +176,13 @@ def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaComp
         symbol=symbol,
         inputs=program.inputs,
         outputs=program.outputs,
-        workspace=tuple(
-            Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
-            for buffer in program.buffers
-            if buffer.scope == "global" and buffer.name in named
+        workspace=(
+            *(
+                Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
+                for buffer in program.buffers
+                if buffer.scope == "global" and buffer.name in named
+            ),
+            *source.workspace,
         ),
         launches=source.launches,
         cubins=((str(target.tvm["arch"]), cubin.code),),

@@ -31,6 +31,11 @@ INFIX = {
 }  # fmt: skip
 FUNCTIONS = {"max": MAXIMUM, "min": MINIMUM}
 WHOLE_FUNCTIONS = {"max": "max", "min": "min", "abs": "abs"}
+# Types in C.
+C_NAMES = {
+    "float16": "half", "bfloat16": "nv_bfloat16", "float32": "float", "int8": "signed char",
+    "uint8": "unsigned char", "int32": "int",
+}  # fmt: skip
 # Conversions to a dtype, of a value of another kind. Narrow integers wrap.
 CONVERSIONS = {
     "float32": "(float)", "int32": "(int)", "int8": "(int)(signed char)(int)",

@@ -29,7 +29,7 @@ class PixelText:
 
     def maps(self) -> tuple[TensorMap, TensorMap, TensorMap]:
         """Of the left operand, the right one and the output."""
-        product, box = self._product, self._pixels.box
+        product, box, strides = self._product, self._pixels.box, self._pixels.strides
         columns, depth = product.columns.extent, product.depth.extent
         points = tuple(axis.extent for axis in product.rows)
         # The left operand may be larger or smaller than the output, by its padding.
@@ -38,6 +38,7 @@ class PixelText:
                 buffer=product.left.tensor,
                 shape=(*self._pixels.extents, depth),
                 box=(*box, product.step),
+                steps=(*strides, 1) if max(strides) > 1 else (),
             ),
             TensorMap(
                 buffer=product.right.tensor,
@@ -110,7 +111,8 @@ static __device__ __forceinline__ {self._symbol}_corner {self._symbol}_corner_of
         ]
         for number in range(tile.rows // ROWS):
             places = ", ".join(
-                f"corner{number}.p{place}{self._shift(place)}" for place in reversed(self._places)
+                f"corner{number}.p{place}{self._scale(place)}{self._shift(place)}"
+                for place in reversed(self._places)
             )
             to = f"to + {number * PANEL_BYTES}"
             lines.append(f"tuner_load({to}, left, chunk, {places}, filled);")
@@ -119,6 +121,10 @@ static __device__ __forceinline__ {self._symbol}_corner {self._symbol}_corner_of
             column = f"at.column + {panel * COLUMNS}"
             lines.append(f"tuner_load({to}, right, {column}, chunk, tap, filled);")
         return "\n".join(f"      {line}" for line in lines)
+
+    def _scale(self, place: int) -> str:
+        stride = self._pixels.strides[place]
+        return f" * {stride}" if stride > 1 else ""
 
     def _shift(self, place: int) -> str:
         """How far the window's point moves an axis."""

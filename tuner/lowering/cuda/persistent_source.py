@@ -23,8 +23,11 @@ def multiplication(panels: int, factors: tuple[Factor, Factor], *, transposed: b
     name, register = ("int", "r") if whole else ("float", "f")
     outputs = ", ".join(f"%{number}" for number in range(sums))
     operands = ", ".join(f'"+{register}"(d[{number}])' for number in range(sums))
-    # Operands, then: add to the sums, of floats both signs, the order of either operand.
-    turned = "" if whole else f", 1, 1, 0, {0 if transposed else 1}"
+    # Operands, then: add to the sums, of floats both signs, and of two bytes the order of
+    # either operand.
+    turned = "" if whole else ", 1, 1"
+    if left.itemsize == 2:
+        turned += f", 0, {0 if transposed else 1}"
     last = f"%{sums}, %{sums + 1}, p{turned}"
     return f"""
 static __device__ __forceinline__ void tuner_multiply(\
@@ -37,10 +40,27 @@ wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{kinds} {{{outputs}}}, {last}
 
 
 # A backslash at the end of a line is no part of the text.
-INSTRUCTIONS = """
-struct __align__(128) tuner_map { unsigned char bytes[128]; };
+COMMON = """
 static __device__ __forceinline__ unsigned tuner_shared(const void *place) { \
 return (unsigned)__cvta_generic_to_shared(place); }
+static __device__ __forceinline__ void tuner_warpgroup_barrier(unsigned number) {
+  asm volatile("bar.sync %0, 128;" :: "r"(number) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" \
+:: "r"(place), "f"(low), "f"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" \
+:: "r"(place), "r"(low), "r"(high) : "memory");
+}
+static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
+  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
+}
+"""
+INSTRUCTIONS = """
+struct __align__(128) tuner_map { unsigned char bytes[128]; };
 static __device__ __forceinline__ void tuner_barrier(unsigned barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
 }
@@ -105,9 +125,6 @@ template <int left> static __device__ __forceinline__ void tuner_stores_read() {
 static __device__ __forceinline__ void tuner_written() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-static __device__ __forceinline__ void tuner_warpgroup_barrier(unsigned number) {
-  asm volatile("bar.sync %0, 128;" :: "r"(number) : "memory");
-}
 /* Warpgroups in turn: one waits until the other passes its turn on. */
 static __device__ __forceinline__ void tuner_wait_for_turn(unsigned number) {
   asm volatile("bar.sync %0, 256;" :: "r"(number) : "memory");
@@ -152,18 +169,6 @@ static __device__ __forceinline__ void tuner_put(\
 unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" \
 :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-static __device__ __forceinline__ void tuner_put(unsigned place, float low, float high) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" \
-:: "r"(place), "f"(low), "f"(high) : "memory");
-}
-static __device__ __forceinline__ void tuner_put(unsigned place, int low, int high) {
-  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" \
-:: "r"(place), "r"(low), "r"(high) : "memory");
-}
-static __device__ __forceinline__ void tuner_put_bytes(unsigned place, int low, int high) {
-  unsigned short both = (unsigned short)((low & 255) | (high & 255) << 8);
-  asm volatile("st.shared.u16 [%0], %1;" :: "r"(place), "h"(both) : "memory");
 }
 """
 # Two floats as one word of 16-bit numbers.

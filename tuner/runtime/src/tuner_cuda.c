@@ -139,12 +139,11 @@ int tuner_cuda_check(const struct tuner_cuda_signature *signature, const uint64_
 
 /* Tensor maps hold addresses, so each call makes its own. */
 static int encode(const char *symbol, const struct tuner_cuda_map *one, const uint64_t *buffers, void *map) {
-  static const uint32_t steps[5] = {1, 1, 1, 1, 1};
   if (driver.cuTensorMapEncodeTiled == NULL) {
     return tuner_cuda_fail(TUNER_CUDA_ERROR_DRIVER, "%s: NVIDIA's driver is too old: it has no cuTensorMapEncodeTiled", symbol);
   }
   int result = driver.cuTensorMapEncodeTiled(map, one->type, one->rank, (void *)(uintptr_t)buffers[one->buffer], one->extents,
-                                             one->strides, one->box, steps, TUNER_CUDA_NOT_INTERLEAVED,
+                                             one->strides, one->box, one->steps, TUNER_CUDA_NOT_INTERLEAVED,
                                              TUNER_CUDA_SWIZZLE_128B, TUNER_CUDA_L2_PROMOTION, TUNER_CUDA_ZEROS_OUTSIDE);
   return result == 0 ? TUNER_CUDA_OK : tuner_cuda_driver_failed(symbol, "cuTensorMapEncodeTiled", result);
 }

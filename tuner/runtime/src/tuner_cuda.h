@@ -34,7 +34,7 @@ struct tuner_cuda_map {
   int type;   /* CUtensorMapDataType */
   unsigned int rank;
   uint64_t extents[5], strides[5]; /* elements; bytes from the second dimension on */
-  uint32_t box[5];                 /* elements */
+  uint32_t box[5], steps[5];       /* elements; from one that is copied to the next */
 };
 
 struct tuner_cuda_launch {

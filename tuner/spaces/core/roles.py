@@ -34,6 +34,7 @@ class KnobRole(Enum):
     PIPELINE = "pipeline"
     WARP_SHAPE = "warp"
     BLOCK_ORDER = "order"
+    DEPTH_SPLIT = "split"
     # of a user's own template, or of a table recorded elsewhere
     OTHER = ""
 

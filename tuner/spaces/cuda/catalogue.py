@@ -11,11 +11,13 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.sketch import Sketch
 from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cuda.facts import KernelFacts
+from tuner.spaces.cuda.limits import architecture_of
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, product_shape
+from tuner.spaces.cuda.multistage_knobs import CudaMultistageSketch, multistage_shape
 from tuner.spaces.cuda.patch_knobs import CudaPatchSketch
 from tuner.spaces.cuda.persistent_knobs import CudaPersistentSketch, persistent_shape
 from tuner.spaces.cuda.row_knobs import CudaRowSketch
-from tuner.spaces.cuda.tile_knobs import CudaTileSketch
+from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, CudaTileSketch
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.collapse import collapsed
@@ -93,6 +95,19 @@ def _persistent(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFa
     return [sketch] if sketch.block.values else []
 
 
+def _multistage(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if not isinstance(group, TileGroup) or context.rewritten:
+        return []
+    architecture = context.target.tvm["arch"]
+    if architecture == WARPGROUPS or architecture_of(context.target) < ASYNC_FROM:
+        return []
+    shape = multistage_shape(group, context)
+    if shape is None:
+        return []
+    sketch = CudaMultistageSketch(group, context, shape)
+    return [sketch] if sketch.block.values else []
+
+
 def _patches(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
     if (
         not isinstance(group, TileGroup)
@@ -121,5 +136,5 @@ CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
     winograd_tiles=(F2X2_3X3,),
     prepacks=False,
     widens=False,
-    generators=(_tiles, _tensor_cores, _warpgroups, _persistent, _patches, _rows),
+    generators=(_tiles, _tensor_cores, _warpgroups, _persistent, _multistage, _patches, _rows),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.program.epilogues import as_stored
@@ -30,7 +31,6 @@ from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.workload.expression import (
     Axis,
     Binary,
-    Cast,
     Const,
     Read,
     Scalar,
@@ -50,6 +50,7 @@ class ProductShape:
     left: Read
     right: Read
     factors: tuple[Factor, Factor]  # the left and the right one
+    values: tuple[Scalar, Scalar]  # of their elements, in the dtype of the sums
     is_right_batched: bool
     is_right_transposed: bool  # the right operand lies with the depth last
     pixels: Pixels | None = None  # None: rows lie one after another
@@ -62,10 +63,13 @@ class PersistentPlan:
     shape: ProductShape
     tile: PersistentTile
     bands: Bands
+    shares_depth: bool = False
 
 
 class CudaPersistentNest:
     """Builds the blocks of one tile group under one plan."""
+
+    product: ClassVar[type[PersistentProduct]] = PersistentProduct  # what computes them
 
     def __init__(self, group: TileGroup, plan: PersistentPlan, context: SpaceContext) -> None:
         self.group, self.plan, self.context = group, plan, context
@@ -96,10 +100,8 @@ class CudaPersistentNest:
         window = () if shape.pixels is None else shape.pixels.window
         extents = {axis.name: axis.extent for axis in (*axes, *window, self._step, self._inner)}
         factors = [
-            with_explicit_padding(
-                Cast(accumulator, substitute(read, values)), self.context.shapes, extents
-            )
-            for read in (shape.left, shape.right)
+            with_explicit_padding(substitute(value, values), self.context.shapes, extents)
+            for value in shape.values
         ]
         place = tuple(Var(axis.name) for axis in axes)
         product = Block(
@@ -132,7 +134,7 @@ class CudaPersistentNest:
             dtype=accumulator,
             scope="wmma.accumulator",
         )
-        kernel = Specialize(product=self.sums, store=self.group.name, kernel=self._kernel())
+        kernel = Specialize(product=self.sums, store=self.group.name, kernel=self.kernel())
         grid = (*shape.batch, self._down, self._across)
         steps = (*_in_blocks(self.sums, grid), *_in_blocks(self.group.name, grid), kernel)
         return Nest((product, store), (sums,), steps)
@@ -165,9 +167,10 @@ class CudaPersistentNest:
             conditions += _inside(rows[axis.name], axis.extent, side)
         return conditions
 
-    def _kernel(self) -> PersistentProduct:
+    def kernel(self) -> PersistentProduct:
+        """What computes the blocks."""
         shape, epilogue = self.plan.shape, self.group.epilogue
-        return PersistentProduct(
+        return self.product(
             batch=shape.batch,
             rows=shape.rows,
             columns=shape.columns,
@@ -189,6 +192,7 @@ class CudaPersistentNest:
             bands=self.plan.bands,
             multiprocessors=self.context.target.cores,
             pixels=shape.pixels,
+            shares_depth=self.plan.shares_depth,
         )
 
 

@@ -2,7 +2,8 @@
 tiles.
 
 The sketch takes any sum of products of two dense matrices, or of batches of them, whose
-depth is last in the left one, and of integers of 8 bits in both, and what `pixels` takes.
+depth is last in the left one, and where elements have not two bytes in both, and what
+`pixels` takes.
 It knows no operator's name.
 """
 
@@ -27,14 +28,13 @@ from tuner.spaces.cuda.limits import (
     block_shared_bytes,
     covers,
 )
+from tuner.spaces.cuda.operands import Operand, operands_of
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.pixels import fit_pixels
-from tuner.spaces.cuda.products import product_operands
 from tuner.spaces.program.epilogues import as_stored, is_expressible
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
     COLUMNS,
-    FACTORS,
     ROWS,
     Bands,
     PersistentTile,
@@ -43,7 +43,7 @@ from tuner.spaces.program.persistent import (
     shared_bytes,
     strip_columns,
 )
-from tuner.spaces.rewrite.access import Access, with_explicit_padding
+from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import REGISTERS_PER_BLOCK
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var
@@ -62,12 +62,8 @@ def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | 
     """The parts that the axes of a group play, None where it is no product that the
     sketch takes."""
     anchor = group.anchor
-    operands = product_operands(anchor, context.shapes)
+    operands = operands_of(anchor, context)
     if operands is None:
-        return None
-    if any(context.dtypes[operand.read.tensor] not in FACTORS for operand in operands):
-        return None
-    if not _multiply(operands, anchor.accumulator, context.dtypes):
         return None
     if anchor.accumulator == "int32" and anchor.dtype != "int32":
         return None
@@ -75,28 +71,14 @@ def persistent_shape(group: TileGroup, context: SpaceContext) -> ProductShape | 
     if group.output.dtype not in allowed or not _is_finished(group, context):
         return None
     for left, right in (operands, operands[::-1]):
-        shape = (
-            _fit(group, left, right, context)
-            if len(anchor.reduce_axes) == 1
-            else fit_pixels(group, left, right, context)
-        )
+        shape = None
+        if len(anchor.reduce_axes) == 1:
+            shape = _fit(group, left, right, context)
+        if shape is None:
+            shape = fit_pixels(group, left, right, context)
         if shape is not None:
             return shape
     return None
-
-
-def _multiply(
-    operands: tuple[Access, Access], accumulator: DType, dtypes: Mapping[str, DType]
-) -> bool:
-    """Whether an instruction multiplies such operands and sums as the stage does.
-
-    Floats are of one dtype, integers of 8 bits of either sign each.
-    """
-    left, right = (dtypes[operand.read.tensor] for operand in operands)
-    factors = FACTORS[left], FACTORS[right]
-    if any(factor.accumulator != accumulator for factor in factors):
-        return False
-    return left == right or accumulator == "int32"
 
 
 def _is_finished(group: TileGroup, context: SpaceContext) -> bool:
@@ -112,30 +94,31 @@ def _is_finished(group: TileGroup, context: SpaceContext) -> bool:
 
 
 def _fit(
-    group: TileGroup, left: Access, right: Access, context: SpaceContext
+    group: TileGroup, left: Operand, right: Operand, context: SpaceContext
 ) -> ProductShape | None:
     """The shape where these are its operands, None where they do not fit it."""
-    shapes, dtypes = context.shapes, context.dtypes
+    shapes = context.shapes
+    on_left, on_right = left.access.axes, right.access.axes
     (depth,) = group.anchor.reduce_axes
     *others, columns = group.output.axes
-    if not others or columns.name in left.axes or columns.name not in right.axes:
+    if not others or columns.name in on_left or columns.name not in on_right:
         return None
-    batch = tuple(axis for axis in others if axis.name in right.axes)
-    rows = tuple(axis for axis in others if axis.name not in right.axes)
+    batch = tuple(axis for axis in others if axis.name in on_right)
+    rows = tuple(axis for axis in others if axis.name not in on_right)
     in_order = others == [*batch, *rows] and bool(rows)
-    if not in_order or not all(axis.name in left.axes for axis in others):
+    if not in_order or not all(axis.name in on_left for axis in others):
         return None
     if not _lies(left.read, [*batch, *rows, depth], shapes):
         return None
     transposed = _lies(right.read, [*batch, columns, depth], shapes)
-    factors = FACTORS[dtypes[left.read.tensor]], FACTORS[dtypes[right.read.tensor]]
+    itemsize = left.factor.itemsize
     # The instruction turns elements of two bytes only.
-    is_turned = factors[0].itemsize == 2 and _lies(right.read, [*batch, depth, columns], shapes)
+    is_turned = itemsize == 2 and _lies(right.read, [*batch, depth, columns], shapes)
     if not transposed and not is_turned:
         return None
     output_bytes = columns.extent * DTYPE_BYTES[group.output.dtype]
     along = (depth,) if transposed else (depth, columns)
-    rows_bytes = (axis.extent * factors[0].itemsize for axis in along)
+    rows_bytes = (axis.extent * itemsize for axis in along)
     if any(size % ALIGNMENT for size in (*rows_bytes, output_bytes)):
         return None
     if prod(axis.extent for axis in rows) < ROWS or columns.extent < COLUMNS:
@@ -147,7 +130,8 @@ def _fit(
         depth=depth,
         left=left.read,
         right=right.read,
-        factors=factors,
+        factors=(left.factor, right.factor),
+        values=(left.value, right.value),
         is_right_batched=bool(batch),
         is_right_transposed=transposed,
     )
@@ -186,7 +170,7 @@ class CudaPersistentSketch:
     @cached_property
     def choices(self) -> tuple[Choice[Any], ...]:
         """All decisions of the sketch, in the order of its knobs."""
-        return (self.block, self.bands)
+        return (self.block, self.bands, self.split)
 
     @cached_property
     def block(self) -> Choice[PersistentTile]:
@@ -196,7 +180,22 @@ class CudaPersistentSketch:
     @cached_property
     def bands(self) -> Choice[Bands]:
         every = (Bands(along=side, width=width) for side in Side for width in BAND_WIDTHS)
-        return choice(self.prefix, KnobRole.BLOCK_ORDER, every, _stored_bands)
+        return choice(self.prefix, KnobRole.BLOCK_ORDER, every, stored_bands)
+
+    @cached_property
+    def split(self) -> Choice[bool]:
+        """Whether blocks share tiles; a choice where that is useful for one of them."""
+        useful = any(map(self._leaves_blocks_idle, self.block.values))
+        values = (False, True) if useful else (False,)
+        return choice(self.prefix, KnobRole.DEPTH_SPLIT, values, _stored_split)
+
+    def _leaves_blocks_idle(self, tile: PersistentTile) -> bool:
+        nest = self._nest(
+            PersistentPlan(
+                shape=self.shape, tile=tile, bands=self.bands.values[0], shares_depth=True
+            )
+        )
+        return nest.kernel().stream_k is not None
 
     def _fitting(self) -> Iterator[PersistentTile]:
         for consumers, fragments, panels, alternating, stages in product(
@@ -218,9 +217,14 @@ class CudaPersistentSketch:
             covers(rows, tile.rows)
             and covers(self.shape.columns.extent, tile.columns)
             and tile.columns % strip_columns(self.group.output.dtype) == 0
-            and tile.accumulators <= MAX_ACCUMULATORS
+            and self._accumulators(tile) <= MAX_ACCUMULATORS
             and (tile.consumers > 1 or not tile.alternating)
         )
+
+    def _accumulators(self, tile: PersistentTile) -> int:
+        """32-bit registers of a consumer's thread that hold sums."""
+        short = any(factor.is_summed_short for factor in self.shape.factors)
+        return tile.accumulators * (2 if short else 1)
 
     def footprint(self, tile: PersistentTile) -> Footprint:
         """What a block of this tile takes.
@@ -230,7 +234,7 @@ class CudaPersistentSketch:
         share = REGISTERS_PER_BLOCK // tile.threads
         return Footprint(
             threads=(tile.threads,),
-            registers=min(tile.accumulators + OTHER_REGISTERS, share),
+            registers=min(self._accumulators(tile) + OTHER_REGISTERS, share),
             shared_bytes=shared_bytes(tile),
             most_shared_bytes=block_shared_bytes(self.context.target),
         )
@@ -249,7 +253,10 @@ class CudaPersistentSketch:
         )
 
     def nest(self, config: Config) -> Nest:
-        return CudaPersistentNest(self.group, self.plan(config), self.context).build()
+        return self._nest(self.plan(config)).build()
+
+    def _nest(self, plan: PersistentPlan) -> CudaPersistentNest:
+        return CudaPersistentNest(self.group, plan, self.context)
 
     def plan(self, config: Config) -> PersistentPlan:
         """The config decoded."""
@@ -257,8 +264,14 @@ class CudaPersistentSketch:
             shape=self.shape,
             tile=self.block.of(config),
             bands=self.bands.of(config),
+            shares_depth=self.split.of(config),
         )
 
 
-def _stored_bands(bands: Bands) -> str:
+def _stored_split(shares_depth: bool) -> str:
+    return "stream-k" if shares_depth else "tiles"
+
+
+def stored_bands(bands: Bands) -> str:
+    """The word that configs hold."""
     return f"{bands.width} {'rows' if bands.along is Side.LEFT else 'columns'}"

@@ -1,5 +1,5 @@
 """Products whose rows are points of several axes, which a window of the reduction moves:
-convolutions of channels-last images, in any number of dimensions, with stride 1.
+convolutions of channels-last images, in any number of dimensions, with short strides.
 
 A fragment of 64 rows is a box of points, which one copy brings for each point of the
 window. What lies in the padding is copied as zeros.
@@ -12,26 +12,27 @@ from itertools import product
 from math import prod
 
 from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.cuda.operands import Operand
 from tuner.spaces.cuda.persistent import ProductShape
-from tuner.spaces.program.persistent import COLUMNS, FACTORS, ROWS, Pixels
-from tuner.spaces.rewrite.access import Access
+from tuner.spaces.program.persistent import COLUMNS, ROWS, Pixels
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.affine import linear
 from tuner.workload.expression import DTYPE_BYTES, Axis, Const, Read, Var
 
 ALIGNMENT = 16  # bytes that divide the distance between rows of every tensor
 RANKS = (2, 3)  # axes of rows that a copy takes, its channels besides
+MOST_STRIDE = 8  # of a copy's elements: CUDA driver API, `cuTensorMapEncodeTiled`
+MOST_SPAN = 256  # elements from the first to behind the last of a box
 MOST_ZEROS = 2  # how often the depth may fit into the stages that it fills
 
 
 def fit_pixels(
-    group: TileGroup, left: Access, right: Access, context: SpaceContext
+    group: TileGroup, left: Operand, right: Operand, context: SpaceContext
 ) -> ProductShape | None:
     """The shape where these are its operands, None where they do not fit it."""
     *rows, columns = group.output.axes
-    dtype = context.dtypes[left.read.tensor]
-    factor = FACTORS[dtype]
-    moved = {axis.name for axis in rows} & right.axes
+    dtype, factor = context.dtypes[left.read.tensor], left.factor
+    moved = {axis.name for axis in rows} & right.access.axes
     if len(rows) not in RANKS or moved or factor.itemsize != 2:
         return None
     *window, depth = _in_order(group.anchor.reduce_axes, right.read)
@@ -60,6 +61,7 @@ def fit_pixels(
         left=left.read,
         right=right.read,
         factors=(factor, factor),
+        values=(left.value, right.value),
         is_right_batched=False,
         is_right_transposed=False,
         pixels=pixels,
@@ -96,18 +98,25 @@ def _pixels(
     if len(indices) != len(rows):
         return None
     names = {axis.name for axis in window}
-    steps, offsets = [], []
+    strides, steps, offsets = [], [], []
     for axis, index in zip(rows, indices, strict=True):
         form = linear(index)
-        if form is None or form.coefficient(axis.name) != 1:
+        if form is None or not 1 <= form.coefficient(axis.name) <= MOST_STRIDE:
             return None
+        strides.append(form.coefficient(axis.name))
         if not {name for name, by in form.coefficients.items() if by} <= {axis.name, *names}:
             return None
         steps.append(tuple(form.coefficient(each.name) for each in window))
         offsets.append(form.constant)
+    boxes = [
+        box
+        for box in _boxes(len(rows))
+        if all(side * step <= MOST_SPAN for side, step in zip(box, strides, strict=True))
+    ]
     return Pixels(
-        box=min(_boxes(len(rows)), key=lambda box: _covered(rows, box)),
+        box=min(boxes, key=lambda box: _covered(rows, box)),
         window=window,
+        strides=tuple(strides),
         steps=tuple(steps),
         offsets=tuple(offsets),
         extents=context.shapes[read.tensor][:-1],

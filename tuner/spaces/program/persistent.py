@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Scalar
+from tuner.spaces.program.stream_k import StreamK
+from tuner.workload.expression import DTYPE_BYTES, Axis, ByteFloat, DType, Scalar
 
 ROWS = 64  # of an instruction's fragment
 COLUMNS = 64  # of a panel: a part of the right operand that lies together
@@ -30,6 +31,9 @@ class Factor:
     kind: str  # PTX's name of the type
     itemsize: int  # bytes
     accumulator: DType
+    # Whether sums keep fewer bits than a float32: then only those of a stage are summed so.
+    is_summed_short: bool = False
+    is_rounded: bool = False  # as it is copied
 
     @property
     def depth(self) -> int:
@@ -43,6 +47,14 @@ FACTORS: Mapping[DType, Factor] = {
     "int8": Factor(kind="s8", itemsize=1, accumulator="int32"),
     "uint8": Factor(kind="u8", itemsize=1, accumulator="int32"),
 }
+# Of bytes that stand for such floats. On sm_90 their sums keep 13 bits behind the point of
+# the greatest term (SageAttention2, arXiv:2411.10958; DeepSeek-V3, arXiv:2412.19437).
+BYTE_FACTORS: Mapping[ByteFloat, Factor] = {
+    "float8_e4m3fn": Factor(kind="e4m3", itemsize=1, accumulator="float32", is_summed_short=True),
+    "float8_e5m2": Factor(kind="e5m2", itemsize=1, accumulator="float32", is_summed_short=True),
+}
+# Of float32, of whose mantissa 10 bits are kept.
+TF32 = Factor(kind="tf32", itemsize=4, accumulator="float32", is_rounded=True)
 
 
 class Side(Enum):
@@ -119,7 +131,8 @@ class Pixels:
 
     box: tuple[int, ...]  # points of a fragment along each axis, 64 in all
     window: tuple[Axis, ...]
-    steps: tuple[tuple[int, ...], ...]  # for each axis, how far each of the window moves it
+    strides: tuple[int, ...]  # for each axis, how far a point moves the left operand
+    steps: tuple[tuple[int, ...], ...]  # likewise, how far each of the window does
     offsets: tuple[int, ...]  # for each axis, where the first point begins: 0, or in the padding
     extents: tuple[int, ...]  # of the left operand along each axis
 
@@ -153,6 +166,7 @@ class PersistentProduct:
     bands: Bands
     multiprocessors: int
     pixels: Pixels | None = None  # None: rows lie one after another
+    shares_depth: bool = False  # of tiles that would leave blocks idle
 
     @property
     def matrices(self) -> int:
@@ -183,6 +197,11 @@ class PersistentProduct:
         return self.factors[0].accumulator
 
     @property
+    def is_summed_short(self) -> bool:
+        """Whether the sums of a stage are added to the others outside of tensor cores."""
+        return any(factor.is_summed_short for factor in self.factors)
+
+    @property
     def down(self) -> int:
         """Tiles from a matrix's top to its bottom."""
         return -(-self.height // self.tile.rows)
@@ -197,8 +216,16 @@ class PersistentProduct:
         return self.matrices * self.down * self.across
 
     @property
+    def stream_k(self) -> StreamK | None:
+        """How blocks share tiles, if they do."""
+        shares = StreamK(tiles=self.tiles, steps=self.steps, blocks=self.multiprocessors)
+        return shares if self.shares_depth and shares.is_useful else None
+
+    @property
     def grid(self) -> int:
         """Blocks. No more than run at a time."""
+        if self.stream_k is not None:
+            return self.multiprocessors
         return min(self.tiles, self.multiprocessors)
 
     @property
