@@ -17,7 +17,8 @@ from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
-from tuner.torch.native import layouts_of, native
+from tuner.torch.layouts import layouts_of
+from tuner.torch.native import native
 from tuner.torch.partition import Region, partition
 from tuner.torch.rebuilding import Function
 

@@ -10,7 +10,7 @@ import torch
 
 from tuner.torch.call import RegionCall
 from tuner.torch.compiling import compiled
-from tuner.torch.native import layouts_of
+from tuner.torch.layouts import layouts_of
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
 from tuner.torch.partition import Region

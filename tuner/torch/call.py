@@ -39,6 +39,9 @@ class Supply(Protocol):
     def note(self, race: RaceResult) -> None:
         """Keeps how fast the library is beside PyTorch. Raises nothing."""
 
+    def finish(self) -> None:
+        """Waits until what was called has been computed."""
+
     @property
     def tolerance(self) -> float:
         """The error that outputs may have, relative to their greatest value."""
@@ -110,12 +113,20 @@ class RegionCall:
                     f"value, {self._supply.tolerance:.2g} is allowed",
                 )
                 return right
-            race = raced(partial(function, *tensors), partial(self._eager, *tensors), self._clock)
+            race = raced(
+                partial(self._finished, function, *tensors),
+                partial(self._finished, self._eager, *tensors),
+                self._clock,
+            )
             if not self._broken:
                 self._supply.note(race)
                 if race.is_faster:
                     self._function = function
         return right
+
+    def _finished(self, function: Function, *tensors: Any) -> None:
+        function(*tensors)
+        self._supply.finish()
 
     def _failed(self, message: str) -> Function:
         self._broken, self._function = True, self._eager
@@ -153,4 +164,4 @@ def _error(got: torch.Tensor, right: torch.Tensor) -> float:
     if not right.is_floating_point():
         share = float((got != right).double().mean())
         return 0.0 if share <= TOLERANCE else float("inf")
-    return relative_error(got.double().numpy(), right.double().numpy())
+    return relative_error(got.double().cpu().numpy(), right.double().cpu().numpy())

@@ -10,7 +10,7 @@ import torch
 
 from tuner.models.graph import Graph
 from tuner.torch.call import RegionCall
-from tuner.torch.native import Layout, Layouts
+from tuner.torch.layouts import Layout, Layouts
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
 from tuner.torch.rebuilding import Function

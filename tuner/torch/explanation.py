@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from tuner.errors import UsageError
+from tuner.errors import TunerError, UsageError
 from tuner.models.from_torch.region import is_free
 from tuner.models.region_cache import RaceResult
 from tuner.torch.compiling import by_pytorch, compiled
+from tuner.torch.layouts import layouts_of
 from tuner.torch.options import Options, options_from
 from tuner.torch.partition import Left, Node, Partition, Region
 from tuner.torch.rebuilding import Function
-from tuner.torch.tuning import cache_of, key_of
+from tuner.torch.tuning import cache_of, key_of, settings_of
 from tuner.units import seconds
 
 
@@ -137,8 +138,16 @@ def _summary(region: Region, options: Options) -> RegionSummary:
         kernels=len(region.graph.nodes),
         inputs=len(part.inputs),
         outputs=len(part.outputs),
-        race=cache_of(options).race(key_of(region.graph, options)),
+        race=_race(region, options),
     )
+
+
+def _race(region: Region, options: Options) -> RaceResult | None:
+    settings = settings_of(options, on_gpu=layouts_of(region).is_on_gpu)
+    try:
+        return cache_of(options).race(key_of(region.graph, settings))
+    except TunerError:  # of a GPU that the driver does not have
+        return None
 
 
 def computes(node: Node) -> bool:

@@ -22,8 +22,8 @@ from tuner.settings import Settings
 GRACE_S = 600.0  # beyond the budget: limits are measured, workers start, libraries are linked
 COMMAND = (sys.executable, "-P", "-m", "tuner.app.models.region_process")
 _PASSED = (
-    "data_dir", "db", "artifacts", "threads", "trials", "seconds", "numerics", "max_error",
-    "server", "token",
+    "data_dir", "db", "artifacts", "target", "threads", "trials", "seconds", "numerics",
+    "max_error", "server", "token",
 )  # fmt: skip
 _TAIL = 400  # characters that are shown of a dead process's standard error
 _ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,13 @@ import torch
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.reader import is_random
-from tuner.models.from_torch.region import TracedPart, graph_of_part, is_free, refusal
+from tuner.models.from_torch.region import (
+    TracedPart,
+    device_of,
+    graph_of_part,
+    is_free,
+    refusal,
+)
 from tuner.models.graph import Graph
 from tuner.runtime.wrapper import MAX_ARGUMENTS
 
@@ -81,7 +87,9 @@ class _Cut:
                 self._leave(node, reason)
         for level in range(max(self.levels.values(), default=0) + 1):
             own = [node for node in self.calls if self.levels.get(node) == level]
-            self._add([node for node in own if self._is_ours(node)])
+            ours = [node for node in own if self._is_ours(node)]
+            for device in dict.fromkeys(map(device_of, ours)):
+                self._add([node for node in ours if device_of(node) == device])
             self.steps += [node for node in own if not self._is_ours(node)]
         return Partition(steps=self._needed(), left=tuple(self.left))
 

@@ -8,23 +8,31 @@ import queue
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import torch
 
 from tuner.errors import TunerError
 from tuner.models.graph import Graph
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.region_cache import CacheDamaged, RaceResult, RegionCache, region_key
+from tuner.settings import Settings
 from tuner.target.detect import parse_target
 from tuner.torch.call import RegionCall
+from tuner.torch.cuda_native import cuda_native
+from tuner.torch.layouts import Layouts
 from tuner.torch.making import Making, made
-from tuner.torch.native import Layouts, native
+from tuner.torch.native import native
 from tuner.torch.notices import TunerWarning
 from tuner.torch.options import Options
 from tuner.torch.progress import ProgressLine
 from tuner.torch.rebuilding import Function
+
+# Libraries for GPUs have strict kernels.
+_ON_GPU: Mapping[str, object] = {"target": "cuda", "threads": 1, "numerics": "strict"}
 
 
 class Background:
@@ -81,15 +89,24 @@ class RegionSupply:
 
     @cached_property
     def key(self) -> str:
-        return key_of(self.graph, self.options)
+        return key_of(self.graph, self.settings)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return settings_of(self.options, on_gpu=self.layouts.is_on_gpu)
 
     @cached_property
     def tolerance(self) -> float:
-        settings = self.options.settings
+        settings = self.settings
         return NumericsPolicy.of(settings.numerics, settings.max_error).tolerance(self.graph)
 
     def load(self, path: Path, failed: Callable[[str], Function]) -> Function:
-        return native(path, self.graph, self.layouts, failed)
+        load = cuda_native if self.layouts.is_on_gpu else native
+        return load(path, self.graph, self.layouts, failed)
+
+    def finish(self) -> None:
+        if self.layouts.is_on_gpu:
+            torch.cuda.synchronize()
 
     def discard(self) -> None:
         self.cache.discard(self.key)
@@ -103,6 +120,9 @@ class RegionSupply:
         except CacheDamaged as error:
             self.discard()
             call.give_up("cache", f"{error}; the next process will")
+            return
+        except TunerError as error:  # of a GPU that the driver does not have
+            call.give_up("target", f"it stays with PyTorch: {error}")
             return
         except OSError as error:
             call.give_up("cache", f"its library cannot be read: {error}")
@@ -120,7 +140,7 @@ class RegionSupply:
             key=self.key,
             folder=self.cache.folder,
             background=self.options.tune == "background",
-            settings=self.options.settings,
+            settings=self.settings,
         )
         line = ProgressLine(sys.stderr)
         try:
@@ -142,9 +162,17 @@ def cache_of(options: Options) -> RegionCache:
     return RegionCache(folder=options.settings.data_dir / "torch")
 
 
-def key_of(graph: Graph, options: Options) -> str:
-    """The key of a region's library."""
+def settings_of(options: Options, *, on_gpu: bool) -> Settings:
+    """The settings by which a region is tuned: on a GPU for that."""
     settings = options.settings
+    return settings.model_copy(update=_ON_GPU) if on_gpu else settings
+
+
+def key_of(graph: Graph, settings: Settings) -> str:
+    """The key of a region's library.
+
+    Raises TunerError where there is no such target.
+    """
     return region_key(
         graph,
         parse_target(settings.target, settings.microarchitectures).key,

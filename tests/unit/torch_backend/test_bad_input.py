@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tests.support.torch_regions import compile_evaluated, evaluate_traced  # noqa: E402
+from tuner.torch.layouts import layouts_of  # noqa: E402
 from tuner.torch.partition import partition  # noqa: E402
 
 nn = torch.nn
@@ -36,13 +37,25 @@ def check(function: Callable[..., Any], *inputs: Any) -> Any:
     return backend
 
 
-def test_tensors_of_a_gpu_are_left() -> None:
+def test_tensors_of_a_gpu_are_regions_of_their_own() -> None:
+    def function(x: Any, y: Any, scale: Any) -> Any:
+        return (x @ x).relu(), (y @ y).relu(), x * scale
+
     with FakeTensorMode():
-        x = torch.empty(3, 3, device="cuda")
+        x, y = torch.empty(3, 3, device="cuda"), torch.empty(3, 3)
+        cut = partition(make_fx(function)(x, y, torch.empty(())).graph)
+    places = [layouts_of(region).is_on_gpu for region in cut.regions]
+    assert sorted(places) == [False, True]
+    assert ["takes tensors of two devices" in left.reason for left in cut.left] == [True]
+
+
+def test_tensors_of_another_gpu_are_left() -> None:
+    with FakeTensorMode():
+        x = torch.empty(3, 3, device="cuda:1")
         cut = partition(make_fx(lambda x: (x @ x).relu())(x).graph)
     assert not cut.regions and len(cut.left) == 2
     assert all(
-        "lies on cuda:0; regions take tensors of the CPU" in left.reason for left in cut.left
+        "lies on cuda:1; regions take tensors of the CPU" in left.reason for left in cut.left
     )
 
 

@@ -38,6 +38,8 @@ class Given:
     def discard(self) -> None:
         self.discarded += 1
 
+    def finish(self) -> None: ...
+
     def note(self, race: RaceResult) -> None:
         self.races.append(race)
 

@@ -78,12 +78,12 @@ def test_a_library_takes_tensors_as_they_lie(spread: bool) -> None:
     assert contraction is not None
     graph = _graph(contraction)
     cache = RegionCache(folder=options.settings.data_dir / "torch")
-    path = cache.keep(key_of(graph, options), region_library(graph))
+    path = cache.keep(key_of(graph, options.settings), region_library(graph))
     call = native(path, graph, _layouts(contraction, operands), unused)
     torch.testing.assert_close(call(a, b)[0], a @ b)
     einsum = Einsum()
     for second in (b, b, b, shifted):  # the library is tried at the second call
         assert (second is b) == (second.data_ptr() % 64 == 0)
         torch.testing.assert_close(einsum("ij,jk->ik", a, second, mode=OFF), a @ second)
-    race = cache.race(key_of(graph, options))
+    race = cache.race(key_of(graph, options.settings))
     assert race is not None and race.library_s > 0

@@ -16,12 +16,13 @@ torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
 import tuner.torch.tuning as tuning  # noqa: E402
+from tests.support.gpu_machine import REASON  # noqa: E402
 from tests.support.torch_libraries import double_graph  # noqa: E402
 from tuner.app.models.region_progress import RegionProgress  # noqa: E402
 from tuner.models.region_cache import RaceResult  # noqa: E402
 from tuner.torch.call import RegionCall  # noqa: E402
+from tuner.torch.layouts import Layout, Layouts  # noqa: E402
 from tuner.torch.making import Making, TuningFailed, made  # noqa: E402
-from tuner.torch.native import Layouts  # noqa: E402
 from tuner.torch.notices import Notices, TunerWarning  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402
 from tuner.torch.progress import ProgressLine  # noqa: E402
@@ -188,3 +189,18 @@ def test_a_race_is_kept_with_its_library(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert given.cache.race(given.key) is None
     (given.cache.folder / given.key / "race.json").write_text("[1")
     assert given.cache.race(given.key) is None
+
+
+@pytest.mark.skipif(REASON is None, reason="there is a GPU")
+def test_without_a_gpu_its_tensors_are_pytorchs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TUNER_DATA_DIR", str(tmp_path))
+    layout = Layout(shape=(4,), strides=(1,), dtype=torch.float32, on_gpu=True)
+    layouts = Layouts(inputs=(layout,), outputs=(layout,))
+    options = options_from("tune-now", None)
+    given = RegionSupply(double_graph(), layouts, options, Background())
+    call = RegionCall("region_1", lambda x: (x * 2,), given, Notices())
+    with pytest.warns(TunerWarning, match="region_1: it stays with PyTorch: "):
+        assert call(torch.ones(4))[0].tolist() == [2.0] * 4
+    assert call(torch.ones(4))[0].tolist() == [2.0] * 4

@@ -18,7 +18,8 @@ from tuner.runtime.loader import LibraryError  # noqa: E402
 from tuner.target.detect import parse_target  # noqa: E402
 from tuner.torch.backend import Backend  # noqa: E402
 from tuner.torch.compiling import compiled  # noqa: E402
-from tuner.torch.native import Layouts, layouts_of, native  # noqa: E402
+from tuner.torch.layouts import Layouts, layouts_of  # noqa: E402
+from tuner.torch.native import native  # noqa: E402
 from tuner.torch.notices import TunerWarning  # noqa: E402
 from tuner.torch.options import options_from  # noqa: E402
 from tuner.torch.partition import Region, partition  # noqa: E402

@@ -11,6 +11,7 @@ from tuner.app.machine import checked_target, first_lane, with_limits
 from tuner.app.models.command_time import CommandTime
 from tuner.app.models.region_service import kernels_by_service
 from tuner.app.models.tuned_model import policy_of, submit_model
+from tuner.app.platforms.table import measuring_platform
 from tuner.db import jobs
 from tuner.db.engine import open_database
 from tuner.errors import TunerError
@@ -88,6 +89,8 @@ def _linked(
     chains: Sequence[Chain] = (),
 ) -> bytes:
     """The library of these kernels, which was run once; chains are one where that is faster."""
+    if target.on_device:
+        return _linked_for_gpu(graph, kernels, target, settings)
     threads = settings.threads
     cores = first_lane(settings, threads).cores
     machine, inputs = ConfinedCalls(cores), check_inputs(graph, {})
@@ -102,4 +105,20 @@ def _linked(
         path = Path(folder, "region.so")
         path.write_bytes(library)
         run_library(path, SYMBOL, inputs, cores)
+    return library
+
+
+def _linked_for_gpu(
+    graph: Graph, kernels: Mapping[str, ExportKernel], target: Target, settings: Settings
+) -> bytes:
+    """Likewise, of a GPU of this machine: a call is one CUDA graph."""
+    threads = settings.threads
+    with measuring_platform(target, settings).executor(target, settings, threads) as executor:
+        executor.refuse(graph)
+        built = executor.build(graph, kernels, target, threads, SYMBOL, ModelNumbers())
+        library = executor.link(built)
+        with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
+            path = Path(folder, "region.so")
+            path.write_bytes(library)
+            executor.run(path, SYMBOL, check_inputs(graph, {}))
     return library

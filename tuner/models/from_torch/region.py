@@ -18,6 +18,7 @@ from tuner.models.operators.elementwise import cast
 from tuner.models.operators.movement import reshape, transpose
 from tuner.models.operators.values import Value
 
+DEVICES = ("cpu", "cuda")  # that regions are computed on
 _MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
 
 
@@ -104,6 +105,13 @@ def refusal(node: Any) -> str | None:
     return None
 
 
+def device_of(node: Any) -> str | None:
+    """The kind of device on which the results of a node lie; None where it has no tensors."""
+    value = node.meta.get("val")
+    parts = value if isinstance(value, list | tuple) else [value]
+    return next((part.device.type for part in parts if hasattr(part, "device")), None)
+
+
 def is_free(node: Any) -> bool:
     """Whether a call computes nothing from tensors: it makes a view, or has no tensors."""
     if node.target is operator.getitem:
@@ -133,8 +141,11 @@ def _check(node: Any) -> None:
     for source in node.all_input_nodes:
         if _lies_conjugated(source):
             raise ModelRefused(f"{source.name!r} is no plain tensor")
-    for other in (*node.all_input_nodes, *_results(node)):
+    everything = (*node.all_input_nodes, *_results(node))
+    for other in everything:
         _check_tensor(other.meta.get("val"), other.name)
+    if len({device_of(other) for other in everything}) > 1:
+        raise ModelRefused(f"operator {node.target} ({node.name!r}) takes tensors of two devices")
     made = 0 if node.all_input_nodes else node.meta["val"].numel()
     if made > _MOST_CONSTANT:
         raise ModelRefused(
@@ -160,8 +171,11 @@ def _check_tensor(tensor: Any, name: str) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ModelRefused(f"{name!r} is a symbolic number, as of a dynamic shape")
     dtype_of(tensor.dtype, f"{name!r}")
-    if not tensor.is_cpu:
-        raise ModelRefused(f"{name!r} lies on {tensor.device}; regions take tensors of the CPU")
+    if tensor.device.type not in DEVICES or tensor.device.index not in (None, 0):
+        raise ModelRefused(
+            f"{name!r} lies on {tensor.device}; regions take tensors of the CPU and of the "
+            f"first GPU"
+        )
     if tensor.layout != torch.strided or tensor.is_neg() or tensor.is_quantized:
         raise ModelRefused(f"{name!r} is no plain tensor")
     if any(not isinstance(extent, int) for extent in (*tensor.shape, *tensor.stride())):
