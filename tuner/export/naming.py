@@ -16,6 +16,7 @@ from dataclasses import replace
 from tuner.export.errors import ExportRefused
 from tuner.export.kernel import ExportKernel
 from tuner.runtime.prepack import pack_symbol
+from tuner.runtime.wrapper import HELPERS
 from tuner.workload.workload import Workload
 
 LONGEST = 80  # characters of a derived function name; a longer one is cut and gets its key
@@ -80,10 +81,7 @@ def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, 
     Raises ExportRefused where two given symbols are equal or one is invalid.
     """
     check_library_name(library)
-    used = {
-        f"{library}_{helper}"
-        for helper in ("alloc", "free", "last_error", "set_num_threads", "time")
-    } | {library}
+    used = {f"{library}_{helper}" for helper in HELPERS} | {library}
     for kernel in kernels:
         if kernel.symbol is None:
             continue

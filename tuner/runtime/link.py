@@ -19,7 +19,7 @@ from tuner.runtime.interfaces import Interface, headers_of, sources_of
 from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
-from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
+from tuner.runtime.wrapper import HELPERS, Entry, exported_symbols, wrapper
 from tuner.target.architectures.table import architecture_of
 from tuner.target.target import Target
 from tuner.workload.bounded import BoundedExtents
@@ -263,7 +263,7 @@ def _renamed(function: Function, entry: str, tools: Toolchain) -> Function:
 
 
 def _check_names(name: str, exported: Sequence[str]) -> None:
-    if not exported[5:]:
+    if not exported[len(HELPERS) :]:
         raise LinkError(f"library {name} has no function")
     for symbol in (name, *exported):
         if not IDENTIFIER.match(symbol):

@@ -255,6 +255,10 @@ class Library:
         self._last_error = self._library[f"{self.name}_last_error"]
         self._last_error.restype = ctypes.c_char_p
         self._set_num_threads = self._library[f"{self.name}_set_num_threads"]
+        # Libraries that were made before there was such a function do not tell.
+        self._workspace_bytes = getattr(self._library, f"{self.name}_workspace_bytes", None)
+        if self._workspace_bytes is not None:
+            self._workspace_bytes.restype = ctypes.c_size_t
 
     def _entry(self, symbol: str, signature: Signature) -> Any:
         inputs = (
@@ -274,6 +278,13 @@ class Library:
     def set_num_threads(self, count: int) -> None:
         """Set the threads of all later calls; 0: as many as each kernel was tuned for."""
         self._raise(self._set_num_threads(ctypes.c_int(count)))
+
+    def workspace_bytes(self) -> int | None:
+        """The most memory for temporaries that all threads held together so far, in bytes.
+
+        None of a library that does not tell.
+        """
+        return None if self._workspace_bytes is None else int(self._workspace_bytes())
 
     def last_error(self) -> str:
         """The calling thread's last error text."""

@@ -95,6 +95,10 @@ class Entry:
         )
 
 
+# What every library has besides its functions, as `<library>_<helper>`.
+HELPERS = ("alloc", "free", "last_error", "set_num_threads", "time", "workspace_bytes")
+
+
 def exported_symbols(
     name: str, entries: Sequence[Entry], interfaces: Sequence[Interface] = ()
 ) -> tuple[str, ...]:
@@ -102,13 +106,7 @@ def exported_symbols(
 
     The shared library shows `tuner_library_json` besides.
     """
-    helpers = (
-        f"{name}_alloc",
-        f"{name}_free",
-        f"{name}_last_error",
-        f"{name}_set_num_threads",
-        f"{name}_time",
-    )
+    helpers = tuple(f"{name}_{helper}" for helper in HELPERS)
     plain = [entry.symbol for entry in _plain(entries)]
     looked_up = (symbol for interface in interfaces for symbol in interface.symbols(plain))
     return (*helpers, *plain, *looked_up)
@@ -375,6 +373,8 @@ def _helpers(name: str, entries: Sequence[Entry]) -> str:
         f"TUNER_EXPORT const char *{name}_last_error(void) {{ return tuner_last_error(); }}\n"
         f"TUNER_EXPORT int {name}_set_num_threads(int count) {{ return "
         f"tuner_set_num_threads(count); }}\n"
+        f"TUNER_EXPORT size_t {name}_workspace_bytes(void) {{ return "
+        f"(size_t)tuner_workspace_bytes(); }}\n"
         f"TUNER_EXPORT const char *tuner_library_json(void) {{ return "
         f"{_quoted(describe(name, entries))}; }}\n"
         f"static const struct tuner_function *const functions[] = {{\n{table}}};\n"

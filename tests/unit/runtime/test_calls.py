@@ -78,6 +78,20 @@ def test_kernel_failures_carry_the_kernels_text(library: Make) -> None:
         library("silent").call("do_silent", pair())
 
 
+def test_a_library_tells_the_most_workspace_that_its_threads_held(library: Make) -> None:
+    plain = library("double")
+    plain.call("do_double", pair())
+    assert plain.workspace_bytes() == 0
+    loaded = library("workspace", name="held", threads=2)
+    assert loaded.workspace_bytes() == 0
+    loaded.call("do_workspace", pair())
+    most = loaded.workspace_bytes()
+    assert most == 16384
+    for _ in range(3):  # a thread keeps what it had for its next call
+        loaded.call("do_workspace", pair())
+    assert loaded.workspace_bytes() == most
+
+
 def test_no_memory_for_a_workspace_is_an_error_not_a_crash(library: Make) -> None:
     with pytest.raises(LibraryError, match="2305843009213693952 bytes") as caught:
         library("greedy").call("do_greedy", pair())

@@ -59,6 +59,7 @@ def test_only_the_interface_is_visible_and_only_libc_is_needed(
     ).stdout
     assert {line.split()[-1] for line in shown.splitlines()} == {
         "kit_alloc", "kit_free", "kit_last_error", "kit_set_num_threads", "kit_time",
+        "kit_workspace_bytes",
         "do_parallel", "tuner_library_json",
     }  # fmt: skip
     dynamic = subprocess.run(

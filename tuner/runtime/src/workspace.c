@@ -4,6 +4,7 @@
 #include "workspace.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* Before each block, in one aligned line of its own. */
@@ -21,6 +22,8 @@ struct cache {
 };
 
 static __thread struct cache thread_cache;
+/* Usable bytes of all threads' blocks, in use or kept, and the most there have been. Touched only where the system is asked. */
+static _Atomic uint64_t held, most_held;
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static int exit_key_made;
@@ -41,12 +44,29 @@ void *tuner_alloc(size_t nbytes) {
 
 void tuner_free(void *memory) { free(memory); }
 
+static struct block *new_block(uint64_t nbytes) {
+  struct block *block = nbytes <= SIZE_MAX / 2 ? aligned((size_t)nbytes + TUNER_ALIGNMENT) : NULL;
+  if (block == NULL) return NULL;
+  block->next = NULL;
+  block->nbytes = (size_t)nbytes;
+  uint64_t now = atomic_fetch_add_explicit(&held, nbytes, memory_order_relaxed) + nbytes;
+  uint64_t most = atomic_load_explicit(&most_held, memory_order_relaxed);
+  while (most < now && !atomic_compare_exchange_weak_explicit(&most_held, &most, now, memory_order_relaxed, memory_order_relaxed)) {
+  }
+  return block;
+}
+
+static void free_block(struct block *block) {
+  atomic_fetch_sub_explicit(&held, block->nbytes, memory_order_relaxed);
+  free(block);
+}
+
 static void release(void *argument) {
   struct cache *cache = argument;
   while (cache->head != NULL) {
     struct block *block = cache->head;
     cache->head = block->next;
-    free(block);
+    free_block(block);
   }
   cache->count = 0;
   cache->registered = 0;
@@ -66,13 +86,11 @@ static void *allocate(int device_type, int device_id, uint64_t nbytes, int code_
       return (char *)block + TUNER_ALIGNMENT;
     }
   }
-  struct block *block = nbytes <= SIZE_MAX / 2 ? aligned((size_t)nbytes + TUNER_ALIGNMENT) : NULL;
+  struct block *block = new_block(nbytes);
   if (block == NULL) {
     tuner_fail(TUNER_ERROR_MEMORY, "no memory for a workspace of %llu bytes", (unsigned long long)nbytes);
     return NULL;
   }
-  block->next = NULL;
-  block->nbytes = (size_t)nbytes;
   return (char *)block + TUNER_ALIGNMENT;
 }
 
@@ -86,7 +104,7 @@ static int give_back(int device_type, int device_id, void *memory) {
     cache->registered = exit_key_made && pthread_setspecific(exit_key, cache) == 0;
   }
   if (!cache->registered || cache->count >= CACHED_BLOCKS) {
-    free(block);
+    free_block(block);
     return 0;
   }
   block->next = cache->head;
@@ -102,3 +120,5 @@ TUNER_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = give_back;
 void *tuner_workspace(uint64_t nbytes) { return allocate(1, 0, nbytes, 0, 0); }
 
 void tuner_workspace_free(void *memory) { give_back(1, 0, memory); }
+
+uint64_t tuner_workspace_bytes(void) { return atomic_load_explicit(&most_held, memory_order_relaxed); }

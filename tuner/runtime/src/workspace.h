@@ -12,6 +12,7 @@ enum { TUNER_ALIGNMENT = 64 }; /* bytes; generated code uses aligned vector load
 /* Memory as kernels get it for temporaries: kept by the thread for its next call. */
 TUNER_HIDDEN void *tuner_workspace(uint64_t nbytes);
 TUNER_HIDDEN void tuner_workspace_free(void *memory);
+TUNER_HIDDEN uint64_t tuner_workspace_bytes(void); /* the most that all threads held together so far */
 
 /* 64-byte aligned memory; null and an error text when there is none. */
 TUNER_HIDDEN void *tuner_alloc(size_t nbytes);
