@@ -115,13 +115,14 @@ def job(
     waiting: str | None = None,
 ) -> JobAnswer:
     same = (
-        "id", "kind", "state", "threads", "trials", "seconds", "strategy", "seed", "priority",
-        "error", "created_at",
+        "id", "kind", "state", "threads", "cache", "trials", "seconds", "strategy", "seed",
+        "priority", "error", "created_at",
         "started_at", "finished_at", "last_event",
     )  # fmt: skip
     return JobAnswer(
         target=target_ref(targets[job.target]),
         waiting=waiting,
+        objective=job.goal.text,
         tasks=[task(each, workloads) for each in job.tasks],
         **{name: getattr(job, name) for name in same},
     )
@@ -158,6 +159,8 @@ def trial(trial: StoredTrial) -> TrialAnswer:
         worker=trial.worker,
         conditions=conditions,
         resources=None if trial.trial.resources is None else asdict(trial.trial.resources),
+        workspace_bytes=None if timed is None else timed.workspace_bytes,
+        code_bytes=trial.trial.code_bytes,
         error=outcome.message if isinstance(outcome, Failed) else None,
         created_at=trial.created_at,
     )
@@ -167,9 +170,10 @@ def kernel(
     kernel: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]
 ) -> KernelAnswer:
     same = (
-        "id", "threads", "median_s", "ci95_s", "disturbed", "gflops", "roofline_fraction",
+        "id", "threads", "cache", "median_s", "ci95_s", "disturbed", "gflops", "roofline_fraction",
         "max_rel_error", "verified",
-        "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
+        "default_median_s", "workspace_bytes", "code_bytes", "instances", "calls_per_s", "energy_j",
+        "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
         state=kernel.state.replace(" ", "_"),

@@ -15,7 +15,7 @@ from tuner.api import answers
 from tuner.api.estimate_schemas import AccuracyAnswer, EstimateAnswer, EstimatesAnswer
 from tuner.cost_model.cpu.fastest import fastest_estimate
 from tuner.cost_model.latency import LEAST, Accuracy, Description, Latency, LatencyModel, Measured
-from tuner.db import kernels, workloads
+from tuner.db import promoted_kernels, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
 from tuner.errors import UsageError, WorkloadError
@@ -39,7 +39,7 @@ class TooFewKernels(UsageError):
 class Learned:
     """A model with the kernels it learned from, in the model's order."""
 
-    stamp: kernels.Stamp
+    stamp: promoted_kernels.Stamp
     model: LatencyModel
     kernels: tuple[tuple[str, str], ...]  # id and spec of the workload
 
@@ -61,7 +61,7 @@ class Estimator:
         """
         keys = list(dict.fromkeys(workload.key for workload in asked))
         with self._database.read() as session:
-            measured = kernels.promoted_of(session, keys, target.key, threads)
+            measured = promoted_kernels.promoted_of(session, keys, target.key, threads)
         unmeasured = {workload.key: workload for workload in asked if workload.key not in measured}
         learned = self._model(target, threads, needed=bool(unmeasured))
         predicted: dict[str, EstimateAnswer] = {}
@@ -105,7 +105,7 @@ class Estimator:
             weighed[workload.key] = weighed.get(workload.key, 0.0) + weight
         by_key = {workload.key: workload for workload in asked}
         with self._database.read() as session:
-            measured = kernels.promoted_of(session, list(by_key), target.key, threads)
+            measured = promoted_kernels.promoted_of(session, list(by_key), target.key, threads)
         left = [key for key in by_key if key not in measured and weighed[key] > 0]
         described = [self._describe(by_key[key], target, threads) for key in left]
         learned = self._model(target, threads, needed=False)
@@ -129,11 +129,13 @@ class Estimator:
         needed."""
         place = (target.key, threads)
         with self._database.read() as session:
-            stamp = kernels.stamp_of(session, target.key, threads)
+            stamp = promoted_kernels.stamp_of(session, target.key, threads)
             kept = self._learned.get(place)
             if kept is not None and kept.stamp == stamp:
                 return kept
-            promoted = kernels.searched_on(session, target.key, threads, limit=LEARNED_FROM)
+            promoted = promoted_kernels.searched_on(
+                session, target.key, threads, limit=LEARNED_FROM
+            )
             stored = workloads.get_many(session, [kernel.workload for kernel in promoted])
         measured, named = [], []
         for kernel in () if target.on_device else promoted:

@@ -12,6 +12,7 @@ from threading import Lock
 
 from tuner.db.engine import Database
 from tuner.db.served import Served, served
+from tuner.measure.cache import Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class CachedLookup:
     workload: str  # key
     target: str  # key
     threads: int
+    cache: Cache  # of the kernel's race
     holds_for: Served  # the promoted kernel when the answer was made
 
 
@@ -41,7 +43,11 @@ class LookupCache:
                 return None
             self._answers.move_to_end(request)
         now = served(
-            database, workload=cached.workload, target=cached.target, threads=cached.threads
+            database,
+            workload=cached.workload,
+            target=cached.target,
+            threads=cached.threads,
+            cache=cached.cache,
         )
         return cached.body if now == cached.holds_for else None
 

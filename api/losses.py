@@ -5,9 +5,10 @@ from __future__ import annotations
 from threading import Lock
 
 from tuner.api.schemas import FurtherTrialsAnswer, LossAnswer
-from tuner.db import history, jobs, kernels
+from tuner.db import history, jobs, promoted_kernels
 from tuner.db.engine import Session
-from tuner.db.kernels import Kernel
+from tuner.db.kernels import TRADEOFF, Kernel
+from tuner.measure.cache import WARM
 from tuner.search.regret import (
     CONFIDENCE,
     HORIZON,
@@ -25,7 +26,9 @@ _SHOWN = 4  # digits after the point
 class _Learned:
     """The bounds of a target and thread count, and the rate of its searches."""
 
-    def __init__(self, stamp: kernels.Stamp, session: Session, target: str, threads: int) -> None:
+    def __init__(
+        self, stamp: promoted_kernels.Stamp, session: Session, target: str, threads: int
+    ) -> None:
         self.stamp = stamp
         searches = history.searches_on(session, target, threads, least=TAUGHT_BY, first=HORIZON)
         self.recorded = len(searches) < LEAST
@@ -46,7 +49,10 @@ class Losses:
         self._learned: dict[tuple[str, int], _Learned] = {}
 
     def of_kernel(self, session: Session, kernel: Kernel) -> LossAnswer | None:
-        """None after a long search, and of what was prepared from a neighbour's schedule."""
+        """None after a long search, of what was prepared from a neighbour's schedule, of
+        tradeoffs, and of cold caches, which no bound was learned of."""
+        if kernel.cache != WARM or kernel.state == TRADEOFF:
+            return None
         place = (kernel.target, kernel.threads)
         count = history.candidates_tried(session, kernel.workload, *place)
         if count == 0 and kernel.job is not None:
@@ -75,7 +81,7 @@ class Losses:
         )
 
     def _of(self, session: Session, target: str, threads: int) -> _Learned:
-        place, stamp = (target, threads), kernels.stamp_of(session, target, threads)
+        place, stamp = (target, threads), promoted_kernels.stamp_of(session, target, threads)
         with self._lock:
             kept = self._learned.get(place)
         if kept is not None and kept.stamp == stamp:

@@ -30,6 +30,7 @@ from tuner.api.targets import UnknownTarget
 from tuner.db.errors import IdempotencyConflict, IllegalTransition, LeaseHeld, NotFound
 from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
 from tuner.export.artifacts import ArtifactError, ArtifactMissing
+from tuner.measure.objective import NotMeasured
 
 MEDIA_TYPE = "application/problem+json"
 # an identifier, never fetched: RFC 2606 reserves .invalid
@@ -128,6 +129,7 @@ STATUSES: tuple[tuple[type[TunerError], int], ...] = (  # the first that fits
     (WorkloadError, 422),
     (UnknownTarget, 422),
     (TooFewKernels, 422),
+    (NotMeasured, 422),
     (NothingToLearn, 422),
     (ArrayError, 422),
     (NotFound, 404),

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import FASTEST, objective_choices
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 from tuner.workload.workload import Numerics
 
@@ -32,6 +34,18 @@ TargetName = Annotated[
 IDENTIFIER = r"^[A-Za-z0-9_-]{1,64}$"
 MAX_NOTATION_CHARACTERS = 16 * 1024
 MAX_WORKLOADS = 64
+AskedObjective = Annotated[
+    str,
+    Field(
+        max_length=64,
+        description=f"what kernels are chosen by: {objective_choices()}; two with a comma for "
+        f"their Pareto front",
+    ),
+]
+AskedCache = Annotated[
+    Cache,
+    Field(description="what timed calls find in the caches; `cold`: each comes after others' data"),
+]
 
 
 class Request(BaseModel):
@@ -109,6 +123,8 @@ class JobRequest(Request):
     improve: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="tune again even where a kernel of a finished job is known"
     )
+    cache: AskedCache = WARM
+    objective: AskedObjective = FASTEST.text
 
     @model_validator(mode="after")
     def one_form(self) -> JobRequest:
@@ -126,19 +142,6 @@ class ResumeRequest(Request):
 
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
-
-
-class LookupRequest(Request):
-    workload: WorkloadRequest
-    target: TargetName | None = None
-    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] | Literal["auto"] = Field(
-        default=1, description="`auto`: the count whose kernel is fastest, 1 where there is none"
-    )
-    prepare: Annotated[bool, Field(strict=True)] = Field(
-        default=True,
-        description="queue a job that prepares an exact kernel where there is none (needs the "
-        "submit scope)",
-    )
 
 
 class Page(Answer, Generic[Item]):
@@ -239,6 +242,10 @@ class JobAnswer(Answer):
     strategy: str
     seed: int
     priority: int
+    cache: str = Field(default=WARM, description="what timed calls find in the caches")
+    objective: str = Field(
+        default=FASTEST.text, description="what kernels are chosen by; two have a comma"
+    )
     error: str | None
     waiting: str | None = Field(
         default=None,
@@ -267,6 +274,10 @@ class TrialAnswer(Answer):
     resources: dict[str, int] | None = Field(
         default=None, description="what a GPU's candidate takes, by the compiler's count"
     )
+    workspace_bytes: int | None = Field(
+        default=None, description="memory for temporaries, over all threads; null on GPUs"
+    )
+    code_bytes: int | None = Field(default=None, description="machine code; null on GPUs")
     error: str | None
     created_at: datetime
 
@@ -303,6 +314,7 @@ class KernelAnswer(Answer):
     workload: WorkloadAnswer
     target: TargetRef
     threads: int
+    cache: str = Field(default=WARM, description="what timed calls found in the caches")
     config: dict[str, Any]
     median_s: float
     ci95_s: tuple[float, float]
@@ -316,6 +328,15 @@ class KernelAnswer(Answer):
     max_rel_error: float
     verified: bool
     default_median_s: float | None
+    workspace_bytes: int | None = Field(
+        default=None, description="memory for temporaries, over all threads; null on GPUs"
+    )
+    code_bytes: int | None = Field(default=None, description="machine code; null on GPUs")
+    instances: int | None = Field(
+        default=None, description="side by side on all cores, as `calls_per_s` is of"
+    )
+    calls_per_s: float | None = Field(default=None, description="of all instances together")
+    energy_j: float | None = Field(default=None, description="of a call")
     artifact: str = Field(description="SHA-256 of the compiled kernel")
     job: str | None
     trial: int | None
@@ -413,21 +434,6 @@ class ModelAnswer(Answer):
     max_rel_error: float | None = Field(description="against ONNX's reference evaluator")
     shares: list[ModelShareAnswer] = Field(
         description="where the library's time goes, the greatest part first"
-    )
-
-
-class LookupAnswer(Answer):
-    source: Literal["exact", "neighbour", "default"]
-    kernel: KernelAnswer | None = Field(
-        description="the exact kernel; for `neighbour` the kernel whose schedule will be "
-        "replayed; null for `default`"
-    )
-    job: str | None = Field(
-        description="the job that prepares an exact kernel, where one was queued or is under way"
-    )
-    loss: LossAnswer | None = Field(
-        default=None,
-        description="of the kernel, and for `default` without one, of that which the job makes",
     )
 
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.measure.assignment import Request
+from tuner.measure.cache import Cache
 from tuner.measure.timing import TimingPlan
 from tuner.workers.fleet.actors import ActorFactory
 from tuner.workers.fleet.builder import Builder
@@ -59,8 +60,10 @@ class NoopBuilder(Builder):
 class NoopRunner(Runner):
     """Checks as usual and calls the kernel once for the time."""
 
-    def measurement_request(self, request: MeasureRequest, library: Library) -> Request:
-        return replace(super().measurement_request(request, library), plan=BARE)
+    def measurement_request(
+        self, request: MeasureRequest, library: Library, cache: Cache
+    ) -> Request:
+        return replace(super().measurement_request(request, library, cache), plan=BARE)
 
 
 if __name__ == "__main__":

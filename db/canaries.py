@@ -19,7 +19,9 @@ def settle(session: Session, champion: str, needed: int) -> Kernel | None:
     `needed` races must be won. Returns the canary as it is then, None where there is none.
     """
     kernel = kernels.get(session, champion)
-    canary = kernels.find_canary(session, kernel.workload, kernel.target, kernel.threads)
+    canary = kernels.find_canary(
+        session, kernel.workload, kernel.target, kernel.threads, cache=kernel.cache
+    )
     if canary is None:
         return None
     contests = _contests(session, champion, canary.id)

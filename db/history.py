@@ -17,6 +17,7 @@ from tuner.db.engine import Session
 from tuner.db.jobs import TUNE
 from tuner.db.tables import JobRow, TargetRow, TaskRow, TrialRow, WorkloadRow
 from tuner.db.trials import stored
+from tuner.measure.cache import WARM, Cache
 from tuner.measure.outcome import FailureKind, Trial
 from tuner.search.strategies import LEARNING
 
@@ -49,20 +50,34 @@ class PastTask:
 
 
 def recent_tasks(
-    session: Session, *, target: str, threads: int, before: datetime, job: str, position: int
+    session: Session,
+    *,
+    target: str,
+    threads: int,
+    before: datetime,
+    job: str,
+    position: int,
+    cache: Cache = WARM,
 ) -> tuple[PastTask, ...]:
-    """The latest task of each workload searched for (target, threads), the newest first.
+    """The latest task of each workload searched for (target, threads, cache), the newest first.
 
     Considers jobs that started before `before`, and the tasks of `job` before `position`.
     """
-    return _recent(session, (JobRow.target_key == target,), threads, before, job, position)
+    here = (JobRow.target_key == target, JobRow.cache == cache)
+    return _recent(session, here, threads, before, job, position)
 
 
 def tasks_elsewhere(
-    session: Session, *, target: str, kind: str, threads: int, before: datetime
+    session: Session,
+    *,
+    target: str,
+    kind: str,
+    threads: int,
+    before: datetime,
+    cache: Cache = WARM,
 ) -> tuple[PastTask, ...]:
     """As `recent_tasks`, of all other targets of a kind."""
-    others = (JobRow.target_key != target, TargetRow.kind == kind)
+    others = (JobRow.target_key != target, JobRow.cache == cache, TargetRow.kind == kind)
     return _recent(session, others, threads, before, "", 0)
 
 
@@ -108,11 +123,12 @@ def searches_on(
     """The newest search of each workload that had `least` trials or more, the newest first.
 
     Of each, the `first` candidates; the default schedule is none. Searches of strategies
-    without a model are left out.
+    without a model, and with cold caches, are left out.
     """
     here = (
         JobRow.target_key == target,
         JobRow.threads == threads,
+        JobRow.cache == WARM,
         JobRow.kind == TUNE,
         JobRow.strategy.in_(sorted(LEARNING)),
     )
@@ -130,7 +146,7 @@ def searches_on(
     rows = session.execute(
         select(TaskRow.workload_key, func.min(TaskRow.best_median_s))
         .join(JobRow, JobRow.id == TaskRow.job_id)
-        .where(JobRow.target_key == target, JobRow.threads == threads)
+        .where(JobRow.target_key == target, JobRow.threads == threads, JobRow.cache == WARM)
         .where(TaskRow.workload_key.in_(newest))
         .group_by(TaskRow.workload_key)
     )
@@ -172,6 +188,7 @@ def candidates_tried(session: Session, workload: str, target: str, threads: int)
             TaskRow.workload_key == workload,
             JobRow.target_key == target,
             JobRow.threads == threads,
+            JobRow.cache == WARM,
             JobRow.kind == TUNE,
             JobRow.strategy.in_(sorted(LEARNING)),
         )

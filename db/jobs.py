@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import delete, func, insert, select
 
@@ -20,6 +20,8 @@ from tuner.db.ids import new_id
 from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import IdempotencyRow, JobRow, TaskRow
 from tuner.errors import UsageError
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import FASTEST, Goal, goal_of
 from tuner.search.strategies import DEFAULT_STRATEGY
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
@@ -68,6 +70,8 @@ class NewJob:
     priority: int = 0  # higher first
     owner: str | None = None  # api key id
     kind: str = TUNE
+    cache: Cache = WARM  # what timed calls find in the caches
+    goal: Goal = FASTEST  # what kernels are chosen by
     settings: Mapping[str, Any] = field(default_factory=dict)  # whatever else the request carried
 
 
@@ -102,6 +106,8 @@ class Job:
     seed: int
     priority: int
     owner: str | None
+    cache: Cache
+    goal: Goal
     settings: Mapping[str, Any]
     error: str | None
     last_event: int
@@ -151,12 +157,14 @@ def create(
             "priority",
             "owner",
             "kind",
+            "cache",
         )
     }
     row |= {
         "id": job_id,
         "state": QUEUED,
         "target_key": new.target,
+        "objective": new.goal.text,
         "settings": dict(new.settings),
         "created_at": now,
     }
@@ -426,6 +434,8 @@ def _job(row: JobRow, tasks: tuple[Task, ...]) -> Job:
         seed=row.seed,
         priority=row.priority,
         owner=row.owner,
+        cache=cast(Cache, row.cache),
+        goal=goal_of(row.objective),
         settings=row.settings,
         error=row.error,
         last_event=row.last_event,

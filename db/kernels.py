@@ -1,17 +1,18 @@
 """Queries about kernels: promotion, rollback and lookup.
 
 A promotion replaces the incumbent atomically. At most one kernel of a (workload, target,
-threads) is promoted; a unique index of the database enforces it.
+threads, cache) is promoted; a unique index of the database enforces it. Queries are for warm
+caches where they are not told otherwise: what was measured cold answers only who asks for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import func, insert, literal, select, update
+from sqlalchemy import insert, literal, select, update
 
 from tuner.db import events
 from tuner.db.engine import Session
@@ -22,17 +23,22 @@ from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import KernelRow, RegressionRow, TaskRow, WorkloadRow
 from tuner.db.values import config_from_json
 from tuner.errors import UsageError
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import Figures
 from tuner.measure.regression import State
 from tuner.measure.statistics import disturbed
 from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
 CANARY = "canary"  # won its race, and is to win again beside the champion, which is promoted
-STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK, CANARY)
+TRADEOFF = "tradeoff"  # beside the promoted one, with less workspace or code
+STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK, CANARY, TRADEOFF)
 RUNNERS_UP = "runners_up"  # in a schedule: others of the race, to be tried within a model
 # Written into the statement, not bound: SQLite uses the partial index only where it
 # sees the constant.
 IS_PROMOTED = KernelRow.state == literal(PROMOTED, literal_execute=True)
+
+FIGURES = tuple(each.name for each in fields(Figures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,9 @@ class NewKernel:
     # rivals timed in the same race, e.g. {"default": {"median_s", "ci95_s"}}
     race: Mapping[str, Any] = field(default_factory=dict)
     trial: int | None = None  # number of the trial it won with
+    cache: Cache = WARM  # what the race's calls found in the caches
+    workspace_bytes: int | None = None  # memory for temporaries, over all threads
+    code_bytes: int | None = None  # machine code
     previous: str | None = None  # id of the incumbent that it was raced against
 
 
@@ -65,6 +74,7 @@ class Kernel:
     workload: str
     target: str
     threads: int
+    cache: Cache
     state: str
     config: Config
     artifact: str
@@ -83,6 +93,15 @@ class Kernel:
     stale: str | None  # why it must be timed again before it is trusted
     validated_at: datetime
     created_at: datetime
+    workspace_bytes: int | None = None  # memory for temporaries, over all threads
+    code_bytes: int | None = None  # machine code
+    instances: int | None = None  # side by side on all cores, as `calls_per_s` is of
+    calls_per_s: float | None = None
+    energy_j: float | None = None  # of a call
+
+    @property
+    def figures(self) -> Figures:
+        return Figures(**{each: getattr(self, each) for each in FIGURES})
 
     @property
     def disturbed(self) -> bool:
@@ -98,7 +117,7 @@ def promote(
     position: int = 0,
     canary: bool = False,
 ) -> Kernel:
-    """Promotes `new` in place of the incumbent of its (workload, target, threads).
+    """Promotes `new` in place of the incumbent of its (workload, target, threads, cache).
 
     With a lease, the promotion is also noted in the lease's job. As a `canary`, `new` takes
     the place of the canary before it, and the incumbent stays promoted; where there is
@@ -108,8 +127,9 @@ def promote(
     """
     if lease is not None:
         held(session, lease)
-    op = _serialise(session, new.workload)
-    incumbent = find_promoted(session, new.workload, new.target, new.threads)
+    op = lock_workload(session, new.workload)
+    place = (new.workload, new.target, new.threads)
+    incumbent = find_promoted(session, *place, cache=new.cache)
     if (None if incumbent is None else incumbent.id) != new.previous:
         current = "none" if incumbent is None else incumbent.id
         raise IncumbentChanged(
@@ -117,13 +137,13 @@ def promote(
             f"{new.previous or 'none'}; race again"
         )
     waits = canary and incumbent is not None and incumbent.stale is None
-    before = find_canary(session, new.workload, new.target, new.threads) if waits else incumbent
+    before = find_canary(session, *place, cache=new.cache) if waits else incumbent
     if before is not None:
         _supersede(session, before.id)
     now = session.now()
     kernel_id = new_id("k", now)
     job_id = None if lease is None else lease.job_id
-    row = _columns(new) | {
+    row = columns_of(new) | {
         "id": kernel_id,
         "op": op,
         "state": CANARY if waits else PROMOTED,
@@ -145,9 +165,10 @@ def promote(
     return get(session, kernel_id)
 
 
-def _columns(new: NewKernel) -> dict[str, Any]:
+def columns_of(new: NewKernel) -> dict[str, Any]:
     names = (
         "threads",
+        "cache",
         "artifact",
         "median_s",
         "gflops",
@@ -155,6 +176,8 @@ def _columns(new: NewKernel) -> dict[str, Any]:
         "max_rel_error",
         "verified",
         "default_median_s",
+        "workspace_bytes",
+        "code_bytes",
     )
     row = {name: getattr(new, name) for name in names}
     row |= {name: dict(getattr(new, name)) for name in ("schedule", "config", "versions", "race")}
@@ -169,13 +192,13 @@ def _columns(new: NewKernel) -> dict[str, Any]:
 
 def promote_canary(session: Session, kernel_id: str) -> Kernel:
     """Promotes a canary in place of the champion. Raises IllegalTransition for what is none."""
-    _serialise(session, get(session, kernel_id).workload)
+    lock_workload(session, get(session, kernel_id).workload)
     kernel = get(session, kernel_id)
     if kernel.state != CANARY:
         raise IllegalTransition(
             f"kernel {kernel_id} is {kernel.state}; only a canary can be promoted"
         )
-    champion = find_promoted(session, kernel.workload, kernel.target, kernel.threads)
+    champion = _champion(session, kernel)
     if champion is not None:
         _supersede(session, champion.id)
     previous = kernel.previous if champion is None else champion.id
@@ -198,7 +221,7 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
     Returns the kernel that is promoted then, or None if there is none.
     Raises IllegalTransition for a kernel that is neither.
     """
-    _serialise(session, get(session, kernel_id).workload)
+    lock_workload(session, get(session, kernel_id).workload)
     kernel = get(session, kernel_id)
     if kernel.state not in (PROMOTED, CANARY):
         raise IllegalTransition(
@@ -208,11 +231,17 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
     session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=ROLLED_BACK))
     _end_regressions(session, kernel_id)
     if kernel.state == CANARY:
-        return find_promoted(session, kernel.workload, kernel.target, kernel.threads)
+        return _champion(session, kernel)
     if kernel.previous is None:
         return None
     session.execute(update(KernelRow).where(KernelRow.id == kernel.previous).values(state=PROMOTED))
     return get(session, kernel.previous)
+
+
+def _champion(session: Session, kernel: Kernel) -> Kernel | None:
+    """The promoted kernel in a kernel's place."""
+    place = (kernel.workload, kernel.target, kernel.threads)
+    return find_promoted(session, *place, cache=kernel.cache)
 
 
 def _end_regressions(session: Session, kernel_id: str) -> None:
@@ -224,7 +253,7 @@ def _end_regressions(session: Session, kernel_id: str) -> None:
     )
 
 
-def _serialise(session: Session, workload: str) -> str | None:
+def lock_workload(session: Session, workload: str) -> str | None:
     """Locks a workload, so that promotions and rollbacks take place one at a time.
 
     Returns the name of its operator.
@@ -237,39 +266,52 @@ def _serialise(session: Session, workload: str) -> str | None:
     return row.op
 
 
-def find_promoted(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
-    """The kernel of (workload, target, threads), if there is one."""
+def find_promoted(
+    session: Session, workload: str, target: str, threads: int, *, cache: Cache = WARM
+) -> Kernel | None:
+    """The kernel of (workload, target, threads, cache), if there is one."""
     query = select(KernelRow).where(
         KernelRow.workload_key == workload,
         KernelRow.target_key == target,
         KernelRow.threads == threads,
+        KernelRow.cache == cache,
         IS_PROMOTED,
     )
     row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
-    return None if row is None else _kernel(row)
+    return None if row is None else record_of(row)
 
 
-def fastest_threads(session: Session, workload: str, target: str) -> int | None:
+def fastest_threads(
+    session: Session, workload: str, target: str, *, cache: Cache = WARM
+) -> int | None:
     """The thread count of the fastest promoted kernel; None where there is none."""
     query = (
         select(KernelRow.threads)
-        .where(KernelRow.workload_key == workload, KernelRow.target_key == target, IS_PROMOTED)
+        .where(
+            KernelRow.workload_key == workload,
+            KernelRow.target_key == target,
+            KernelRow.cache == cache,
+            IS_PROMOTED,
+        )
         .order_by(KernelRow.median_s, KernelRow.threads)
         .limit(1)
     )
     return session.scalars(query).one_or_none()
 
 
-def find_canary(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
-    """The canary of (workload, target, threads), if there is one."""
+def find_canary(
+    session: Session, workload: str, target: str, threads: int, *, cache: Cache = WARM
+) -> Kernel | None:
+    """The canary of (workload, target, threads, cache), if there is one."""
     query = select(KernelRow).where(
         KernelRow.workload_key == workload,
         KernelRow.target_key == target,
         KernelRow.threads == threads,
+        KernelRow.cache == cache,
         KernelRow.state == CANARY,
     )
     row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
-    return None if row is None else _kernel(row)
+    return None if row is None else record_of(row)
 
 
 def get(session: Session, kernel_id: str) -> Kernel:
@@ -279,7 +321,7 @@ def get(session: Session, kernel_id: str) -> Kernel:
     row = session.scalars(query).one_or_none()
     if row is None:
         raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
-    return _kernel(row)
+    return record_of(row)
 
 
 def schedule(session: Session, kernel_id: str) -> Mapping[str, Any]:
@@ -308,6 +350,7 @@ def list_page(
     target: str | None = None,
     op: str | None = None,
     job: str | None = None,
+    cache: Cache | None = None,
     text: str = "",
     oldest_first: bool = False,
     cursor: str | None = None,
@@ -334,6 +377,7 @@ def list_page(
         KernelRow.target_key: target,
         KernelRow.job_id: job,
         KernelRow.op: op,
+        KernelRow.cache: cache,
     }
     query = query.where(
         *(column == value for column, value in columns.items() if value is not None)
@@ -346,11 +390,17 @@ def list_page(
         last_id = decode(listing, cursor, [str])[0]
         query = query.where(KernelRow.id > last_id if oldest_first else KernelRow.id < last_id)
     rows = session.scalars(query).all()
-    return page([_kernel(row) for row in rows], limit, listing, [(row.id,) for row in rows])
+    return page([record_of(row) for row in rows], limit, listing, [(row.id,) for row in rows])
 
 
 def neighbours(
-    session: Session, op: str, target: str, threads: int, *, limit: int = 100
+    session: Session,
+    op: str,
+    target: str,
+    threads: int,
+    *,
+    cache: Cache = WARM,
+    limit: int = 100,
 ) -> tuple[Kernel, ...]:
     """Promoted kernels of one operator, the newest first: candidates for a neighbour."""
     query = (
@@ -359,74 +409,24 @@ def neighbours(
             KernelRow.op == op,
             KernelRow.target_key == target,
             KernelRow.threads == threads,
+            KernelRow.cache == cache,
             IS_PROMOTED,
         )
         .order_by(KernelRow.id.desc())
         .limit(limit)
     )
-    return tuple(_kernel(row) for row in session.scalars(query))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """Changes with each promotion and rollback of a (target, threads)."""
-
-    promoted: int  # how many are
-    newest: str  # id of the newest of them
-    seconds: float  # of all together
-
-
-def stamp_of(session: Session, target: str, threads: int) -> Stamp:
-    query = select(func.count(), func.max(KernelRow.id), func.sum(KernelRow.median_s)).where(
-        KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED
-    )
-    count, newest, seconds = session.execute(query).one()
-    return Stamp(promoted=count, newest=newest or "", seconds=seconds or 0.0)
-
-
-def searched_on(
-    session: Session, target: str, threads: int, *, limit: int = 500
-) -> tuple[Kernel, ...]:
-    """The newest promoted kernels whose config a search has found.
-
-    Default schedules are left out: they say little of what a search would find.
-    """
-    query = (
-        select(KernelRow)
-        .where(
-            KernelRow.target_key == target,
-            KernelRow.threads == threads,
-            IS_PROMOTED,
-            KernelRow.trial_number > 0,
-        )
-        .order_by(KernelRow.id.desc())
-        .limit(limit)
-    )
-    return tuple(_kernel(row) for row in session.scalars(query))
-
-
-def promoted_of(
-    session: Session, workloads: Sequence[str], target: str, threads: int
-) -> dict[str, Kernel]:
-    """The promoted kernels of these workloads, by key; in queries of a thousand keys."""
-    promoted: dict[str, Kernel] = {}
-    for start in range(0, len(workloads), 1000):
-        query = select(KernelRow).where(
-            KernelRow.workload_key.in_(workloads[start : start + 1000]),
-            KernelRow.target_key == target,
-            KernelRow.threads == threads,
-            IS_PROMOTED,
-        )
-        promoted |= {row.workload_key: _kernel(row) for row in session.scalars(query)}
-    return promoted
+    return tuple(record_of(row) for row in session.scalars(query))
 
 
 def mark_stale(session: Session, target: str, reason: str) -> int:
-    """Marks all promoted kernels of a target to be timed again; returns how many.
+    """Marks all promoted kernels of a target, and tradeoffs; returns how many.
+
+    The promoted ones are timed again, the others are no longer chosen.
 
     Needed after TVM, the driver or the machine changed.
     """
-    where = (KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
+    served = KernelRow.state.in_((PROMOTED, TRADEOFF))
+    where = (KernelRow.target_key == target, served, KernelRow.stale.is_(None))
     return session.count_rows(update(KernelRow).where(*where).values(stale=reason))
 
 
@@ -439,15 +439,17 @@ def mark_validated(session: Session, kernel_id: str) -> None:
     )
 
 
-def _kernel(row: KernelRow) -> Kernel:
+def record_of(row: KernelRow) -> Kernel:
     same = (
         "id", "threads", "state", "artifact", "median_s", "gflops", "roofline_fraction",
         "max_rel_error", "verified",
-        "default_median_s", "versions", "race", "stale", "validated_at", "created_at",
+        "default_median_s", "workspace_bytes", "code_bytes", "instances", "calls_per_s", "energy_j",
+        "versions", "race", "stale", "validated_at", "created_at",
     )  # fmt: skip
     return Kernel(
         workload=row.workload_key,
         target=row.target_key,
+        cache=cast(Cache, row.cache),
         config=config_from_json(row.config),
         ci95_s=(row.ci95_low_s, row.ci95_high_s),
         job=row.job_id,

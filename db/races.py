@@ -14,6 +14,7 @@ from tuner.db.kernels import CANARY, IS_PROMOTED
 from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import ContestRow, KernelRow, RaceRow, RegressionRow
 from tuner.errors import UsageError
+from tuner.measure.cache import WARM
 from tuner.measure.regression import (
     BASE,
     FAILURE,
@@ -120,7 +121,8 @@ def due(
 
     First those suspected of something, then those never raced, then by age. A kernel is
     due `every` so often, sooner while it has no base, and at once where `libraries` are not
-    those of its last race. One marked stale is timed by a job of its own.
+    those of its last race. One marked stale is timed by a job of its own, and one of cold
+    caches is not raced: rivals run with warm ones.
     """
     now = session.now()
     latest = (
@@ -144,6 +146,7 @@ def due(
         .outerjoin(latest, latest.c.kernel_id == KernelRow.id)
         .outerjoin(RaceRow, RaceRow.id == latest.c.race_id)
         .where(KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
+        .where(KernelRow.cache == WARM)
         .order_by(KernelRow.id)
     )
     unsettled = set(
@@ -159,7 +162,9 @@ def due(
         (row[0], row[1])
         for row in session.execute(
             select(KernelRow.workload_key, KernelRow.threads).where(
-                KernelRow.target_key == target, KernelRow.state == CANARY
+                KernelRow.target_key == target,
+                KernelRow.state == CANARY,
+                KernelRow.cache == WARM,
             )
         )
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sqlalchemy import select
 
@@ -11,6 +11,7 @@ from tuner.db.engine import Session
 from tuner.db.jobs import PREPARE, UNFINISHED
 from tuner.db.kernels import IS_PROMOTED
 from tuner.db.tables import JobRow, KernelRow, TaskRow
+from tuner.measure.cache import Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Due:
 
     workload: str  # key
     threads: int
+    cache: Cache
     prepared: bool  # no search stands behind the kernel
 
 
@@ -28,40 +30,42 @@ def due(session: Session, target: str, source: str) -> tuple[Due, ...]:
     If `source` is `target`, these are its kernels marked stale; otherwise the kernels of
     `source` that `target` lacks. Those of unfinished jobs are left out.
     """
-    query = select(KernelRow.workload_key, KernelRow.threads, JobRow.kind).outerjoin(
-        JobRow, JobRow.id == KernelRow.job_id
-    )
+    query = select(
+        KernelRow.workload_key, KernelRow.threads, KernelRow.cache, JobRow.kind
+    ).outerjoin(JobRow, JobRow.id == KernelRow.job_id)
     query = query.where(KernelRow.target_key == source, IS_PROMOTED).order_by(KernelRow.id)
     if source == target:
         query = query.where(KernelRow.stale.is_not(None))
         left_out = set()
     else:
-        here = select(KernelRow.workload_key, KernelRow.threads).where(
+        here = select(KernelRow.workload_key, KernelRow.threads, KernelRow.cache).where(
             KernelRow.target_key == target, IS_PROMOTED
         )
-        left_out = {(row.workload_key, row.threads) for row in session.execute(here)}
+        left_out = {(row[0], row[1], row[2]) for row in session.execute(here)}
     left_out |= _under_way(session, target)
     candidates = (
-        Due(workload=row[0], threads=row[1], prepared=row[2] == PREPARE)
+        Due(
+            workload=row[0],
+            threads=row[1],
+            cache=cast(Cache, row[2]),
+            prepared=row[3] == PREPARE,
+        )
         for row in session.execute(query)
     )
     return tuple(
         candidate
         for candidate in candidates
-        if (candidate.workload, candidate.threads) not in left_out
+        if (candidate.workload, candidate.threads, candidate.cache) not in left_out
     )
 
 
-def _under_way(session: Session, target: str) -> set[tuple[str, int]]:
-    """Workload and threads of every task of an unfinished job, searches included.
+def _under_way(session: Session, target: str) -> set[tuple[str, int, str]]:
+    """Workload, threads and caches of every task of an unfinished job, searches included.
 
     A search also races the existing kernel.
     """
-    query = select(TaskRow.workload_key, JobRow.threads).join(JobRow, JobRow.id == TaskRow.job_id)
-    rows: Sequence[tuple[str, int]] = [
-        (row[0], row[1])
-        for row in session.execute(
-            query.where(JobRow.state.in_(UNFINISHED), JobRow.target_key == target)
-        )
-    ]
-    return set(rows)
+    query = select(TaskRow.workload_key, JobRow.threads, JobRow.cache).join(
+        JobRow, JobRow.id == TaskRow.job_id
+    )
+    rows = session.execute(query.where(JobRow.state.in_(UNFINISHED), JobRow.target_key == target))
+    return {(row[0], row[1], row[2]) for row in rows}

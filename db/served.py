@@ -13,11 +13,12 @@ from sqlalchemy import bindparam, func, literal_column, select
 
 from tuner.db.engine import Database
 from tuner.db.tables import KernelRow, TargetRow
+from tuner.measure.cache import WARM, Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What is promoted for one (workload, target, threads) at one moment. The rest of a
+    """What is promoted for one (workload, target, threads, cache) at one moment. The rest of a
     kernel's row never changes."""
 
     kernel: str  # id
@@ -37,14 +38,18 @@ STATEMENT = select(
     KernelRow.workload_key == bindparam("workload"),
     KernelRow.target_key == bindparam("target"),
     KernelRow.threads == bindparam("threads"),
+    KernelRow.cache == bindparam("cache"),
     # a literal, so that SQLite recognizes the partial index
     KernelRow.state == literal_column("'promoted'"),
 )
 
 
-def served(database: Database, *, workload: str, target: str, threads: int) -> Served | None:
+def served(
+    database: Database, *, workload: str, target: str, threads: int, cache: Cache = WARM
+) -> Served | None:
     """The kernel promoted now for the keys of a workload and a target; None if there is none."""
-    row = database.glance(STATEMENT, {"workload": workload, "target": target, "threads": threads})
+    place = {"workload": workload, "target": target, "threads": threads, "cache": cache}
+    row = database.glance(STATEMENT, place)
     if row is None:
         return None
     return Served(kernel=row.id, stale=row.stale, job=row.job_id, targets=row.targets)

@@ -28,6 +28,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tuner.db.knob_bits import knob_bits
 from tuner.db.values import CleanText, UtcDateTime, json_type
+from tuner.measure.cache import WARM
+from tuner.measure.objective import TIME
 
 SHA256 = String(64)
 IDENTIFIER = String(32)
@@ -90,6 +92,9 @@ class JobRow(Base):
     seed: Mapped[int]
     priority: Mapped[int] = mapped_column(Integer)
     owner: Mapped[str | None] = mapped_column(IDENTIFIER)  # api key id
+    cache: Mapped[str] = mapped_column(WORD, server_default=WARM)  # of its timed calls
+    # one, or two with a comma, of `tuner.measure.objective`
+    objective: Mapped[str] = mapped_column(WORD, server_default=TIME.name)
     settings: Mapped[dict[str, Any]]
     error: Mapped[str | None] = mapped_column(CleanText)
     last_event: Mapped[int]
@@ -203,6 +208,7 @@ class KernelRow(Base):
     workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
     target_key: Mapped[str] = mapped_column(ForeignKey("targets.key"))
     threads: Mapped[int] = mapped_column(Integer)
+    cache: Mapped[str] = mapped_column(WORD, server_default=WARM)  # of the calls that raced
     op: Mapped[str | None] = mapped_column(NAME)  # the workload's, here for the indexes
     state: Mapped[str] = mapped_column(WORD)
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.sha256"))
@@ -214,6 +220,11 @@ class KernelRow(Base):
     max_rel_error: Mapped[float]
     verified: Mapped[bool]
     default_median_s: Mapped[float | None]
+    workspace_bytes: Mapped[int | None]  # memory for temporaries, over all threads
+    code_bytes: Mapped[int | None]  # machine code
+    instances: Mapped[int | None] = mapped_column(Integer)  # side by side, as calls_per_s is of
+    calls_per_s: Mapped[float | None]
+    energy_j: Mapped[float | None]  # of a call
     job_id: Mapped[str | None] = mapped_column(
         ForeignKey("jobs.id", ondelete="SET NULL"), index=True
     )
@@ -229,7 +240,7 @@ class KernelRow(Base):
     schedule: Mapped[dict[str, Any]] = mapped_column(deferred=True)
     __table_args__ = (
         Index(
-            "uq_kernels_promoted", "workload_key", "target_key", "threads", unique=True,
+            "uq_kernels_promoted", "workload_key", "target_key", "threads", "cache", unique=True,
             sqlite_where=text("state = 'promoted'"), postgresql_where=text("state = 'promoted'"),
         ),
         Index("ix_kernels_lookup", "workload_key", "target_key", "threads", "id"),

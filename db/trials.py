@@ -30,8 +30,9 @@ from tuner.measure.outcome import (
 )
 
 OK = "ok"
-# Key in the column of the conditions: resources of a GPU candidate, also of a failed one.
-RESOURCES = "resources"
+# Keys in the column of the conditions: resources of a GPU candidate, also of a failed one;
+# workspace and machine code in bytes of a timed one for CPUs.
+RESOURCES, FOOTPRINT = "resources", "footprint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,9 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
         "median_s": outcome.median_s,
         "samples_s": list(outcome.samples_s),
         "max_rel_error": outcome.max_rel_error,
-        "conditions": conditions_to_document(outcome.conditions) | resources,
+        "conditions": conditions_to_document(outcome.conditions)
+        | resources
+        | _footprint_column(outcome, trial),
         "artifact": outcome.artifact,
     }
 
@@ -268,6 +271,7 @@ def stored(row: TrialRow) -> StoredTrial:
         build_s=row.build_s,
         measure_s=row.measure_s,
         resources=_resources(row),
+        code_bytes=_footprint(row)[1],
     )
     names = (
         "job_id",
@@ -286,15 +290,28 @@ def stored(row: TrialRow) -> StoredTrial:
 def _outcome(row: TrialRow) -> Timed | Failed:
     if row.outcome != OK:
         return Failed(kind=FailureKind(row.outcome), message=row.error or "")
+    beside = (RESOURCES, FOOTPRINT)
     conditions = {
-        name: value for name, value in (row.conditions or {}).items() if name != RESOURCES
+        name: value for name, value in (row.conditions or {}).items() if name not in beside
     }
     return Timed(
         samples_s=tuple(float(sample) for sample in row.samples_s or ()),
         max_rel_error=row.max_rel_error or 0.0,
         conditions=conditions_from_document(conditions),
         artifact=row.artifact or "",
+        workspace_bytes=_footprint(row)[0],
     )
+
+
+def _footprint_column(outcome: Timed, trial: Trial) -> dict[str, Any]:
+    sizes = [outcome.workspace_bytes, trial.code_bytes]
+    return {} if sizes == [None, None] else {FOOTPRINT: sizes}
+
+
+def _footprint(row: TrialRow) -> tuple[int | None, int | None]:
+    """Workspace and machine code, in bytes."""
+    workspace_bytes, code_bytes = (row.conditions or {}).get(FOOTPRINT) or (None, None)
+    return workspace_bytes, code_bytes
 
 
 def _resources(row: TrialRow) -> Resources | None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
+from tuner.api.lookup_schemas import LookupAnswer
 from tuner.api.proposal_schemas import ProposalsAnswer, SpaceAnswer
 from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
@@ -27,7 +28,6 @@ from tuner.api.schemas import (
     HealthAnswer,
     JobAnswer,
     KernelAnswer,
-    LookupAnswer,
     ModelAnswer,
     OperatorAnswer,
     RollbackAnswer,
@@ -38,6 +38,8 @@ from tuner.api.schemas import (
     WorkerAnswer,
 )
 from tuner.connection import Connection, Filter, Retries, ServiceError, ServiceUnreachable
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import FASTEST
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 
 __all__ = ["Client", "Download", "Retries", "ServiceError", "ServiceUnreachable"]
@@ -102,6 +104,8 @@ class Client:
         seed: int = 0,
         priority: int = 0,
         improve: bool = False,
+        cache: Cache = WARM,
+        objective: str = FASTEST.text,
         idempotency_key: str | None = None,
     ) -> JobAnswer:
         body: dict[str, Any] = {
@@ -114,6 +118,9 @@ class Client:
             "seed": seed,
             "priority": priority,
             "improve": improve,
+            # Left out as they mostly are, so that an older service takes the request too.
+            "cache": None if cache == WARM else cache,
+            "objective": None if objective == FASTEST.text else objective,
         }
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": idempotency_key or uuid4().hex}
@@ -261,16 +268,28 @@ class Client:
         workload: Workload,
         *,
         target: str | None = None,
-        threads: int | Literal["auto"] = 1,
+        threads: int | Literal["auto"] | None = None,
         prepare: bool = True,
+        cache: Cache = WARM,
+        objective: str = FASTEST.text,
+        within: float | None = None,
     ) -> LookupAnswer:
-        body: dict[str, Any] = {"workload": workload, "threads": threads, "prepare": prepare}
-        return self._connection.model(
-            LookupAnswer,
-            "POST",
-            "/lookup",
-            json=body if target is None else {**body, "target": target},
-        )
+        """The kernel of a workload: the fastest, or the best by `objective`.
+
+        With two objectives and a comma between them, `front` has all that none beats in
+        both. `within`: the share by which it may take longer than the fastest.
+        """
+        body: dict[str, Any] = {
+            "workload": workload,
+            "threads": threads,
+            "prepare": prepare,
+            "target": target,
+            "cache": None if cache == WARM else cache,
+            "objective": None if objective == FASTEST.text else objective,
+            "within": within,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        return self._connection.model(LookupAnswer, "POST", "/lookup", json=given)
 
     def space(self, job: str, *, workload: int = 0) -> SpaceAnswer:
         """What the configs of a job may hold."""

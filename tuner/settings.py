@@ -25,6 +25,8 @@ from pydantic_settings import (
 )
 
 from tuner.errors import UsageError
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import FASTEST, Goal, goal_of, objective_choices
 from tuner.measure.sandbox.isolation import check_level
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 from tuner.workload.workload import ModelNumerics
@@ -108,6 +110,16 @@ class Settings(BaseSettings):
     )
     strategy: StrategyName = Field(default=DEFAULT_STRATEGY, description="how configs are proposed")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")
+    cache: Cache = Field(
+        default=WARM,
+        description="what timed calls find in the caches: warm, or cold after others' data",
+    )
+    objective: str = Field(
+        default=FASTEST.text,
+        max_length=64,
+        description=f"what kernels are chosen by: {objective_choices()}; two with a comma for "
+        f"their Pareto front",
+    )
     builders: int = Field(
         default=0,
         ge=0,
@@ -237,6 +249,18 @@ class Settings(BaseSettings):
                 "it must be a URL such as http://127.0.0.1:8077, without a name or password in it"
             )
         return text.rstrip("/")
+
+    @field_validator("objective")
+    @classmethod
+    def known_objective(cls, text: str) -> str:
+        try:
+            return goal_of(text).text
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+    @property
+    def goal(self) -> Goal:
+        return goal_of(self.objective)
 
     @field_validator("isolation")
     @classmethod

@@ -32,6 +32,8 @@ from tuner.db.engine import Session
 from tuner.db.jobs import Idempotency, Job, NewJob
 from tuner.db.trial_pages import Sort, TrialFilter
 from tuner.errors import UsageError
+from tuner.measure.cache import check_cache
+from tuner.measure.objective import check_goal, goal_of, refuse_beside_work
 from tuner.spaces.core.space import Value
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -166,10 +168,14 @@ def submit_job(
 ) -> JobAnswer:
     """Queues the tuning of one workload or several. The answer's `Location` is the job."""
     parsed = [service.parsed.parse(each) for each in request.all_workloads]
+    goal = goal_of(request.objective)
+    refuse_beside_work(goal)
     with service.database.write("submit") as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         if targets.find(session, target.key) is None:
             targets.remember(session, target)  # a declared GPU without jobs so far
+        check_cache(request.cache, target)
+        check_goal(goal, target)
         new = NewJob(
             workloads=tuple(workloads.remember(session, workload) for workload in parsed),
             target=target.key,
@@ -180,6 +186,8 @@ def submit_job(
             seed=request.seed,
             priority=request.priority,
             owner=caller.key_id,
+            cache=request.cache,
+            goal=goal,
             settings={"improve": request.improve},
         )
         job, created = create(

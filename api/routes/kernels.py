@@ -21,19 +21,21 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import ServiceDep
 from tuner.db import artifacts, kernels
-from tuner.db.kernels import CANARY, PROMOTED, ROLLED_BACK, SUPERSEDED
+from tuner.db.kernels import CANARY, PROMOTED, ROLLED_BACK, SUPERSEDED, TRADEOFF
+from tuner.measure.cache import Cache
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
 answer = kernel_answers
 KernelId = Annotated[str, Path(pattern=IDENTIFIER, description="the kernel's id")]
-KernelState = Literal["promoted", "superseded", "rolled_back", "canary"]
+KernelState = Literal["promoted", "superseded", "rolled_back", "canary", "tradeoff"]
 Alias = Literal["champion", "canary"]
 STATES = {
     "promoted": PROMOTED,
     "superseded": SUPERSEDED,
     "rolled_back": ROLLED_BACK,
     "canary": CANARY,
+    "tradeoff": TRADEOFF,
 }
 ALIASES = {"champion": PROMOTED, "canary": CANARY}
 # What the store holds for a kernel: the archive of an exported library, or the bare library.
@@ -58,6 +60,9 @@ def list_kernels(
     job: Annotated[
         str | None, Query(pattern=IDENTIFIER, description="the job it came from")
     ] = None,
+    cache: Annotated[
+        Cache | None, Query(description="what timed calls found in the caches; left out: all")
+    ] = None,
     sort: CreationSort = "-created_at",
     cursor: Annotated[
         str | None, Query(max_length=500, description="`next` of the page before")
@@ -76,6 +81,7 @@ def list_kernels(
             target=target,
             op=op,
             job=job,
+            cache=cache,
             oldest_first=sort == "created_at",
             cursor=cursor,
             limit=limit,

@@ -6,7 +6,7 @@ Nothing is compiled within the request: a missing kernel is prepared by a job.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 from starlette.concurrency import run_in_threadpool
@@ -15,17 +15,21 @@ from tuner.api import answers, workloads
 from tuner.api.auth import Caller, Reader, take_work
 from tuner.api.content_type import JSON_BODY
 from tuner.api.lookup_cache import CachedLookup
+from tuner.api.lookup_schemas import LookupAnswer, LookupRequest
 from tuner.api.nearest import nearest
+from tuner.api.origins import source_of
 from tuner.api.problems import documented
 from tuner.api.routes.kernels import answer
-from tuner.api.schemas import KernelAnswer, LookupAnswer, LookupRequest
+from tuner.api.schemas import KernelAnswer
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
-from tuner.db import jobs, kernels, targets
+from tuner.db import jobs, kernels, targets, tradeoffs
 from tuner.db.engine import Session
 from tuner.db.jobs import Idempotency, NewJob
 from tuner.db.kernels import Kernel
 from tuner.db.served import Served
+from tuner.measure.cache import WARM, Cache, check_cache
+from tuner.measure.objective import FASTEST, Goal, goal_of
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -69,12 +73,28 @@ async def lookup_kernel(
 
 def look_up(request: LookupRequest, text: str, caller: Caller, service: Service) -> bytes:
     """The encoded answer to a lookup; `text` is its key in the cache."""
-    workload = service.parsed.parse(request.workload)
+    workload, goal = service.parsed.parse(request.workload), goal_of(request.objective)
     with service.database.read() as session:
         stored_targets = targets.list_all(session)
         target = choose(request.target, stored_targets, service.default_target)
-        threads = threads_of(session, request, workload, target)
-        promoted = kernels.find_promoted(session, workload.key, target.key, threads)
+        check_cache(request.cache, target)
+        best = best_by_goal(session, request, workload, target, goal)
+        if best:
+            named = {workload.key: answers.parsed_workload(workload)}
+            front = [answers.kernel(each, named, {target.key: target}) for each in best]
+            return encode(
+                LookupAnswer(
+                    source=source_of(session, best[0]),
+                    kernel=front[0],
+                    front=front if goal.is_front else None,
+                    job=None,
+                    loss=service.losses.of_kernel(session, best[0]),
+                )
+            )
+        threads = threads_of(session, request, workload, target, goal)
+        promoted = kernels.find_promoted(
+            session, workload.key, target.key, threads, cache=request.cache
+        )
         if promoted is not None:
             # Workload and target are loaded already: the common case needs no other query.
             kernel = answers.kernel(
@@ -87,7 +107,7 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
                 loss=service.losses.of_kernel(session, promoted),
             )
             body = encode(answer)
-            if request.threads != threads:  # auto: another count may become the fastest
+            if any_threads(request, goal):  # another count may become the fastest
                 return body
             holds_for = Served(
                 kernel=promoted.id,
@@ -102,18 +122,21 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
                     workload=workload.key,
                     target=target.key,
                     threads=threads,
+                    cache=request.cache,
                     holds_for=holds_for,
                 ),
             )
             return body
-        neighbour = find_neighbour(session, workload, target, threads)
+        neighbour = find_neighbour(session, workload, target, threads, request.cache)
         loss = (
             service.losses.after(session, target.key, threads, candidates=1)
-            if neighbour is None
+            if neighbour is None and request.cache == WARM
             else None
         )
     job = (
-        prepare(service, caller, workload, target, threads, neighbour) if request.prepare else None
+        prepare(service, caller, workload, target, threads, request.cache, neighbour)
+        if request.prepare
+        else None
     )
     return encode(
         LookupAnswer(
@@ -125,33 +148,49 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
     )
 
 
-def threads_of(session: Session, request: LookupRequest, workload: Workload, target: Target) -> int:
-    """The thread count asked for; of `auto` that of the fastest kernel, 1 without any."""
-    if isinstance(request.threads, int):
-        return request.threads
-    return kernels.fastest_threads(session, workload.key, target.key) or 1
+def best_by_goal(
+    session: Session, request: LookupRequest, workload: Workload, target: Target, goal: Goal
+) -> list[Kernel]:
+    """What an objective beside time chooses; empty for time, and where there is no kernel.
+
+    Raises NotMeasured.
+    """
+    if goal == FASTEST:
+        return []
+    threads = None if any_threads(request, goal) else int(request.threads or 1)
+    items = tradeoffs.choices(session, workload.key, target.key, threads, cache=request.cache)
+    if not items:
+        return []
+    return tradeoffs.best_by(items, goal, request.within, what=workload.spec)
+
+
+def any_threads(request: LookupRequest, goal: Goal) -> bool:
+    """Whether the kernel may have whatever thread count is best."""
+    return request.threads == "auto" or (request.threads is None and goal.any_threads)
+
+
+def threads_of(
+    session: Session, request: LookupRequest, workload: Workload, target: Target, goal: Goal
+) -> int:
+    """The thread count asked for; of any that of the fastest kernel, 1 without one."""
+    if not any_threads(request, goal):
+        return int(request.threads or 1)
+    key = (workload.key, target.key)
+    return kernels.fastest_threads(session, *key, cache=request.cache) or 1
 
 
 def encode(answer: LookupAnswer) -> bytes:
     return answer.model_dump_json().encode()
 
 
-def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour", "default"]:
-    """The source of a kernel's schedule: a search, or a job that prepared it for a lookup."""
-    if kernel.job is None or jobs.kind_of(session, kernel.job) != jobs.PREPARE:
-        return "exact"
-    estimated = not jobs.get(session, kernel.job).settings
-    return "neighbour" if kernel.config and not estimated else "default"
-
-
 def find_neighbour(
-    session: Session, workload: Workload, target: Target, threads: int
+    session: Session, workload: Workload, target: Target, threads: int, cache: Cache
 ) -> KernelAnswer | None:
     if workload.op is None:
         return None
     neighbours = {
         kernel.id: kernel
-        for kernel in kernels.neighbours(session, workload.op, target.key, threads)
+        for kernel in kernels.neighbours(session, workload.op, target.key, threads, cache=cache)
     }
     stored = workloads.stored(session, [kernel.workload for kernel in neighbours.values()])
     same = [
@@ -172,6 +211,7 @@ def prepare(
     workload: Workload,
     target: Target,
     threads: int,
+    cache: Cache,
     neighbour: KernelAnswer | None,
 ) -> str | None:
     """Queues the job that prepares a kernel, once for equal lookups; returns its id.
@@ -182,7 +222,7 @@ def prepare(
         return None
     take_work(service, caller)
     try:
-        return queue_prepare(service, workload, target, threads, neighbour)
+        return queue_prepare(service, workload, target, threads, cache, neighbour)
     except QueueFull:
         return None
 
@@ -192,9 +232,10 @@ def queue_prepare(
     workload: Workload,
     target: Target,
     threads: int,
+    cache: Cache,
     neighbour: KernelAnswer | None,
 ) -> str:
-    key = f"{workload.key}:{target.key}:{threads}"
+    key = f"{workload.key}:{target.key}:{threads}:{cache}"
     with service.database.write("prepare") as session:
         if targets.find(session, target.key) is None:
             targets.remember(session, target)  # a declared GPU without jobs so far
@@ -202,6 +243,7 @@ def queue_prepare(
             workloads=(workloads.remember(session, workload),),
             target=target.key,
             threads=threads,
+            cache=cache,
             trials=1,
             owner=None,
             kind=jobs.PREPARE,

@@ -4,13 +4,12 @@ not theirs, input that is odd."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.browsing import TOKEN, browser
 from tests.support.database_samples import sample_target
 from tests.support.described_models import description, measurement, settings
 from tuner.api.dashboard.report import report
@@ -18,21 +17,12 @@ from tuner.db import jobs, leases, targets, workloads
 from tuner.workload.expression import Tensor
 from tuner.workload.spec import parse_spec, to_document
 
-TOKEN = "t" * 43
-
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder: Path = tmp_path_factory.mktemp("pages")
     with serving(options_for(f"sqlite:///{folder}/tuner.sqlite", folder)) as live:
         yield live
-
-
-@contextmanager
-def browser(service: LiveService, key: str, token: str | None = TOKEN) -> Iterator[httpx.Client]:
-    cookies = {"tuner_session": key} | ({} if token is None else {"tuner_form": token})
-    with httpx.Client(base_url=service.url, cookies=cookies, timeout=30, verify=False) as pages:
-        yield pages
 
 
 def model_job(service: LiveService) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from tests.migrations.freeze import freeze
-from tests.support.database_samples import add_claimed, add_job, failed, timed
-from tuner.db import events, jobs, kernels, keys, schema, trial_pages, trials
+from tests.support.database_samples import add_claimed, add_job, failed, sample_kernel, timed
+from tuner.db import events, jobs, kernels, keys, schema, tradeoffs, trial_pages, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.pages import Page
 from tuner.db.tables import Base
@@ -84,6 +85,26 @@ def test_trials_survive_down_and_up_and_are_found_by_their_knobs(empty: Database
     }
     assert schema.upgrade(empty.engine) == ("0001", schema.head())
     assert found() == before
+
+
+def test_what_older_schemas_cannot_hold_does_not_pass_for_warm_or_fastest(empty: Database) -> None:
+    schema.upgrade(empty.engine)
+    lease = add_claimed(empty)
+    with empty.write() as session:
+        new = sample_kernel(session)
+        warm = kernels.promote(session, new)
+        kernels.promote(session, replace(new, cache="cold"))
+        tradeoffs.keep(session, [new], lease)
+    schema.downgrade(empty.engine, "0008")
+    assert schema.upgrade(empty.engine) == ("0008", schema.head())
+    with empty.read() as session:
+        stored = kernels.list_page(session, state=()).items
+    assert sorted(each.state for each in stored) == ["promoted", "promoted", "superseded"]
+    schema.downgrade(empty.engine, "0007")
+    assert schema.upgrade(empty.engine) == ("0007", schema.head())
+    with empty.read() as session:
+        assert [each.id for each in kernels.list_page(session).items] == [warm.id]
+        assert {each.cache for each in kernels.list_page(session, state=()).items} == {"warm"}
 
 
 def test_models_match_the_revisions(empty: Database) -> None:

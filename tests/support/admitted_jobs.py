@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tuner.db.jobs import Job, Task
+from tuner.measure.objective import FASTEST
 
 
 def job(
@@ -41,6 +42,8 @@ def job(
         seed=0,
         priority=priority,
         owner=owner,
+        cache="warm",
+        goal=FASTEST,
         settings={},
         error=None,
         last_event=0,

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.api.estimates import Estimator, TooFewKernels
-from tuner.db import jobs, kernels, targets, workloads
+from tuner.db import jobs, promoted_kernels, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
 from tuner.errors import UsageError
+from tuner.measure.cache import refuse_cold
+from tuner.measure.objective import refuse_goal
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.trace.record import Trace, TracedCall
@@ -69,7 +71,7 @@ def coverage(
     parts = {part.workload.key: part.workload for call in calls for part in call.parts}
     with database.read() as session:
         stored = targets.find(session, target.key) or target  # with its limits
-        promoted = kernels.promoted_of(session, [*parts], target.key, threads)
+        promoted = promoted_kernels.promoted_of(session, [*parts], target.key, threads)
     seconds = {key: kernel.median_s for key, kernel in promoted.items()}
     unmeasured = [each for key, each in parts.items() if key not in promoted]
     unestimated = None
@@ -146,6 +148,8 @@ def submit_calls(
     As in a model's job a round of trials goes where it promises to save most of the time, by
     how often each kernel is called.
     """
+    refuse_cold(settings.cache, "recorded calls share one budget of warm trials")
+    refuse_goal(settings.goal, "recorded calls are tuned for the time of all")
     parts = weighted(chosen)
     with database.write("submit") as session:
         targets.remember(session, target)

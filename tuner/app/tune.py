@@ -10,10 +10,12 @@ from tuner.app.kernels.cuda_kernel import CudaKernel
 from tuner.app.kernels.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.platforms.table import platform_of
+from tuner.app.races.idle import measure_idle
 from tuner.app.workloads import Source, as_workload
 from tuner.db.engine import open_database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
+from tuner.measure.cache import Cache
 from tuner.search.strategies import StrategyName
 from tuner.settings import load_settings
 from tuner.workers.jobs.progress import Observer, unobserved
@@ -39,6 +41,8 @@ def tune(
     target: str | None = None,
     strategy: StrategyName | None = None,
     seed: int | None = None,
+    cache: Cache | None = None,
+    objective: str | None = None,
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> Kernel | CudaKernel:
@@ -50,8 +54,9 @@ def tune(
     with its symbols' extents in `shapes`, a list of `tvm.te` tensors (placeholders,
     then outputs; the kernel takes its arguments in that order), or a `Workload`. What
     is None comes from the settings. Inputs named in `constants` are known before the
-    first call. `numerics="fast"` allows errors up to 1e-4, "tensor" up to 2e-3.
-    `observer` gets every trial.
+    first call. `numerics="fast"` allows errors up to 1e-4, "tensor" up to 2e-3. With
+    `cache="cold"` every timed call comes after others' data. `objective` says what the
+    kernel is chosen by, as `--objective` does. `observer` gets every trial.
 
     `pattern` is the sparse matrix of a spec such as `"spmm:K=64"`: one of SciPy, or a
     PyTorch tensor of compressed rows. It gives extents, density and dtypes, and the
@@ -71,6 +76,8 @@ def tune(
         "target": target,
         "strategy": strategy,
         "seed": seed,
+        "cache": cache,
+        "objective": objective,
         "db": db,
     }
     settings = load_settings(given, given_as="argument {}").values
@@ -80,6 +87,16 @@ def tune(
         job = submit(database, [workload], with_limits(database, machine), settings)
         report = run(database, job.id, settings, observer=observer)
         (result,) = results(database, job.id)
+        if result.kernel is not None and settings.goal.on_idle_machine:
+            measure_idle(
+                database,
+                workload,
+                machine.key,
+                settings.threads,
+                settings.goal.objectives,
+                settings,
+            )
+            (result,) = results(database, job.id)
     finally:
         database.close()
     if result.kernel is None:

@@ -11,8 +11,17 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
+from tuner.cli.workloads import (
+    CacheText,
+    Notation,
+    Shapes,
+    Specs,
+    TargetText,
+    Threads,
+    read_workloads,
+)
 from tuner.errors import UsageError
+from tuner.measure.cache import check_cache
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -43,22 +52,24 @@ def bench(
     ] = None,
     target: TargetText = None,
     threads: Threads = None,
+    cache: CacheText = None,
 ) -> None:
     """Races the stored kernel of each workload against rivals: in turn, in fresh
     processes, on the same cores."""
     invocation = Invocation.of(context)
     invocation.database_settings()
     workloads = read_workloads(specs, notation, shapes)
-    settings = invocation.settings(target=target, threads=threads).values
+    settings = invocation.settings(target=target, threads=threads, cache=cache).values
     from tuner.app.machine import checked_target
     from tuner.app.races.race import check_rivals, find_kernel, race_kernel
 
     rivals = [name.strip() for name in against.split(",") if name.strip()]
     check_rivals(rivals)
     machine = checked_target(settings)
+    check_cache(settings.cache, machine)
     with invocation.database() as database:
         stored = [
-            (workload, find_kernel(database, workload, machine, settings.threads))
+            (workload, find_kernel(database, workload, machine, settings.threads, settings.cache))
             for workload in workloads
         ]
     races = []

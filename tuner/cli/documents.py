@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tuner.measure.cache import WARM
+
 if TYPE_CHECKING:
     from tuner.api.schemas import (
         JobAnswer,
@@ -34,6 +36,8 @@ def job(answer: JobAnswer) -> Document:
         "seconds": answer.seconds,
         "strategy": answer.strategy,
         "seed": answer.seed,
+        "cache": answer.cache,
+        "objective": answer.objective,
         "priority": answer.priority,
         "error": answer.error,
         "waiting": answer.waiting,
@@ -93,7 +97,7 @@ def trial(answer: TrialAnswer) -> Document:
     names = (
         "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error",
         "build_s", "measure_s",
-        "predicted", "worker", "resources", "error",
+        "predicted", "worker", "resources", "workspace_bytes", "code_bytes", "error",
     )  # fmt: skip
     return {name: getattr(answer, name) for name in names} | {
         "created_at": _moment(answer.created_at)
@@ -124,6 +128,7 @@ def kernel_numbers(answer: KernelAnswer) -> Document:
     return {
         "id": answer.id,
         "config": answer.config,
+        "cache": answer.cache,
         "median_s": answer.median_s,
         "ci95_s": list(answer.ci95_s),
         "disturbed": answer.disturbed,
@@ -132,7 +137,22 @@ def kernel_numbers(answer: KernelAnswer) -> Document:
         "max_rel_error": answer.max_rel_error,
         "verified": answer.verified,
         "default_median_s": answer.default_median_s,
+        "workspace_bytes": answer.workspace_bytes,
+        "code_bytes": answer.code_bytes,
+        "instances": answer.instances,
+        "calls_per_s": answer.calls_per_s,
+        "energy_j": answer.energy_j,
     }
+
+
+def remarks(answer: KernelAnswer) -> str:
+    """What tables say of a kernel in words."""
+    words = [
+        answer.state if answer.state != "promoted" else "",
+        f"{answer.cache} caches" if answer.cache != WARM else "",
+        "disturbed" if answer.disturbed else "",
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def worker(answer: WorkerAnswer) -> Document:

@@ -27,6 +27,7 @@ from tuner.cli.jobs import cancel, jobs, show, trials
 from tuner.cli.judge import judge
 from tuner.cli.kernels import best, promote, rollback
 from tuner.cli.keys import keys
+from tuner.cli.lookup import lookup
 from tuner.cli.output import Output
 from tuner.cli.quantize import quantize
 from tuner.cli.regressions import regressions
@@ -44,8 +45,8 @@ from tuner.version import __version__
 
 COMMANDS = (
     tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
-    trials, report, resume, cancel, best, promote, rollback, regressions, export, combine, import_,
-    verify, bench, ci, judge, replay, serve, worker, workers, health, doctor,
+    trials, report, resume, cancel, best, lookup, promote, rollback, regressions, export, combine,
+    import_, verify, bench, ci, judge, replay, serve, worker, workers, health, doctor,
     trace, coverage,
 )  # fmt: skip
 GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}

@@ -10,8 +10,19 @@ import typer
 
 from tuner import units
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import TargetText, Threads, Traffic, families_of, read_workloads
+from tuner.cli.workloads import (
+    CacheText,
+    ObjectiveText,
+    TargetText,
+    Threads,
+    Traffic,
+    WithinPercent,
+    families_of,
+    read_workloads,
+)
 from tuner.errors import UsageError
+from tuner.measure.cache import Cache, refuse_cold
+from tuner.measure.objective import refuse_goal
 
 if TYPE_CHECKING:
     from tuner.cli.backend.roles import Exported
@@ -63,6 +74,9 @@ def export(
     ] = "library",
     traffic: Traffic = None,
     target: TargetText = None,
+    cache: CacheText = None,
+    objective: ObjectiveText = None,
+    within: WithinPercent = None,
     frameworks: Annotated[
         str | None,
         typer.Option(
@@ -89,11 +103,24 @@ def export(
         raise UsageError(
             "name kernels by their ids, as tuner best lists them, or give --all; one of the two"
         )
+    flags: dict[str, Any] = {
+        "threads": threads,
+        "target": target,
+        "cache": cache,
+        "objective": objective,
+    }
+    settings = invocation.settings(**flags).values
+    if (objective or within is not None) and not every:
+        raise UsageError("--objective and --within choose among kernels; give --all with them")
+    if ranged:
+        refuse_cold(settings.cache, "a range becomes one function of kernels that were timed warm")
     chosen = () if frameworks is None else checked_frameworks(frameworks, name or "")
     if form != "library":
         if frameworks is not None:
             raise UsageError(f"--for {frameworks}: schedules alone are for TVM; leave out --for")
-        return _schedules(Invocation.here(context), kernels or [], every, output, form)
+        here = Invocation.here(context)
+        refuse_goal(settings.goal, f"--format {form} takes the fastest")
+        return _schedules(here, kernels or [], every, output, form, settings.cache)
     for spec in kernels:
         if ":" in spec and ".." not in spec:
             raise UsageError(
@@ -109,8 +136,9 @@ def export(
         public_key=None if public_key is None else public_key_of(public_key),
         isa=isa,
         frameworks=chosen,
+        within=None if within is None else within / 100,
     )
-    with invocation.backend(threads=threads, target=target) as backend:
+    with invocation.backend(**flags) as backend:
         libraries = backend.kernels.export(request)
     _report(invocation, output, libraries)
 
@@ -154,7 +182,12 @@ def _estimated(
 
 
 def _schedules(
-    invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str
+    invocation: Invocation,
+    ids: list[str],
+    every: bool,
+    directory: Path,
+    form: str,
+    cache: Cache,
 ) -> None:
     """Writes the kernels' schedules instead of their code, for users of TVM."""
     from tuner.app.export.kernels import all_kernels, chosen_kernels
@@ -163,7 +196,7 @@ def _schedules(
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r}; give library, {' or '.join(FORMATS)}")
     with invocation.database() as database:
-        chosen = all_kernels(database) if every else chosen_kernels(database, ids)
+        chosen = all_kernels(database, cache) if every else chosen_kernels(database, ids)
         files = export_schedules(database, chosen, directory, form)
     if invocation.output.as_json:
         invocation.output.document(

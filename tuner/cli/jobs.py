@@ -12,6 +12,8 @@ from tuner.cli import documents
 from tuner.cli.curve import curve_lines
 from tuner.cli.invocation import Invocation
 from tuner.errors import UsageError
+from tuner.measure.cache import WARM
+from tuner.measure.objective import FASTEST
 
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer, TrialAnswer
@@ -90,7 +92,9 @@ def _facts(job: JobAnswer) -> tuple[tuple[str, str], ...]:
         (
             "budget",
             f"{job.trials} trials{limit} for each workload; {job.strategy}, seed {job.seed}, "
-            f"threads {job.threads}",
+            f"threads {job.threads}"
+            + ("" if job.cache == WARM else f", {job.cache} caches")
+            + ("" if job.objective == FASTEST.text else f", by {job.objective}"),
         ),
         ("created", units.local_moment(job.created_at)),
         ("started", units.local_moment(job.started_at)),

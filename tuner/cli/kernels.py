@@ -48,7 +48,7 @@ def best(
             units.percent(kernel.roofline_fraction),
             units.ratio(speed_up(kernel)),
             kernel.target.name,
-            "disturbed" if kernel.disturbed else "",
+            documents.remarks(kernel),
         )
         for kernel in listed
     ]

@@ -14,6 +14,8 @@ from tuner.cli.model_race import COLUMNS as RACE_COLUMNS
 from tuner.cli.model_race import rows as race_rows
 from tuner.cli.results import conclude
 from tuner.errors import UsageError
+from tuner.measure.cache import refuse_cold
+from tuner.measure.objective import refuse_goal
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def tune_model(
     from tuner.app.models.checked_import import checked_import
     from tuner.app.models.command_time import CommandTime
     from tuner.app.models.executors import check_runnable
-    from tuner.app.models.tuned_model import submit_model
+    from tuner.app.models.tuned_model import AS_A_WHOLE, MEETS_ITS_OWN, submit_model
     from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
@@ -72,6 +74,8 @@ def tune_model(
 
     loaded = invocation.settings(**flags)
     settings = loaded.values
+    refuse_cold(settings.cache, MEETS_ITS_OWN)
+    refuse_goal(settings.goal, AS_A_WHOLE)
     if settings.server:
         raise UsageError(
             f"{path} is tuned on this machine; send a file to {settings.server} with POST "

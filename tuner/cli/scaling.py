@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from tuner import units
 from tuner.cli import documents
+from tuner.cli.idle import measure_figures
 from tuner.cli.invocation import Invocation
 from tuner.cli.results import check_ended, results_of
 from tuner.errors import UsageError
+from tuner.measure.objective import THROUGHPUT
 
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer, KernelAnswer
-    from tuner.app.races.throughput import Throughput
     from tuner.cli.backend.roles import Backend, JobRequest
-    from tuner.settings import Settings
     from tuner.workload.workload import Workload
 
 AUTO = "auto"
@@ -33,7 +33,8 @@ class Point:
 
     threads: int
     kernel: KernelAnswer
-    throughput: Throughput
+    instances: int  # side by side on all cores
+    calls_per_s: float  # of all together
 
 
 def thread_counts(cores: int) -> list[int]:
@@ -49,8 +50,9 @@ def tune_scaling(
 ) -> None:
     """Tunes each workload for each thread count of this machine, and prints the curves.
 
-    The budget counts for each workload and count. Raises UsageError for a service, a range
-    and a target that is not this machine's CPU.
+    How many calls a second instances of a kernel make is stored with it. The budget counts
+    for each workload and count. Raises UsageError for a service, a range and a target that
+    is not this machine's CPU.
     """
     from tuner.app.machine import checked_target
     from tuner.workers.fleet.machine import usable_nodes
@@ -58,7 +60,7 @@ def tune_scaling(
     invocation.database_settings()
     if request.families:
         raise UsageError("--threads auto compares kernels of one shape; give no range of extents")
-    cores = [core for node in usable_nodes() for core in node]
+    cores = sum(len(node) for node in usable_nodes())
     settings = invocation.settings(**flags, threads=1).values
     if settings.device or settings.address or checked_target(settings, elsewhere=True).on_device:
         raise UsageError(
@@ -66,38 +68,27 @@ def tune_scaling(
             f"elsewhere; give --threads N"
         )
     curves: dict[str, list[Point]] = {workload.key: [] for workload in request.workloads}
-    for count in thread_counts(len(cores)):
+    for count in thread_counts(cores):
         with invocation.backend(create=True, **flags, threads=count) as backend:
             ended = run(invocation, backend, backend.work.submit(request))
             check_ended(invocation, ended)
-            kernels = {
-                result.task.workload.key: result.kernel for result in results_of(backend, ended)
-            }
-        for workload in request.workloads:
-            kernel = kernels[workload.key]
-            if kernel is not None:
-                measured = _throughput(invocation, workload, kernel, cores, settings)
-                point = Point(threads=count, kernel=kernel, throughput=measured)
-                curves[workload.key].append(point)
+            measure_figures(invocation, ended, also=(THROUGHPUT,))
+            for result in results_of(backend, ended):
+                point = None if result.kernel is None else _point(result.kernel)
+                if point is not None:
+                    curves[result.task.workload.key].append(point)
     _print(invocation, [(workload, curves[workload.key]) for workload in request.workloads])
 
 
-def _throughput(
-    invocation: Invocation,
-    workload: Workload,
-    kernel: KernelAnswer,
-    cores: Sequence[int],
-    settings: Settings,
-) -> Throughput:
-    from tuner.app.kernels.kernel import Kernel
-    from tuner.app.races.throughput import throughput
-    from tuner.db import kernels
-    from tuner.export.artifacts import ArtifactStore
-
-    with invocation.database() as database, database.read() as session:
-        stored = kernels.get(session, kernel.id)
-    opened = Kernel(stored=stored, workload=workload, artifacts=ArtifactStore(settings.artifacts))
-    return throughput(workload, opened, kernel.threads, cores, settings)
+def _point(kernel: KernelAnswer) -> Point | None:
+    if kernel.instances is None or kernel.calls_per_s is None:
+        return None
+    return Point(
+        threads=kernel.threads,
+        kernel=kernel,
+        instances=kernel.instances,
+        calls_per_s=kernel.calls_per_s,
+    )
 
 
 def fastest(points: Sequence[Point]) -> Point:
@@ -108,7 +99,7 @@ def fastest(points: Sequence[Point]) -> Point:
 def busiest(points: Sequence[Point]) -> Point:
     """The kernel whose instances make most calls a second, of equals that of more threads:
     fewer instances need less memory."""
-    return max(points, key=lambda point: (point.throughput.calls_per_s, point.threads))
+    return max(points, key=lambda point: (point.calls_per_s, point.threads))
 
 
 def _print(invocation: Invocation, curves: Sequence[tuple[Workload, list[Point]]]) -> None:
@@ -133,8 +124,8 @@ def _rows(workload: Workload, points: Sequence[Point]) -> list[tuple[str, ...]]:
                 point.kernel.id,
                 units.seconds(point.kernel.median_s),
                 units.ratio(points[0].kernel.median_s / point.kernel.median_s),
-                str(point.throughput.instances),
-                f"{point.throughput.calls_per_s:,.0f}",
+                str(point.instances),
+                f"{point.calls_per_s:,.0f}",
                 ", ".join(remarks),
             )
         )
@@ -150,14 +141,14 @@ def _document(workload: Workload, points: Sequence[Point]) -> dict[str, Any]:
                 "kernel": point.kernel.id,
                 "median_s": point.kernel.median_s,
                 "ci95_s": list(point.kernel.ci95_s),
-                "instances": point.throughput.instances,
-                "calls_per_s": point.throughput.calls_per_s,
+                "instances": point.instances,
+                "calls_per_s": point.calls_per_s,
             }
             for point in points
         ],
         "fastest": fastest(points).threads if points else None,
         "throughput": {
-            "instances": busiest(points).throughput.instances,
+            "instances": busiest(points).instances,
             "threads": busiest(points).threads,
         }
         if points

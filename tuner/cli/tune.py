@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli import documents
 from tuner.cli.exits import Exit
+from tuner.cli.idle import measure_figures
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
@@ -16,8 +17,10 @@ from tuner.cli.results import conclude
 from tuner.cli.scaling import AUTO, tune_scaling
 from tuner.cli.trace import tune_trace
 from tuner.cli.workloads import (
+    CacheText,
     DeviceCommands,
     Notation,
+    ObjectiveText,
     Shapes,
     Specs,
     TargetText,
@@ -29,6 +32,8 @@ from tuner.cli.workloads import (
     read_workloads,
 )
 from tuner.errors import UsageError
+from tuner.measure.cache import refuse_cold
+from tuner.measure.objective import refuse_beside_work, refuse_goal
 from tuner.search.strategies import strategy_choices
 
 if TYPE_CHECKING:
@@ -103,6 +108,8 @@ def tune(
     traffic: Traffic = None,
     trace: TraceFile = None,
     device: DeviceCommands = None,
+    cache: CacheText = None,
+    objective: ObjectiveText = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each.
     Ctrl-C stops cleanly, and resume continues."""
@@ -115,8 +122,11 @@ def tune(
         "threads": _threads(threads),
         "seed": seed,
         "device": device_setting(device),
+        "cache": cache,
+        "objective": objective,
     }
-    check_devices(device, invocation.settings(**flags).values.target)
+    settings = invocation.settings(**flags).values
+    check_devices(device, settings.target)
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
         if threads == AUTO:
@@ -153,7 +163,11 @@ def tune(
     request = _request(
         specs, notation, shapes, improve=True, priority=0, traffic=traffic, numerics=numerics
     )
-    if threads == AUTO:
+    if request.families:
+        refuse_cold(settings.cache, "a range becomes one function of kernels that were timed warm")
+        refuse_goal(settings.goal, "a range becomes one function of the fastest kernels")
+    if threads == AUTO or (threads is None and settings.goal.any_threads):
+        refuse_cold(settings.cache, "--threads auto compares counts with warm caches")
         del flags["threads"]
         tune_scaling(invocation, request, run_to_end, flags)
         return
@@ -178,6 +192,8 @@ def submit(
     improve: Annotated[
         bool, typer.Option("--improve", help="tune also what has a kernel already")
     ] = False,
+    cache: CacheText = None,
+    objective: ObjectiveText = None,
 ) -> None:
     """Queues a job and prints its id, without waiting: tuner serve tunes it, tuner
     watch follows it."""
@@ -190,7 +206,10 @@ def submit(
         "target": target,
         "threads": threads,
         "seed": seed,
+        "cache": cache,
+        "objective": objective,
     }
+    refuse_beside_work(invocation.settings(**flags).values.goal)
     with invocation.backend(create=True, **flags) as backend:
         job = backend.work.submit(request)
     if invocation.output.as_json:
@@ -279,7 +298,10 @@ def _request(
 
 def _run(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
     """Runs a queued job to its end with a live display, and prints its results."""
-    conclude(invocation, backend, run_to_end(invocation, backend, job))
+    ended = run_to_end(invocation, backend, job)
+    if ended.state == "succeeded":
+        measure_figures(invocation, ended)
+    conclude(invocation, backend, ended)
 
 
 def run_to_end(invocation: Invocation, backend: Backend, job: JobAnswer) -> JobAnswer:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.errors import UsageError, WorkloadError
+from tuner.measure.objective import objective_choices
 
 if TYPE_CHECKING:
     from tuner.workload.spec import Portfolio
@@ -37,6 +38,29 @@ Threads = Annotated[
 ]
 TargetText = Annotated[
     str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")
+]
+CacheText = Annotated[
+    str | None,
+    typer.Option(
+        "--cache", metavar="warm|cold", help="what timed calls find in the caches; warm by itself"
+    ),
+]
+ObjectiveText = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME[,NAME]",
+        help=f"what kernels are chosen by: {objective_choices()}; two for their Pareto front",
+    ),
+]
+WithinPercent = Annotated[
+    float | None,
+    typer.Option(
+        "--within",
+        metavar="PCT",
+        min=0.0,
+        help="only kernels slower than the fastest by at most PCT percent",
+    ),
 ]
 DeviceCommands = Annotated[
     list[str] | None,

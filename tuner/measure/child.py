@@ -23,6 +23,7 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Request
 from tuner.measure.buffers import GuardedBuffer, guarded
+from tuner.measure.cache import COLD, WARM
 from tuner.measure.check import (
     POISONS,
     Array,
@@ -39,13 +40,12 @@ from tuner.measure.pace import Pace, PacedTiming
 from tuner.measure.rivals.rivals import RIVAL_BOUND_FACTOR, open_rival
 from tuner.measure.sandbox.fence import Fence, enter
 from tuner.measure.sandbox.refusals import REPORTED_FRACTION
+from tuner.measure.sweep import sweeper
 from tuner.measure.timing import LONG_CALL_S, Clock, Timing, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
 # Part of a candidate's time limit that may go into waiting for the core's usual pace.
 PATIENT = 0.1
-# Read to empty the caches: beyond four times the last-level share of current servers.
-SWEEP_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Subject:
     invoke: Invoke
     clock: Clock
     bound_factor: float  # 1 for kernels
+    workspace_bytes: Callable[[], int | None] = lambda: None  # the most so far
 
 
 class Report:
@@ -72,11 +73,12 @@ class Report:
     def failed(self, kind: FailureKind, message: str) -> None:
         self._write({"result": {"failed": {"kind": str(kind), "message": message}}})
 
-    def timed(self, paced: PacedTiming, max_rel_error: float) -> None:
+    def timed(self, paced: PacedTiming, max_rel_error: float, workspace_bytes: int | None) -> None:
         result = {
             "samples_s": list(paced.timing.samples_s),
             "max_rel_error": max_rel_error,
             "abandoned": paced.timing.abandoned,
+            "workspace_bytes": workspace_bytes,
             "pace": asdict(paced.update),
         }
         self._write({"result": {"timed": result}})
@@ -158,13 +160,14 @@ def measure(
             error,
             check_case(case, outputs, invoke, poisons=poisons, bound_factor=subject.bound_factor),
         )
-    if screened and request.plan.cache == "warm" and calls_s[-1] >= LONG_CALL_S:
-        report.timed(_single_call(calls_s[-1], request.abandon_above_s), error)
+    if screened and request.plan.cache == WARM and calls_s[-1] >= LONG_CALL_S:
+        timing = _single_call(calls_s[-1], request.abandon_above_s)
+        report.timed(timing, error, subject.workspace_bytes())
         return
     report.stage("timing")
     # What the checks left in the outputs must not pass for an answer.
     poison(outputs, POISONS[1 if screened else 0])
-    sweep = _sweeper() if request.plan.cache == "cold" else None
+    sweep = sweeper(len(assignment.lane.cores)) if request.plan.cache == COLD else None
     timed = partial(
         time_calls,
         subject.clock,
@@ -178,7 +181,7 @@ def measure(
     if request.rival is None:
         report.stage("checking the timed calls' outputs")
         error = max(error, check_after_timing(first, outputs, bound_factor=subject.bound_factor))
-    report.timed(paced, error)
+    report.timed(paced, error, subject.workspace_bytes())
     del watch
 
 
@@ -199,7 +202,9 @@ def _library(assignment: Assignment, request: Request, arrays: Sequence[Array]) 
     def clock(number: int, repeat: int) -> Sequence[float]:
         return library.time(request.symbol, timed, number, repeat)
 
-    return Subject(invoke=invoke, clock=clock, bound_factor=1.0)
+    return Subject(
+        invoke=invoke, clock=clock, bound_factor=1.0, workspace_bytes=library.workspace_bytes
+    )
 
 
 def _rival(assignment: Assignment, request: Request, case: Case) -> Subject:
@@ -257,12 +262,3 @@ def _exhausted(memory_bytes: int) -> bool:
     except OSError:
         return True
     return False
-
-
-def _sweeper() -> Callable[[], None]:
-    memory = np.ones(SWEEP_BYTES // 8)
-
-    def sweep() -> None:
-        memory.sum()
-
-    return sweep

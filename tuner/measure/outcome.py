@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from tuner.measure.gpu.resources import Resources
+from tuner.measure.objective import Figures
 from tuner.spaces.core.space import Config
 from tuner.target.roofline import STEADY_FACTOR
 
@@ -85,6 +86,8 @@ class Timed:
     max_rel_error: float
     conditions: Conditions
     artifact: str  # SHA-256 of the library that was timed
+    # Memory for temporaries that all its threads held at most; None where that is not told.
+    workspace_bytes: int | None = None
 
     @property
     def median_s(self) -> float:
@@ -128,6 +131,18 @@ class Trial:
     build_s: float = 0.0  # seconds spent building on a builder
     measure_s: float = 0.0  # seconds the lane was held
     resources: Resources | None = None  # of a GPU's candidate that was built
+    code_bytes: int | None = None  # machine code; None where it was not built, and on GPUs
+
+    @property
+    def figures(self) -> Figures:
+        """What objectives compare, as far as a trial tells."""
+        if not isinstance(self.outcome, Timed):
+            return Figures()
+        return Figures(
+            median_s=self.outcome.median_s,
+            workspace_bytes=self.outcome.workspace_bytes,
+            code_bytes=self.code_bytes,
+        )
 
 
 def kept_pace(trials: Iterable[Trial]) -> bool:

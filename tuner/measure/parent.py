@@ -242,6 +242,7 @@ class Parent:
             samples_s=tuple(timed["samples_s"]),
             max_rel_error=timed["max_rel_error"],
             artifact=artifact,
+            workspace_bytes=timed["workspace_bytes"],
             conditions=Conditions(
                 lane=self._assignment.lane.name,
                 isolation=self._settings.isolation.name,

@@ -7,7 +7,7 @@ way, through the same runner and the same checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
 
@@ -50,6 +50,8 @@ class RaceResult:
     max_rel_error: Mapping[str, float]
     artifacts: Mapping[str, str]  # SHA-256 of each library that raced
     decision: Decision | None  # None when no default was named, or it dropped out
+    # the most of each library that tells
+    workspace_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 def rival_contender(name: str) -> Contender:
@@ -127,6 +129,7 @@ class _Race:
         self._failed: dict[str, Failed] = {}
         self._errors: dict[str, float] = {}
         self._artifacts: dict[str, str] = {}
+        self._workspace_bytes: dict[str, int] = {}
         self._hopeless: set[str] = set()
 
     def run_round(self, number: int) -> bool:
@@ -166,6 +169,10 @@ class _Race:
             self._default_lost |= name == self._default and min(outcome.samples_s) >= LONG_S
         self._errors[name] = max(self._errors.get(name, 0.0), outcome.max_rel_error)
         self._artifacts[name] = outcome.artifact
+        if outcome.workspace_bytes is not None:
+            self._workspace_bytes[name] = max(
+                outcome.workspace_bytes, self._workspace_bytes.get(name, 0)
+            )
 
     def _hopeless_s(self, contender: Contender) -> float | None:
         """From which time on a kernel is hopeless; None where nothing is known yet.
@@ -206,6 +213,7 @@ class _Race:
             failed=self._failed,
             max_rel_error=self._errors,
             artifacts=self._artifacts,
+            workspace_bytes=self._workspace_bytes,
             decision=decision,
         )
 

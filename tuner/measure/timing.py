@@ -7,8 +7,10 @@ matter is abandoned early.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
+
+from tuner.measure.cache import COLD, WARM, Cache
 
 Clock = Callable[[int, int], Sequence[float]]
 """`clock(number, repeat)`: `repeat` samples.
@@ -23,6 +25,8 @@ LONG_CALL_S = 1.0
 PROMISING_FACTOR = 1.05
 # From so many times the best time on, a candidate is not worth the lane's time.
 ABANDON_FACTOR = 3.0
+# With cold caches there are so many times fewer samples: emptying them takes some 30 ms.
+COLD_FEWER = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +41,21 @@ class TimingPlan:
     max_number: int = 100_000  # calls within one repeat; caps kernels that do next to nothing
     # Of calls before the first sample: caches, branch predictors and frequency settle.
     warmup_s: float = 0.002
-    cache: str = "warm"  # or "cold": caches are swept before each sample, which then is one call
+    cache: Cache = WARM  # COLD: caches are emptied before each sample, which then is one call
 
 
 SCREENING = TimingPlan()
 PROMOTION = TimingPlan(
     budget_s=0.3, min_repeat_s=0.001, min_samples=5, max_samples=300, warmup_s=0.05
 )
+
+
+def with_cache(plan: TimingPlan, cache: Cache) -> TimingPlan:
+    """The plan for calls that find their caches so."""
+    if cache == WARM:
+        return plan
+    most = max(plan.min_samples, plan.max_samples // COLD_FEWER)
+    return replace(plan, cache=cache, max_samples=most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +77,14 @@ def time_calls(
 
     `abandon_above_s`: when the first two calls both take longer, they are the samples,
     and the timing ends as abandoned. Of calls of a second or more the first decides; of
-    calls shorter than a repeat, two repeats do. `sweep` empties the caches, for plans
-    with a cold cache.
+    calls shorter than a repeat, two repeats do. `sweep` empties the caches; plans with a
+    cold cache need one, and each of their samples comes after it.
     """
+    if plan.cache == COLD:
+        assert sweep is not None, "cold caches need somebody who empties them"
+        return _cold(clock, plan, sweep, abandon_above_s)
     call_s = clock(1, 1)[0]
-    if call_s >= LONG_CALL_S and plan.cache == "warm":
+    if call_s >= LONG_CALL_S:
         return Timing(
             samples_s=(call_s,), abandoned=abandon_above_s is not None and call_s > abandon_above_s
         )
@@ -77,13 +92,11 @@ def time_calls(
         second_s = clock(1, 1)[0]
         # The first calls of a short kernel say little of it: it begins in cold caches,
         # and the clock itself takes its time.
-        short = second_s < plan.min_repeat_s and plan.cache == "warm"
+        short = second_s < plan.min_repeat_s
         samples = tuple(clock(_number(plan, second_s), 2)) if short else (call_s, second_s)
         if min(samples) > abandon_above_s:
             return Timing(samples_s=samples, abandoned=True)
         call_s = min(samples)
-    if plan.cache == "cold" and sweep is not None:
-        return _cold(clock, plan, call_s, sweep)
     if call_s >= plan.budget_s > plan.warmup_s:  # it was warm-up enough, and long for the clock
         return Timing(samples_s=tuple(clock(1, plan.min_samples)), abandoned=False)
     number = _number(plan, call_s)
@@ -95,11 +108,20 @@ def time_calls(
     return Timing(samples_s=tuple(clock(number, repeat)), abandoned=False)
 
 
-def _cold(clock: Clock, plan: TimingPlan, call_s: float, sweep: Callable[[], None]) -> Timing:
-    samples: list[float] = []
-    for _ in range(_repeats(plan, call_s)):
+def _cold(
+    clock: Clock, plan: TimingPlan, sweep: Callable[[], None], abandon_above_s: float | None
+) -> Timing:
+    """Single calls, each with caches that were emptied before it."""
+
+    def sample() -> float:
         sweep()
-        samples += clock(1, 1)
+        return clock(1, 1)[0]
+
+    samples = [sample(), sample()]
+    if abandon_above_s is not None and min(samples) > abandon_above_s:
+        return Timing(samples_s=tuple(samples), abandoned=True)
+    while len(samples) < _repeats(plan, min(samples)):
+        samples.append(sample())
     return Timing(samples_s=tuple(samples), abandoned=False)
 
 

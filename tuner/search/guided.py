@@ -18,6 +18,7 @@ from tuner.cost_model.cuda.resources import ResourceForecast
 from tuner.cost_model.metrics import spearman
 from tuner.cost_model.model import CostModel, Features, Featurizer, Vector
 from tuner.cost_model.validity import ValidityFilter
+from tuner.measure.objective import FASTEST, Goal
 from tuner.measure.outcome import Trial
 from tuner.search.diversity import choose
 from tuner.search.domain import Domain
@@ -58,12 +59,13 @@ class GuidedSearcher:
         seed: int,
         options: GuidedOptions | None = None,
         seeds: Points | None = None,
+        goal: Goal = FASTEST,
     ) -> None:
         self.options = options or GuidedOptions()
         self._domain, self._featurizer = domain, featurizer
         self._model, self._explorer, self._seed = model, explorer, seed
         self._validity, self._resources = ValidityFilter(seed=seed), ResourceForecast(seed=seed)
-        self._ledger = Ledger(domain)
+        self._ledger = Ledger(domain, goal)
         self._features: list[Features] = []  # of the trials of each plan, shape (n, F)
         self._described: set[bytes] = set()  # the same, row by row
         self._sources: dict[int, Source] = {}  # of the points lined up, by key
@@ -363,4 +365,5 @@ def guided_searcher(setup: SearchSetup, explorer: Explorer) -> GuidedSearcher:
         seed=setup.seed,
         options=setup.options,
         seeds=setup.seeds,
+        goal=setup.goal,
     )

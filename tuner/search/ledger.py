@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
 from tuner.measure.gpu.resources import Resources
+from tuner.measure.objective import FASTEST, Goal
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain, Keys
 from tuner.spaces.core.space import Points
@@ -22,13 +23,15 @@ Row = NDArray[np.int32]  # one point, shape (knobs,)
 class Ledger:
     """The points of one search."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, goal: Goal = FASTEST) -> None:
         self.domain = domain
+        self._goal = goal
         self._told: set[int] = set()  # keys of all trials told, infrastructure included
         self._handed_out: set[int] = set()
         self._points: list[Row] = []  # of the trials that teach, in the order told
-        # Seconds of one call at the usual pace; None for a failure of the candidate.
-        self._seconds: list[float | None] = []
+        # Seconds of one call at the usual pace, where the goal is time; None for a failure of
+        # the candidate.
+        self._costs_s: list[float | None] = []
         self.resources: list[Resources | None] = []  # of candidates built for a GPU
 
     def __len__(self) -> int:
@@ -52,11 +55,11 @@ class Ledger:
         self._handed_out.discard(key)
         match trial.outcome:
             case Timed() as timed:
-                self._seconds.append(timed.undisturbed_s)
+                self._costs_s.append(self._goal.search_cost_s(timed.undisturbed_s, trial.figures))
             case Failed(kind=FailureKind.INFRASTRUCTURE):
                 return False
             case _:
-                self._seconds.append(None)
+                self._costs_s.append(None)
         self._points.append(point)
         self.resources.append(trial.resources)
         return True
@@ -86,11 +89,13 @@ class Ledger:
 
     @property
     def labels(self) -> Vector:
-        """The best time over each point's time, in (0, 1], shape (n,); 0 for failures."""
-        timed = [seconds for seconds in self._seconds if seconds is not None]
-        best = min(timed, default=0.0)
+        """The least cost over each point's, in (0, 1], shape (n,); 0 for failures.
+
+        The cost is the time, unless the goal has more objectives.
+        """
+        least = min((cost for cost in self._costs_s if cost is not None), default=0.0)
         return np.array(
-            [0.0 if seconds is None else best / seconds for seconds in self._seconds], np.float32
+            [0.0 if cost is None else least / cost for cost in self._costs_s], np.float32
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.cost_model.model import CostModel, Featurizer
+from tuner.measure.objective import FASTEST, Goal
 from tuner.search.domain import Domain
 from tuner.spaces.core.space import Points
 
@@ -42,3 +43,4 @@ class SearchSetup:
     seed: int
     seeds: Points | None = None  # points to try early
     options: GuidedOptions | None = None  # None: the defaults
+    goal: Goal = FASTEST  # what trials are judged by

@@ -48,9 +48,7 @@ def _is_core(machine: Target, target: Target) -> bool:
 
 def is_declared(target: Target) -> bool:
     """Whether the target is a class of CPUs or GPUs and not one that was seen."""
-    if target.kind == "cpu":
-        return "declared" in target.fingerprint
-    return "device" not in target.fingerprint
+    return target.declared
 
 
 def called(target: Target) -> str:

@@ -73,6 +73,13 @@ class Target:
     limits: Limits | None = None
 
     @property
+    def declared(self) -> bool:
+        """Whether it is a class of CPUs or GPUs and not one that was seen."""
+        if self.kind == "cpu":
+            return "declared" in self.fingerprint
+        return "device" not in self.fingerprint
+
+    @property
     def on_device(self) -> bool:
         """Whether kernels run on a device beside the processor; its lanes are such devices."""
         return self.kind != "cpu"

@@ -31,6 +31,7 @@ class CompiledCandidate:
     symbol: str
     schedule: Callable[[], Mapping[str, Any]]  # to be stored with a winner, with the sources
     resources: Resources | None = None  # what it takes of a GPU
+    code_bytes: int | None = None  # machine code of a CPU's kernel
 
 
 class CandidateCompiler(Protocol):

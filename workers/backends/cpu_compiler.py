@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tuner.lowering.compiler import Compiled, compile_program
 from tuner.runtime.link import Function, link, toolchain_for
+from tuner.runtime.object_file import machine_code_bytes
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.cpu.default import default_cpu_program
@@ -37,6 +38,7 @@ class CpuCandidateCompiler:
                 toolchain=toolchain_for(self.problem.target),
             ),
             code=compiled.object_code,
+            code_bytes=machine_code_bytes(compiled.object_code),
             symbol=compiled.symbol,
             schedule=lambda: {
                 **asdict(compiled.schedule),

@@ -65,7 +65,11 @@ def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> 
         place(storage, f"{digest}.json", json.dumps(candidate.schedule(), sort_keys=True).encode())
     path = place(storage, f"{digest}.so", candidate.library)
     return Library(
-        sha256=digest, path=str(path), symbol=candidate.symbol, resources=candidate.resources
+        sha256=digest,
+        path=str(path),
+        symbol=candidate.symbol,
+        resources=candidate.resources,
+        code_bytes=candidate.code_bytes,
     )
 
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NewType
 
+from tuner.measure.cache import Cache
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate
 from tuner.workers.fleet.messages import Library
 from tuner.workers.fleet.policy import Account
+
+TimedCode = NewType("TimedCode", str)  # same code in the same caches: timed once
+
+
+def timed_code(sha256: str, cache: Cache) -> TimedCode:
+    """Of the library with this hash."""
+    return TimedCode(f"{cache} {sha256}")
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +39,18 @@ class Item:
         return self.queue.account.job_share.job
 
     @property
+    def timed_code(self) -> TimedCode:
+        """What it is timed as, once it is built."""
+        assert self.library is not None
+        return timed_code(self.library.sha256, self.queue.account.job_share.cache)
+
+    @property
     def resources(self) -> Resources | None:
         return None if self.library is None else self.library.resources
+
+    @property
+    def code_bytes(self) -> int | None:
+        return None if self.library is None else self.library.code_bytes
 
 
 @dataclass(slots=True, eq=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Lane, Request
+from tuner.measure.cache import Cache
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Runs
 from tuner.workers.fleet.messages import (
@@ -47,7 +48,8 @@ class LaneRunner(ABC):
             refusal = self._prepare(problem_key)
             # Preparing inputs and reference, once a workload, is not the candidate's time.
             started = time.time()
-            outcome = refusal if refusal is not None else self._measure(request)
+            cache = self._problems[problem_key].cache
+            outcome = refusal if refusal is not None else self._measure(request, cache)
             measured.append(
                 Measured(
                     number=request.number, outcome=outcome, started_s=started, ended_s=time.time()
@@ -60,7 +62,10 @@ class LaneRunner(ABC):
         if refusal is not None:
             # The driver replaces this runner, and the promotion tries again.
             raise RuntimeError(refusal.message)
-        return [raced(control, self.contender(), self._limits, self._storage) for control in asks]
+        cache = self._problems[problem_key].cache
+        return [
+            raced(control, self.contender(), self._limits, self._storage, cache) for control in asks
+        ]
 
     @abstractmethod
     def prepare(self, problem: Problem) -> None:
@@ -74,10 +79,10 @@ class LaneRunner(ABC):
     def contender(self) -> Runs:
         """What a race runs on."""
 
-    def _measure(self, request: MeasureRequest) -> Outcome:
+    def _measure(self, request: MeasureRequest, cache: Cache) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return self.outcome(measurement_request(request, library, self._limits))
+            return self.outcome(measurement_request(request, library, self._limits, cache))
         finally:
             if library is not request.library:
                 Path(library.path).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tuner.measure.assignment import Lane
+from tuner.measure.cache import WARM, Cache
 from tuner.measure.foreign.verdict import Verdict
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
@@ -31,10 +32,11 @@ class Problem:
     target: Target
     threads: int
     seed: int = 0  # of the inputs that candidates are checked on
+    cache: Cache = WARM  # what timed calls find in the caches
 
     @property
     def key(self) -> str:
-        text = f"{self.workload.key}/{self.target.key}/{self.threads}/{self.seed}"
+        text = f"{self.workload.key}/{self.target.key}/{self.threads}/{self.seed}/{self.cache}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -47,6 +49,8 @@ class Library:
     symbol: str  # the function it exports
     # of a GPU, as the compiler reports them; not part of hand-off messages
     resources: Resources | None = field(default=None, compare=False)
+    # machine code of a CPU's; not part of them either
+    code_bytes: int | None = field(default=None, compare=False)
     # the files by suffix, if they are sent to another machine
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -264,6 +268,7 @@ class Ranked:
     ci95_s: tuple[float, float]
     max_rel_error: float  # over all verified inputs
     samples: int  # timed, over all processes
+    workspace_bytes: int | None = None  # memory for temporaries, over all threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tuner.measure.cache import Cache
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed, Trial
-from tuner.workers.fleet.candidates import Item
+from tuner.workers.fleet.candidates import Item, timed_code
 from tuner.workers.fleet.dedup import Deduplication
 from tuner.workers.fleet.messages import Library, Report, Span
 
@@ -28,10 +29,10 @@ class Outcomes:
         """The best median so far."""
         return self._best_s.get(problem)
 
-    def remember(self, problem: str, outcomes: Mapping[str, Outcome]) -> None:
-        """Outcomes by library hash, from earlier runs."""
+    def remember(self, problem: str, outcomes: Mapping[str, Outcome], cache: Cache) -> None:
+        """Outcomes by library hash, from earlier runs with these caches."""
         for sha256, outcome in outcomes.items():
-            self.deduplication.remember(sha256, outcome)
+            self.deduplication.remember(timed_code(sha256, cache), outcome)
             self._note_time(problem, outcome)
 
     def add_span(
@@ -58,26 +59,26 @@ class Outcomes:
         item.library = library
         if item.abandoned:
             return
-        outcome = self.deduplication.outcome(library.sha256)
+        outcome = self.deduplication.outcome(item.timed_code)
         if outcome is not None:
             self.finish(item, outcome, worker="")
-        elif not self.deduplication.waits(item, library.sha256):
-            self.deduplication.begin(item, library.sha256)
+        elif not self.deduplication.waits(item, item.timed_code):
+            self.deduplication.begin(item, item.timed_code)
             item.queue.is_ready(item)
 
     def measured(self, item: Item, outcome: Outcome, runner: str, held_s: float) -> None:
         """Takes the outcome of a measurement that held the lane for so long."""
         if item.abandoned or item.library is None:
             return
-        sha256 = item.library.sha256
+        code = item.timed_code
         if isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE:
-            self.deduplication.interrupted(sha256)
+            self.deduplication.interrupted(code)
             self.retry(item, outcome.message)
             return
         self._note_time(item.problem, outcome)
         self._spent.append(item.library)
         self.finish(item, outcome, worker=runner, measure_s=held_s)
-        for duplicate, reused in self.deduplication.ended(sha256, outcome):
+        for duplicate, reused in self.deduplication.ended(code, outcome):
             self.finish(duplicate, reused, worker="")
 
     def retry(self, item: Item, reason: str) -> None:
@@ -97,7 +98,7 @@ class Outcomes:
         failed = Failed(kind=FailureKind.INFRASTRUCTURE, message=text)
         self.finish(item, failed, worker="", quarantined=True)
         if item.library is not None:
-            successor = self.deduplication.successor(item.library.sha256)
+            successor = self.deduplication.successor(item.timed_code)
             if successor is not None:
                 successor.queue.is_ready(successor)
 
@@ -106,7 +107,7 @@ class Outcomes:
         if item.library is None:
             item.queue.to_build.appendleft(item)
         else:
-            self.deduplication.begin(item, item.library.sha256)
+            self.deduplication.begin(item, item.timed_code)
             item.queue.is_ready(item, again=True)
 
     def finish(
@@ -134,7 +135,7 @@ class Outcomes:
         self._reports.append(
             Report(
                 problem=item.problem,
-                trial=replace(trial, resources=item.resources),
+                trial=replace(trial, resources=item.resources, code_bytes=item.code_bytes),
                 worker=worker,
                 attempts=len(item.lost) if quarantined else len(item.lost) + 1,
                 quarantined=quarantined,

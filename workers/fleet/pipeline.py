@@ -181,7 +181,7 @@ class Pipeline:
     ) -> None:
         """Takes candidates of the problem with this key, of one job. `known_outcomes` are
         outcomes by library hash, from earlier runs."""
-        self._outcomes.remember(problem, known_outcomes or {})
+        self._outcomes.remember(problem, known_outcomes or {}, job_share.cache)
         self._demand.submit(job_share, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:
@@ -256,7 +256,7 @@ class Pipeline:
                 else:
                     item.queue.account.measuring -= 1
                     if not item.abandoned:
-                        self._outcomes.deduplication.interrupted(item.library.sha256)
+                        self._outcomes.deduplication.interrupted(item.timed_code)
                 if started and not behind:
                     self._outcomes.retry(item, f"{worker}: {reason}")
                 elif not item.abandoned:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from tuner.measure.cache import WARM, Cache
+
 PolicyName = Literal["fair", "srtf", "pack", "fifo"]
 Key = tuple[float, ...]
 
@@ -33,6 +35,7 @@ class JobShare:
     memory_bytes: int = 0  # of a candidate's buffers
     trials_left: int = 0  # of its budget, what is in flight included
     seconds_left: float | None = None  # of its budget; None: it has none
+    cache: Cache = WARM  # what its timed calls find in the caches
 
     @property
     def weight(self) -> float:

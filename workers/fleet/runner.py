@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import Assignment, Lane, Placement, Request
+from tuner.measure.cache import Cache
 from tuner.measure.foreign.examination import Contestant as ForeignContestant
 from tuner.measure.foreign.judgement import judge_source
 from tuner.measure.foreign.verdict import Verdict, VerdictName
@@ -25,7 +26,13 @@ from tuner.measure.race import Contender, RaceResult, Runs, race, rival_contende
 from tuner.measure.rivals.rivals import installed_versions
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95, ratio_of_medians
-from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
+from tuner.measure.timing import (
+    ABANDON_FACTOR,
+    PROMISING_FACTOR,
+    PROMOTION,
+    SCREENING,
+    with_cache,
+)
 from tuner.workers.fleet.handoff import HandoffMessage, HandoffQueue
 from tuner.workers.fleet.machine import near
 from tuner.workers.fleet.messages import (
@@ -65,28 +72,34 @@ def _finalist(name: str, result: RaceResult) -> Finalist:
         ci95_s=ci95_s,
         max_rel_error=error,
         samples=samples,
+        workspace_bytes=result.workspace_bytes.get(name),
     )
 
 
-def measurement_request(request: MeasureRequest, library: Library, limits: Limits) -> Request:
+def measurement_request(
+    request: MeasureRequest, library: Library, limits: Limits, cache: Cache
+) -> Request:
     """The request to a runner process for a trial, whose library is on this machine."""
     return Request(
         name=f"trial {request.number}",
         library=library.path,
         symbol=library.symbol,
         timeout_s=limits.run_timeout_s,
+        plan=with_cache(SCREENING, cache),
         abandon_above_s=None if request.best_s is None else request.best_s * ABANDON_FACTOR,
         promising_s=None if request.best_s is None else request.best_s * PROMISING_FACTOR,
     )
 
 
-def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
-    """Runs a race on a prepared runner.
+def raced(
+    control: RunRace, process: Runs, limits: Limits, storage: Path, cache: Cache
+) -> RaceOutcome:
+    """Runs a race on a prepared runner, whose calls find their caches so.
 
     `storage` takes libraries that came from another machine.
     """
     timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
-    plan = replace(
+    warm = replace(
         PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
     )
     compared = control.rivals is not None
@@ -105,7 +118,7 @@ def raced(control: RunRace, process: Runs, limits: Limits, storage: Path) -> Rac
         contenders,
         process,
         rounds=limits.race_rounds if control.default or compared else MIN_ROUNDS,
-        plan=plan,
+        plan=with_cache(warm, cache),
         default=control.default,
         incumbent=control.incumbent,
     )
@@ -268,7 +281,8 @@ class Runner:
             if isinstance(process, Failed):
                 # The driver replaces this runner, and the promotion tries again.
                 raise RuntimeError(process.message)
-            return [raced(control, process, self._limits, self._storage) for control in asks]
+            cache = self._problems[problem_key].cache
+            return [raced(control, process, self._limits, self._storage, cache) for control in asks]
 
     def examine(self, problem_key: str, asks: Sequence[RunExamination]) -> list[ExaminationOutcome]:
         """Judges strangers' kernels, in processes that never had a reference."""
@@ -281,9 +295,11 @@ class Runner:
         self._handoffs.close()
         self._residents.close()
 
-    def measurement_request(self, request: MeasureRequest, library: Library) -> Request:
+    def measurement_request(
+        self, request: MeasureRequest, library: Library, cache: Cache
+    ) -> Request:
         """The request to the runner process for a trial."""
-        return measurement_request(request, library, self._limits)
+        return measurement_request(request, library, self._limits, cache)
 
     def _read_handoffs(self) -> None:
         """Begins with candidates that builders hand over while the lane is free for them."""
@@ -327,15 +343,19 @@ class Runner:
         process = self._prepare(problem_key)
         # Preparing inputs and reference, once a workload, is not the candidate's time.
         started = time.time()
-        outcome = process if isinstance(process, Failed) else self._measure(process, request)
+        outcome = (
+            process
+            if isinstance(process, Failed)
+            else self._measure(process, request, self._problems[problem_key].cache)
+        )
         return Measured(
             number=request.number, outcome=outcome, started_s=started, ended_s=time.time()
         )
 
-    def _measure(self, process: RunnerProcess, request: MeasureRequest) -> Outcome:
+    def _measure(self, process: RunnerProcess, request: MeasureRequest, cache: Cache) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return process.measure(self.measurement_request(request, library))
+            return process.measure(self.measurement_request(request, library, cache))
         finally:
             if library is not request.library:
                 Path(library.path).unlink(missing_ok=True)

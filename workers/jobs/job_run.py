@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.db import jobs, leases, targets
+from tuner.db import jobs, leases, targets, trials
 from tuner.db.engine import Database
 from tuner.db.errors import StaleLease
 from tuner.db.jobs import Job, Task
@@ -15,6 +15,7 @@ from tuner.db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
+from tuner.measure.cache import WARM
 from tuner.measure.outcome import Trial
 from tuner.models.task_scheduler import kind_of
 from tuner.models.time_plan import TimePlan
@@ -81,6 +82,7 @@ class JobRun:
             order=order,
             threads=job.threads,
             trials_left=trials_left(job),
+            cache=job.cache,
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
@@ -331,7 +333,11 @@ class JobRun:
                     check=self._check,
                     signer=signer,
                     finalists=finalists,
-                    canary=self._job.kind == jobs.TUNE and self._options.canary_races > 0,
+                    trials=self._trials(run),
+                    # A canary wins by races, and those are run with warm caches.
+                    canary=self._job.kind == jobs.TUNE
+                    and self._job.cache == WARM
+                    and self._options.canary_races > 0,
                 )
             )
         except NothingVerified as failure:
@@ -346,6 +352,13 @@ class JobRun:
             )
         self._observer(TaskFinished(position=position, kernel=kernel, error=error))
         return error if needed else None
+
+    def _trials(self, run: TaskRun) -> Sequence[Trial]:
+        """All trials of a task, where they are judged by more than time."""
+        if not run.job.goal.of_trials:
+            return ()
+        with self._database.read() as session:
+            return trials.of_task(session, run.job.id, run.task.position)
 
     def _check(self) -> None:
         """Raises once the job is to stop; called between steps that cannot be interrupted."""

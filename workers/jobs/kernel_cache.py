@@ -23,7 +23,9 @@ def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
     prepares = job.kind in (PREPARE, REVALIDATE)
     if not prepares and job.settings.get("improve", True) is not False:
         return None
-    kernel = kernels.find_promoted(session, task.workload, job.target, job.threads)
+    if job.goal.of_trials:  # that there is a fastest kernel says nothing of smaller ones
+        return None
+    kernel = kernels.find_promoted(session, task.workload, job.target, job.threads, cache=job.cache)
     if kernel is None or kernel.stale is not None or not kernel.verified:
         return None
     return kernel if prepares or not is_prepared(session, kernel) else None

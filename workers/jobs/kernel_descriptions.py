@@ -12,6 +12,7 @@ from tuner.db.kernels import RUNNERS_UP, Kernel
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.measure.cache import WARM
 from tuner.runtime.prepack import prepack_from
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
@@ -58,6 +59,7 @@ def describe(
             "trial": kernel.trial,
             "trace": schedule.get("text"),
             "versions": dict(kernel.versions),
+            **({} if kernel.cache == WARM else {"cache": kernel.cache}),
         },
     )
     described = described if widen is None else widen(described, workload, schedule)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.db import artifacts, events, jobs, kernels, leases
+from tuner.db import artifacts, events, jobs, kernels, leases, tradeoffs
 from tuner.db.engine import Session
 from tuner.db.errors import IncumbentChanged
 from tuner.db.kernels import RUNNERS_UP, Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.signature import Signer
+from tuner.measure.cache import WARM
+from tuner.measure.objective import Figures, chosen, front
 from tuner.measure.outcome import Timed, Trial, kept_pace
+from tuner.measure.timing import ABANDON_FACTOR
 from tuner.runtime.prepack import prepack_from
 from tuner.workers.backends.backend import Packing
 from tuner.workers.fleet.handle import FleetError
@@ -37,6 +40,7 @@ from tuner.workers.fleet.messages import (
     RunRace,
 )
 from tuner.workers.jobs.delivery import pack, signature
+from tuner.workers.jobs.smaller_trials import on_front
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
 
@@ -75,6 +79,8 @@ class Promotion:
     signer: Signer | None = None  # of what goes into the store
     canary: bool = False  # whether a champion stays until the winner has won again
     finalists: int | None = None  # at most, where time is short; None: as many as help
+    # All trials of the task, where objectives beside time choose among them.
+    trials: Sequence[Trial] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +140,9 @@ def _entries(promotion: Promotion, with_default: bool) -> list[_Entry]:
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
     if promotion.finalists is not None:
         count = min(count, promotion.finalists)
-    trials = [*([None] if with_default else []), *distinct(promotion.best, count)]
+    fastest = distinct(promotion.best, count)
+    smaller = on_front(promotion.trials, run.job.goal, fastest)
+    trials = [*([None] if with_default else []), *fastest, *smaller]
     requests = [
         BuildRequest(number=number, config=trial.config if trial else None, keep=True)
         for number, trial in enumerate(trials)
@@ -154,7 +162,11 @@ def _entries(promotion: Promotion, with_default: bool) -> list[_Entry]:
         return []
     with run.database.read() as session:
         kernel = kernels.find_promoted(
-            session, run.problem.workload.key, run.problem.target.key, run.problem.threads
+            session,
+            run.problem.workload.key,
+            run.problem.target.key,
+            run.problem.threads,
+            cache=run.problem.cache,
         )
     incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
     if kernel is not None and incumbent:  # the same code would only race against itself
@@ -231,53 +243,125 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
     incumbent = next(
         (candidate.kernel for candidate in entries if candidate.kernel is not None), None
     )
+    others = _tradeoffs(promotion, entries, finalists, winner)
     if entry.kernel is not None:
         with run.database.write("validated") as session:
             kernels.mark_validated(session, entry.kernel.id)
             leases.note_task(session, run.lease, run.task.position, kernel=entry.kernel.id)
-        return entry.kernel.id
-    assert entry.library is not None
-    library, schedule = _store(promotion, entry, winner)
+            return _with_tradeoffs(session, promotion, entry.kernel.id, others, None)
+    new = _new_kernel(promotion, entry, winner, finalists)
     if run.job.kind == jobs.MODEL:
-        schedule = {**schedule, RUNNERS_UP: _runners_up(promotion, entries, finalists, winner)}
-    workload, seconds = run.problem.workload, winner.median_s
-    new = NewKernel(
-        workload=workload.key,
-        target=run.problem.target.key,
-        threads=run.problem.threads,
-        schedule=schedule,
-        config=entry.trial.config if entry.trial else {},
-        artifact=library,
-        median_s=seconds,
-        ci95_s=winner.ci95_s,
-        gflops=workload.expression.flops / seconds / 1e9,
-        roofline_fraction=run.judge.fraction(seconds),
-        max_rel_error=winner.max_rel_error,
-        verified=True,
-        default_median_s=default.median_s if isinstance(default, Ranked) else None,
-        versions=versions(),
-        race={name: _numbers(finalist) for name, finalist in finalists.items()},
-        trial=entry.trial.number if entry.trial else 0,
-        previous=incumbent.id if incumbent else None,
-    )
+        runners_up = _runners_up(promotion, entries, finalists, winner)
+        new = replace(new, schedule={**new.schedule, RUNNERS_UP: runners_up})
+    new = replace(new, previous=incumbent.id if incumbent else None)
     with run.database.write("promotion") as session:
-        for digest, kind in (
-            (library, "library"),
-            (schedule["object"], "object"),
-            (schedule["export"], "export"),
-            *((runner_up["object"], "object") for runner_up in schedule.get(RUNNERS_UP, ())),
-        ):
-            _remember(session, promotion, digest, kind)
+        _remember_all(session, promotion, new)
         events.append(
             session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason}
         )
-        return kernels.promote(
+        kernel = kernels.promote(
             session,
             new,
             lease=run.lease,
             position=run.task.position,
             canary=promotion.canary,
-        ).id
+        )
+        return _with_tradeoffs(session, promotion, kernel.id, others, new.previous)
+
+
+def _new_kernel(
+    promotion: Promotion, entry: _Entry, ranked: Ranked, finalists: Mapping[str, Finalist]
+) -> NewKernel:
+    """A contestant that was built now, with its artifacts stored."""
+    assert entry.library is not None
+    run, default = promotion.run, finalists.get(DEFAULT)
+    library, schedule = _store(promotion, entry, ranked)
+    return NewKernel(
+        workload=run.problem.workload.key,
+        target=run.problem.target.key,
+        threads=run.problem.threads,
+        cache=run.problem.cache,
+        schedule=schedule,
+        config=entry.trial.config if entry.trial else {},
+        artifact=library,
+        median_s=ranked.median_s,
+        ci95_s=ranked.ci95_s,
+        gflops=run.problem.workload.expression.flops / ranked.median_s / 1e9,
+        roofline_fraction=run.judge.fraction(ranked.median_s),
+        max_rel_error=ranked.max_rel_error,
+        verified=True,
+        default_median_s=default.median_s if isinstance(default, Ranked) else None,
+        versions=versions(),
+        race={name: _numbers(finalist) for name, finalist in finalists.items()},
+        trial=entry.trial.number if entry.trial else 0,
+        workspace_bytes=ranked.workspace_bytes,
+        code_bytes=entry.library.code_bytes,
+    )
+
+
+def _tradeoffs(
+    promotion: Promotion,
+    entries: Sequence[_Entry],
+    finalists: Mapping[str, Finalist],
+    winner: Ranked,
+) -> list[NewKernel]:
+    """Contestants with less workspace or code than whoever is faster, not too slow.
+
+    None where time is the only objective.
+    """
+    if not promotion.run.job.goal.of_trials:
+        return []
+    limit_s = ABANDON_FACTOR * winner.median_s
+    raced = [
+        (entry, ranked)
+        for entry in entries
+        if isinstance(ranked := finalists.get(entry.contestant.name), Ranked)
+        and ranked.median_s <= limit_s
+    ]
+    return [
+        _new_kernel(promotion, entry, ranked, finalists)
+        for entry, ranked in front(raced, tradeoffs.JUDGED_BY, _figures)
+        if entry.library is not None and ranked.name != winner.name
+    ]
+
+
+def _figures(raced: tuple[_Entry, Ranked]) -> Figures:
+    entry, ranked = raced
+    code_bytes = entry.library.code_bytes if entry.library is not None else None
+    if entry.kernel is not None:
+        code_bytes = entry.kernel.code_bytes
+    return Figures(
+        median_s=ranked.median_s, workspace_bytes=ranked.workspace_bytes, code_bytes=code_bytes
+    )
+
+
+def _with_tradeoffs(
+    session: Session,
+    promotion: Promotion,
+    kernel: str,
+    others: Sequence[NewKernel],
+    replaced: str | None,
+) -> str:
+    """Stores tradeoffs to a kernel that was promoted; returns the one the goal chooses.
+
+    The kernel that was `replaced` is kept, too, where the goal asks for it and it is one.
+    """
+    run = promotion.run
+    place = (run.problem.workload.key, run.problem.target.key, run.problem.threads)
+    for other in others:
+        _remember_all(session, promotion, other)
+    goal = run.job.goal
+    tradeoffs.keep(session, others, run.lease)
+    if goal.of_trials and replaced is not None:
+        tradeoffs.keep_replaced(session, replaced)
+    kept = tradeoffs.settle(session, *place, cache=run.problem.cache)
+    if not goal.of_trials:
+        return kernel
+    best = next(iter(chosen(kept, goal, lambda each: each.figures)), None)
+    if best is not None and best.id != kernel:
+        kernel = best.id
+        leases.note_task(session, run.lease, run.task.position, kernel=kernel)
+    return kernel
 
 
 def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, dict[str, Any]]:
@@ -296,6 +380,7 @@ def _store(promotion: Promotion, entry: _Entry, winner: Ranked) -> tuple[str, di
         "trial": trial,
         "trace": schedule.get("text"),
         "versions": versions(),
+        **({} if run.problem.cache == WARM else {"cache": run.problem.cache}),
     }
     prepack = prepack_from(schedule["prepack"]) if schedule.get("prepack") else None
     packing = Packing(
@@ -354,6 +439,17 @@ def _runners_up(
             }
         )
     return documents
+
+
+def _remember_all(session: Session, promotion: Promotion, new: NewKernel) -> None:
+    """The artifacts that a kernel names."""
+    for digest, kind in (
+        (new.artifact, "library"),
+        (new.schedule["object"], "object"),
+        (new.schedule["export"], "export"),
+        *((runner_up["object"], "object") for runner_up in new.schedule.get(RUNNERS_UP, ())),
+    ):
+        _remember(session, promotion, digest, kind)
 
 
 def _remember(session: Session, promotion: Promotion, digest: str, kind: str) -> None:

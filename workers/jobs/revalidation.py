@@ -17,6 +17,7 @@ from tuner.db.jobs import Job, NewJob, Task
 from tuner.db.revalidation import Due
 from tuner.db.trial_pages import TrialFilter
 from tuner.db.workers import NewWorker
+from tuner.measure.cache import Cache
 from tuner.spaces.core.space import Config
 
 DECISIVE = ("apache-tvm", "apache-tvm-ffi")  # versions that decide what code a schedule becomes
@@ -52,30 +53,26 @@ def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
     """
     made: list[str] = []
     for source in (target,) if before is None else (target, before):
-        groups: dict[tuple[int, bool], list[Due]] = {}
+        groups: dict[tuple[int, Cache, bool], list[Due]] = {}
         for due in revalidation.due(session, target, source):
-            groups.setdefault((due.threads, due.prepared), []).append(due)
-        for (threads, prepared), group in groups.items():
+            groups.setdefault((due.threads, due.cache, due.prepared), []).append(due)
+        for group in groups.values():
             for start in range(0, len(group), TASKS):
-                some = tuple(due.workload for due in group[start : start + TASKS])
-                made.append(
-                    jobs.create(
-                        session, _job(target, source, some, threads=threads, prepared=prepared)
-                    )[0].id
-                )
+                some = group[start : start + TASKS]
+                made.append(jobs.create(session, _job(target, source, some))[0].id)
     return tuple(made)
 
 
-def _job(
-    target: str, source: str, workloads: tuple[str, ...], *, threads: int, prepared: bool
-) -> NewJob:
+def _job(target: str, source: str, alike: Sequence[Due]) -> NewJob:
     """A job that times kernels again; a kernel that was only prepared stays so."""
-    kind = jobs.PREPARE if prepared else jobs.REVALIDATE
+    first = alike[0]
+    kind = jobs.PREPARE if first.prepared else jobs.REVALIDATE
     settings: Mapping[str, str] = {SOURCE: source}
     return NewJob(
-        workloads=workloads,
+        workloads=tuple(due.workload for due in alike),
         target=target,
-        threads=threads,
+        threads=first.threads,
+        cache=first.cache,
         trials=1 + FEW,
         priority=IDLE_PRIORITY,
         kind=kind,
@@ -88,7 +85,9 @@ def best_configs(session: Session, job: Job, task: Task) -> Sequence[Config]:
 
     None if the kernel is gone.
     """
-    kernel = kernels.find_promoted(session, task.workload, str(job.settings[SOURCE]), job.threads)
+    kernel = kernels.find_promoted(
+        session, task.workload, str(job.settings[SOURCE]), job.threads, cache=job.cache
+    )
     if kernel is None:
         return ()
     configs = [kernel.config] if kernel.config else []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.cost_model.history import Prior
+from tuner.measure.objective import FASTEST, Goal
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
@@ -25,13 +26,14 @@ def searcher_for(
     seed: int,
     winners: Sequence[Config] = (),
     prior: Prior | None = None,
+    goal: Goal = FASTEST,
 ) -> Searcher:
     """A new searcher.
 
     `winners` are configs of similar workloads, tried early by strategies with a model.
     `prior` is the estimate of cycles learned from other workloads of the target, from
-    which the model starts; without it, it starts from rounded costs. Raises UsageError
-    for an unknown strategy.
+    which the model starts; without it, it starts from rounded costs. Trials are judged by
+    `goal`. Raises UsageError for an unknown strategy.
     """
     backend, domain = backend_of(space.target), Domain(space.space)
     features, model = backend.cost_model(space, prior or Prior())
@@ -43,6 +45,7 @@ def searcher_for(
         model=model,
         seed=seed,
         seeds=points if len(points) else None,
+        goal=goal,
     )
     return build_searcher(strategy, setup)
 

@@ -88,7 +88,8 @@ def search(run: TaskRun) -> TuningResult:
             trials=run.trials,
             seconds=run.job.seconds,
             waits_for_one=run.job.kind == TUNE,
-            target_s=run.judge.floor_s,
+            # Where time is not all, nobody knows what cannot be beaten.
+            target_s=None if run.job.goal.of_trials else run.judge.floor_s,
         ),
         clock=time.monotonic,
         recorded=run.recorded,
@@ -187,7 +188,12 @@ def guided(
         )
     first = (*winners, *start.best)
     return searcher_for(
-        space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior
+        space,
+        strategy=job.strategy,
+        seed=job.seed,
+        winners=first,
+        prior=start.prior,
+        goal=job.goal,
     )
 
 

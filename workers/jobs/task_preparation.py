@@ -78,7 +78,11 @@ class TaskPreparation:
             recorded = trials.of_task(session, self.job.id, task.position)
             winners = self._winners(session, workload)
         problem = Problem(
-            workload=workload, target=self.target, threads=self.job.threads, seed=self.job.seed
+            workload=workload,
+            target=self.target,
+            threads=self.job.threads,
+            seed=self.job.seed,
+            cache=self.job.cache,
         )
         space = space_of(workload, self.target, self.job.threads)
         self._begin(task, budget, problem, space, len(recorded))
@@ -199,12 +203,12 @@ class TaskPreparation:
         The workload's own, then those of its operator, the newest first, then those of
         the same kind of kernel in this job.
         """
-        threads = self.job.threads
-        own = kernels.find_promoted(session, workload.key, self.target.key, threads)
+        threads, cache = self.job.threads, self.job.cache
+        own = kernels.find_promoted(session, workload.key, self.target.key, threads, cache=cache)
         promoted = [] if own is None else [own]
         if workload.op:
             promoted += kernels.neighbours(
-                session, workload.op, self.target.key, threads, limit=WINNERS
+                session, workload.op, self.target.key, threads, cache=cache, limit=WINNERS
             )
         kind = kind_of(workload.expression)
         alike = [config for other, config in self.best.values() if config and other == kind]

@@ -128,6 +128,7 @@ def _past_trials(
             session,
             target=job.target,
             threads=job.threads,
+            cache=job.cache,
             before=before,
             job=job.id,
             position=task.position,
@@ -136,7 +137,12 @@ def _past_trials(
         if taught:
             return taught
         elsewhere = history.tasks_elsewhere(
-            session, target=job.target, kind=target.kind, threads=job.threads, before=before
+            session,
+            target=job.target,
+            kind=target.kind,
+            threads=job.threads,
+            cache=job.cache,
+            before=before,
         )
         return _read(session, elsewhere, job, op, before)
 

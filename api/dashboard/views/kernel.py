@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tuner.api.artifacts import DownloadHeaders
 from tuner.api.dashboard import labels, limits, loops
-from tuner.api.dashboard.charts import history, plots
+from tuner.api.dashboard.charts import fronts, history, plots
 from tuner.api.dashboard.charts.plots import Interval
 from tuner.api.dashboard.pages import PageRoute, Theme, image, render
 from tuner.api.dashboard.sessions import Viewer
@@ -19,12 +19,13 @@ from tuner.api.dashboard.snippets import delivery, snippets
 from tuner.api.problems import Problem
 from tuner.api.routes.kernels import KernelId, get_artifact
 from tuner.api.service import ServiceDep
-from tuner.db import artifacts, jobs, kernels, races, targets, workloads
+from tuner.db import artifacts, jobs, kernels, races, targets, tradeoffs, workloads
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
 from tuner.db.kernels import Kernel
 from tuner.db.workloads import StoredWorkload
 from tuner.export.artifacts import ArtifactMissing
+from tuner.measure.objective import CODE_SIZE, MEMORY
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -76,6 +77,8 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         visible_job = job_exists(session, view.kernel.job)
         series = races.series(session, kernel_id)
         lost = races.list_regressions(session, state=(), kernel=kernel_id).items
+        own = view.kernel
+        choices = tradeoffs.choices(session, own.workload, own.target, own.threads, cache=own.cache)
     base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
     entries = race(view.kernel)
     archive = None
@@ -91,6 +94,12 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         "entries": entries,
         "intervals_svg": plots.intervals(entries),
         "roofline_svg": roofline(view),
+        "choices": choices,
+        "fronts": {
+            objective.title: drawing
+            for objective in (MEMORY, CODE_SIZE)
+            if (drawing := fronts.draw(choices, objective, own.id)) is not None
+        },
         "losers": {
             name: entry
             for name, entry in view.kernel.race.items()

@@ -25,6 +25,8 @@ from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import targets
 from tuner.errors import TunerError, UsageError, WorkloadError
+from tuner.measure.cache import WARM, check_cache
+from tuner.measure.objective import CODE_SIZE, FASTEST, MEMORY, TIME, check_goal, goal_of
 from tuner.search.strategies import DEFAULT_STRATEGY, STRATEGIES
 from tuner.spaces.by_target import space_of
 from tuner.target.target import Target
@@ -40,10 +42,17 @@ kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
   C[i, j] = max(T[i, j] + bias[j], 0)
 }
 """
+# What a service's jobs may be for: what is measured beside other work.
+GOALS = (
+    TIME.name,
+    *(f"{prefix}{each.name}" for each in (MEMORY, CODE_SIZE) for prefix in ("", "time,")),
+)
 BUDGET = {
     "trials": "256",
     "seconds": "",
     "threads": "1",
+    "cache": WARM,
+    "objective": FASTEST.text,
     "strategy": DEFAULT_STRATEGY,
     "seed": "0",
     "priority": "0",
@@ -155,6 +164,7 @@ def show(
         },
         "targets": stored_targets,
         "strategies": tuple(STRATEGIES),
+        "objectives": GOALS,
         "once": secrets.token_urlsafe(16),
         **(
             verdict(service, fields)
@@ -204,6 +214,8 @@ def sized(service: Service, fields: Mapping[str, str]) -> Sized:
     workload = workloads.parse(request.all_workloads[0])
     with service.database.read() as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
+    check_cache(request.cache, target)
+    check_goal(goal_of(request.objective), target)
     try:
         space = space_of(workload, target, request.threads).space
         size, sketches = space.size, len(space.combinations)
@@ -284,6 +296,8 @@ def job_request(fields: Mapping[str, str]) -> JobRequest:
     given = {name: value for name, value in budget.items() if value is not None}
     given |= {
         "target": fields.get("target") or None,
+        "cache": fields.get("cache") or WARM,
+        "objective": fields.get("objective") or FASTEST.text,
         "strategy": fields.get("strategy") or DEFAULT_STRATEGY,
     }
     return JobRequest.model_validate(

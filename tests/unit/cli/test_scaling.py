@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tuner.api.schemas import KernelAnswer
-from tuner.app.races.throughput import Throughput
 from tuner.cli.scaling import Point, _document, _rows, busiest, fastest, thread_counts
 from tuner.workload.spec import parse_spec
 
@@ -33,13 +32,12 @@ def point(threads: int, median_s: float, instances: int, calls_per_s: float) -> 
         "median_s": median_s,
         "ci95_s": (0.99 * median_s, 1.01 * median_s),
     }
-    made = Throughput(
-        instances=instances,
+    return Point(
         threads=threads,
-        call_s=instances / calls_per_s,
+        kernel=KernelAnswer.model_construct(**fields),
+        instances=instances,
         calls_per_s=calls_per_s,
     )
-    return Point(threads=threads, kernel=KernelAnswer.model_construct(**fields), throughput=made)
 
 
 CURVE = [point(1, 8e-4, 4, 4800.0), point(2, 4.5e-4, 2, 4100.0), point(4, 3e-4, 1, 3300.0)]

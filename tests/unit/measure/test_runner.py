@@ -133,6 +133,9 @@ def test_cold_caches_take_longer(runner: RunnerProcess, request_for: Make) -> No
         request_for("good", plan=TimingPlan(cache="cold", max_samples=5), timeout_s=10)
     )
     assert isinstance(cold, Timed) and cold.conditions.cache == "cold"
+    warm = runner.measure(request_for("good"))
+    assert isinstance(warm, Timed) and warm.conditions.cache == "warm"
+    assert cold.median_s > warm.median_s
 
 
 def test_secrets_and_descriptors_stay_outside(

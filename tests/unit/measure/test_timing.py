@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.timing import LONG_CALL_S, PROMOTION, SCREENING, TimingPlan, time_calls
+from tuner.measure.timing import (
+    COLD_FEWER,
+    LONG_CALL_S,
+    PROMOTION,
+    SCREENING,
+    TimingPlan,
+    time_calls,
+    with_cache,
+)
 
 
 class CountingClock:
@@ -72,6 +80,37 @@ def test_cold_caches_are_swept_before_each_single_call() -> None:
     timing = time_calls(clock, plan, abandon_above_s=None, sweep=lambda: sweeps.append(1))
     assert len(sweeps) == len(timing.samples_s) and set(clock.numbers) == {1}
     assert timing.samples_s == pytest.approx([0.002] * len(sweeps))
+
+
+@given(st.floats(1e-8, 10.0), st.sampled_from([SCREENING, PROMOTION]))
+def test_a_sweep_is_no_sample_and_there_are_few(call_s: float, plan: TimingPlan) -> None:
+    sweeps: list[int] = []
+    timing = time_calls(
+        CountingClock(call_s),
+        with_cache(plan, "cold"),
+        abandon_above_s=None,
+        sweep=lambda: sweeps.append(1),
+    )
+    assert plan.min_samples <= len(timing.samples_s) == len(sweeps)
+    assert len(sweeps) <= plan.max_samples // COLD_FEWER
+    assert with_cache(plan, "warm") is plan
+
+
+def test_what_decides_that_a_cold_call_is_slow_is_cold() -> None:
+    """A call that is only fast when it is warm is abandoned, and its samples are cold."""
+    swept: list[int] = []
+
+    def clock(number: int, repeat: int) -> Sequence[float]:
+        cold = bool(swept) and swept.pop() == 1
+        return [0.01 if cold else 0.001] * repeat
+
+    timing = time_calls(
+        clock,
+        with_cache(SCREENING, "cold"),
+        abandon_above_s=0.003,
+        sweep=lambda: swept.append(1),
+    )
+    assert timing.abandoned and timing.samples_s == (0.01, 0.01)
 
 
 def test_one_call_of_seconds_is_sample_enough() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.workers.fleet_simulation import Simulation, candidates, library, ready, timed
+from tuner.measure.cache import COLD, WARM
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
 from tuner.workers.fleet.demand import Demand
@@ -232,6 +233,15 @@ def test_outcomes_of_an_earlier_run_are_reused() -> None:
         (3.0,),
     ]
     assert not simulation.measured_codes
+
+
+def test_equal_code_is_timed_once_for_each_state_of_the_caches() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, code=lambda number: 0)
+    for cache in (WARM, COLD, WARM):
+        pipeline.submit("p", candidates(2), job_share=JobShare(job=cache, cache=cache))
+        simulation.run()
+    assert simulation.measured_codes == {"code0": 2}
 
 
 def test_a_failed_build_is_not_measured() -> None:

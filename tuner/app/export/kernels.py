@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.db import kernels, targets
+from tuner.db import kernels, targets, tradeoffs, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
@@ -14,6 +14,8 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.measure.cache import WARM, Cache
+from tuner.measure.objective import FASTEST, Goal
 from tuner.runtime.link import toolchain_for
 from tuner.runtime.toolchain import Toolchain
 from tuner.target.architectures.table import architecture_of
@@ -24,8 +26,8 @@ from tuner.workers.jobs.kernel_descriptions import Widen, describe
 PAGE = 500
 
 
-def all_kernels(database: Database) -> list[Kernel]:
-    """All promoted kernels of this machine's CPU, the newest first.
+def all_kernels(database: Database, cache: Cache = WARM) -> list[Kernel]:
+    """All kernels of this machine's CPU promoted with such caches, the newest first.
 
     Raises UsageError where there is none.
     """
@@ -34,16 +36,48 @@ def all_kernels(database: Database) -> list[Kernel]:
     cursor: str | None = None
     with database.read() as session:
         while True:
-            page = kernels.list_page(session, target=machine.key, cursor=cursor, limit=PAGE)
+            page = kernels.list_page(
+                session, target=machine.key, cache=cache, cursor=cursor, limit=PAGE
+            )
             promoted += page.items
             cursor = page.next
             if cursor is None:
                 break
     if not promoted:
-        raise UsageError(
-            f"{database.url} has no kernel for {machine.name}; tuner tune SPEC makes one"
-        )
+        way = "tuner tune SPEC" + ("" if cache == WARM else f" --cache {cache}")
+        raise UsageError(f"{database.url} has no kernel for {machine.name}; {way} makes one")
     return promoted
+
+
+def kernels_by(
+    database: Database, goal: Goal, *, cache: Cache = WARM, within: float | None = None
+) -> list[Kernel]:
+    """Of each workload and thread count of this machine's CPU the kernel an objective chooses.
+
+    Of each workload alone where the objective compares thread counts. `within`: the share by
+    which they may take longer than the fastest. Raises UsageError for the front of two
+    objectives and where there is no kernel, NotMeasured.
+    """
+    promoted = all_kernels(database, cache)
+    if goal == FASTEST:
+        return promoted
+    if goal.is_front:
+        raise UsageError(
+            f"objective is {goal.text}: a library has one kernel of each workload; give one "
+            f"objective, or name kernels that tuner lookup prints"
+        )
+    places = dict.fromkeys(
+        (kernel.workload, kernel.target, None if goal.any_threads else kernel.threads)
+        for kernel in promoted
+    )
+    best = []
+    with database.read() as session:
+        stored = workloads.get_many(session, sorted({place[0] for place in places}))
+        for place in places:
+            items = tradeoffs.choices(session, *place, cache=cache)
+            what = stored[place[0]].spec
+            best += tradeoffs.best_by(items, goal, within, what=what)
+    return best
 
 
 def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:

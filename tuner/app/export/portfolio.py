@@ -24,6 +24,7 @@ from tuner.export.portfolio import (
     plan_rows,
     worthwhile,
 )
+from tuner.measure.cache import WARM
 from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio as KernelPortfolio
 from tuner.target.roofline import bandwidth_at, relative_rate
@@ -219,7 +220,12 @@ def _family(
     with database.read() as session:
         while True:
             page = kernels.list_page(
-                session, target=target.key, op=portfolio.op, cursor=cursor, limit=PAGE
+                session,
+                target=target.key,
+                op=portfolio.op,
+                cache=WARM,
+                cursor=cursor,
+                limit=PAGE,
             )
             stored = workloads.get_many(session, sorted({kernel.workload for kernel in page.items}))
             for kernel in page.items:

@@ -18,7 +18,10 @@ from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.signature import KEY_FILE
 from tuner.measure.assignment import Lane
+from tuner.measure.cache import check_cache, refuse_cold
+from tuner.measure.energy import package_counters
 from tuner.measure.gpu.runner import GpuLane
+from tuner.measure.objective import ENERGY, check_goal
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
 from tuner.target.capability import is_declared, serves
@@ -60,7 +63,15 @@ def submit(
     """Queues a job for workloads, with the settings' budget, strategy and seed.
 
     Without `improve`, a workload that an earlier search gave a kernel keeps that kernel.
+    Raises UsageError for caches and objectives that a target is not measured with,
+    NoEnergyCounters.
     """
+    check_cache(settings.cache, target)
+    check_goal(settings.goal, target)
+    if settings.goal.on_idle_machine:
+        refuse_cold(settings.cache, f"{settings.objective} is measured by calls in a row")
+    if ENERGY in settings.goal.objectives:
+        package_counters()
     with database.write("submit") as session:
         targets.remember(session, target)
         keys = tuple(
@@ -75,6 +86,8 @@ def submit(
             strategy=settings.strategy,
             seed=settings.seed,
             priority=priority,
+            cache=settings.cache,
+            goal=settings.goal,
             settings={} if improve else {"improve": False},
         )
         job, _ = jobs.create(session, new)

@@ -17,6 +17,8 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.measure.cache import refuse_cold
+from tuner.measure.objective import refuse_goal
 from tuner.models.chain_race import ChainRace
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
@@ -36,6 +38,10 @@ from tuner.workers.jobs.model_library import (
     others_of,
 )
 from tuner.workload.spec import to_document
+
+# Why a model has neither cold caches nor objectives beside time.
+AS_A_WHOLE = "a model's kernels are chosen by the time of the whole"
+MEETS_ITS_OWN = "a model's kernels meet the caches as the model leaves them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,8 @@ def submit_model(
     together, promotions included. `models` come from one file. There are several for
     several batch sizes, the greatest last.
     """
+    refuse_cold(settings.cache, MEETS_ITS_OWN)
+    refuse_goal(settings.goal, AS_A_WHOLE)
     policy = policy_of(settings)
     parts = [
         part for model in models for part in policy.workloads(model.graph, target, model.chains)

@@ -17,6 +17,7 @@ from tuner.db.kernels import Kernel
 from tuner.db.workloads import StoredWorkload
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing
+from tuner.measure.cache import WARM
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
@@ -49,8 +50,8 @@ class Checked:
 def recorded_kernels(
     database: Database, target: Target, threads: int, asked: Sequence[Workload]
 ) -> list[tuple[Workload, Kernel]]:
-    """The promoted kernels of the target and thread count: those of the workloads asked for,
-    or all, the oldest first.
+    """The promoted kernels of the target and thread count with warm caches: those of the
+    workloads asked for, or all, the oldest first.
 
     Raises UsageError where there is none, or none of a workload asked for: a check of
     nothing must not pass.
@@ -60,7 +61,12 @@ def recorded_kernels(
     with database.read() as session:
         while True:
             page = kernels.list_page(
-                session, target=target.key, oldest_first=True, cursor=cursor, limit=PAGE
+                session,
+                target=target.key,
+                cache=WARM,
+                oldest_first=True,
+                cursor=cursor,
+                limit=PAGE,
             )
             listed += [kernel for kernel in page.items if kernel.threads == threads]
             cursor = page.next

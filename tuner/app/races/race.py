@@ -14,11 +14,12 @@ from tuner.db.errors import NotFound
 from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
+from tuner.measure.cache import WARM, Cache
 from tuner.measure.outcome import Failed
 from tuner.measure.race import Contender, RaceResult, race, rival_contender
 from tuner.measure.rivals.rivals import check_rival
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
-from tuner.measure.timing import PROMOTION
+from tuner.measure.timing import PROMOTION, with_cache
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.backends.table import backend_of
@@ -83,24 +84,28 @@ def check_rivals(names: Sequence[str]) -> None:
 
 
 def promoted_kernel(
-    database: Database, workload: Workload, target: Target, threads: int
+    database: Database, workload: Workload, target: Target, threads: int, cache: Cache = WARM
 ) -> Kernel | None:
     """The promoted kernel of a workload; None where there is none."""
     with database.read() as session:
         if targets.find(session, target.key) is None:
             return None
-        return kernels.find_promoted(session, workload.key, target.key, threads)
+        return kernels.find_promoted(session, workload.key, target.key, threads, cache=cache)
 
 
-def find_kernel(database: Database, workload: Workload, target: Target, threads: int) -> Kernel:
+def find_kernel(
+    database: Database, workload: Workload, target: Target, threads: int, cache: Cache = WARM
+) -> Kernel:
     """The promoted kernel of a workload. Raises NotFound with the command that makes one."""
-    kernel = promoted_kernel(database, workload, target, threads)
+    kernel = promoted_kernel(database, workload, target, threads, cache)
     if kernel is None:
         written = workload.spec if workload.op is not None else "--notation FILE"
         way = f"tuner tune {written} --threads {threads}"
+        caches = "" if cache == WARM else f" and {cache} caches"
+        way += "" if cache == WARM else f" --cache {cache}"
         raise NotFound(
-            f"there is no kernel of {workload.spec} for {threads} thread(s) on this machine; "
-            f"make one: {way}"
+            f"there is no kernel of {workload.spec} for {threads} thread(s){caches} on this "
+            f"machine; make one: {way}"
         )
     return kernel
 
@@ -114,6 +119,8 @@ def race_kernel(
     others: Sequence[Contender] = (),
 ) -> Race:
     """Runs the race on the first lane of the settings, or on the first GPU.
+
+    Caches are as they were when the kernel was promoted.
 
     `others` are libraries with the same C interface that somebody else made. A rival
     that cannot compute the workload, or one of `others` that fails, is absent with a
@@ -142,7 +149,8 @@ def race_kernel(
             else:
                 contenders.append(rival_contender(name))
         contenders += others
-        return _judged(workload, kernel, race(contenders, runs, rounds=ROUNDS, plan=PLAN))
+        plan = with_cache(PLAN, kernel.cache)
+        return _judged(workload, kernel, race(contenders, runs, rounds=ROUNDS, plan=plan))
 
 
 def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tuner.api import answers, race_answers
 from tuner.api.answer_queries import job_answers, kernel_answers
@@ -25,6 +25,7 @@ from tuner.settings import Settings
 
 if TYPE_CHECKING:
     from tuner.api.estimate_schemas import EstimatesAnswer
+    from tuner.api.lookup_schemas import LookupAnswer
     from tuner.cli.progress import TuningDisplay
     from tuner.workload.workload import Workload
 
@@ -254,11 +255,13 @@ class LocalKernels:
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
         from tuner.app.export.exporters import LibraryRequest, export_library_of
-        from tuner.app.export.kernels import all_kernels, chosen_kernels
+        from tuner.app.export.kernels import chosen_kernels, kernels_by
 
         database = self.database()
         library = LibraryRequest(
-            kernels=all_kernels(database)
+            kernels=kernels_by(
+                database, self.settings.goal, cache=self.settings.cache, within=request.within
+            )
             if request.every
             else chosen_kernels(database, request.ids),
             families=request.families,
@@ -269,6 +272,13 @@ class LocalKernels:
         )
         manifest = export_library_of(database, library, self.settings)
         return [Exported(directory=request.directory, manifest=dict(manifest))]
+
+    def lookup(
+        self, workload: Workload, *, threads: int | Literal["auto"] | None, within: float | None
+    ) -> LookupAnswer:
+        from tuner.app.lookup import look_up
+
+        return look_up(self.database(), workload, self.settings, threads=threads, within=within)
 
     def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
         from tuner.app.estimates import estimate

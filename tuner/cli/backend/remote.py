@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
@@ -24,13 +24,16 @@ from tuner.api.targets import choose
 from tuner.cli.backend.download import unpack
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.client import Client
+from tuner.db.errors import NotFound
 from tuner.errors import UsageError
+from tuner.measure.objective import FASTEST
 from tuner.settings import BUILT_IN, LoadedSettings, Settings
 from tuner.target.document import limits_from_document
 from tuner.target.target import Target
 
 if TYPE_CHECKING:
     from tuner.api.estimate_schemas import EstimatesAnswer
+    from tuner.api.lookup_schemas import LookupAnswer
     from tuner.cli.progress import TuningDisplay
     from tuner.workload.workload import Workload
 
@@ -109,6 +112,8 @@ class RemoteWork:
             seed=settings.seed,
             priority=request.priority,
             improve=request.improve,
+            cache=settings.cache,
+            objective=settings.objective,
         )
 
     def learn(
@@ -187,6 +192,7 @@ class RemoteKernels:
 
         Several libraries lie in folders named by the kernels' ids.
         """
+        settings = self.loaded.values
         if request.families:
             raise UsageError(
                 "a range becomes one function where its kernels are; export it on that machine, "
@@ -201,6 +207,11 @@ class RemoteKernels:
             raise UsageError(
                 f"--isa {request.isa}: a downloaded library is compiled already; export it "
                 f"where its kernels are"
+            )
+        if request.within is not None or (request.every and settings.goal != FASTEST):
+            raise UsageError(
+                f"an objective chooses kernels where they are; name those that tuner lookup "
+                f"--server {settings.server} prints"
             )
         if request.frameworks:
             raise UsageError(
@@ -217,6 +228,27 @@ class RemoteKernels:
             made.append(Exported(directory=directory, manifest=manifest.document()))
         return made
 
+    def lookup(
+        self, workload: Workload, *, threads: int | Literal["auto"] | None, within: float | None
+    ) -> LookupAnswer:
+        settings = self.loaded.values
+        built_in = self.loaded.origins["threads"] == BUILT_IN
+        answer = self.client.lookup(
+            written(workload),
+            target=target_name(self.loaded),
+            threads=(None if built_in else settings.threads) if threads is None else threads,
+            prepare=False,
+            cache=settings.cache,
+            objective=settings.objective,
+            within=within,
+        )
+        if answer.source != "exact":
+            raise NotFound(
+                f"{settings.server} has no kernel of {workload.spec}; make one: tuner submit "
+                f"{workload.spec}"
+            )
+        return answer
+
     def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
         return self.client.estimates(
             [written(workload) for workload in workloads],
@@ -228,7 +260,9 @@ class RemoteKernels:
         from tuner.target.detect import detect_cpu
 
         machine = detect_cpu()
-        kernels = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
+        cache = self.loaded.values.cache
+        listed = self.client.kernels(target=machine.key, cache=cache, limit=500)
+        kernels = tuple(kernel.id for kernel in listed)
         if not kernels:
             raise UsageError(
                 f"{self.loaded.values.server} has no kernel for {machine.name}; tuner best lists "

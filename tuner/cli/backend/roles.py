@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tuner.api.estimate_schemas import EstimatesAnswer
+from tuner.api.lookup_schemas import LookupAnswer
 from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
     EventAnswer,
@@ -55,6 +56,7 @@ class ExportRequest:
     public_key: str | None = None  # that must have signed what is downloaded
     isa: str | None = None  # levels of x86-64 to compile for too, with commas
     frameworks: tuple[str, ...] = ()  # of tuner.export.frameworks, that it is for too
+    within: float | None = None  # share by which kernels may be slower than the fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,20 @@ class Kernels(Protocol):
         ...
 
     def export(self, request: ExportRequest) -> Sequence[Exported]: ...
+
+    def lookup(
+        self,
+        workload: Workload,
+        *,
+        threads: int | Literal["auto"] | None,
+        within: float | None,
+    ) -> LookupAnswer:
+        """What the settings' objective chooses among a workload's kernels.
+
+        `within`: the share by which it may take longer than the fastest. Raises NotFound
+        where there is no kernel.
+        """
+        ...
 
     def estimate(self, workloads: Sequence[Workload]) -> EstimatesAnswer:
         """What kernels of these workloads take, or would take, on the settings' target."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Device, Request
+from tuner.measure.cache import WARM
 from tuner.measure.device.connection import Connection, DeviceError
 from tuner.measure.device.protocol import DeviceFacts, FenceBit
 from tuner.measure.device.trial import Refused, Trial
@@ -115,7 +116,7 @@ class DeviceRunner:
 
         Raises UsageError for a rival, which has no code for the device.
         """
-        if request.rival or request.library is None or request.plan.cache != "warm":
+        if request.rival or request.library is None or request.plan.cache != WARM:
             raise UsageError(f"{request.name} cannot run on a device: only kernels, warm caches")
         try:
             return self._measured(request, self.reached())

@@ -13,6 +13,7 @@ from functools import partial
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request
+from tuner.measure.cache import COLD
 from tuner.measure.check import POISONS, WrongAnswer, check_output
 from tuner.measure.gpu.buffers import DeviceCase
 from tuner.measure.gpu.clocks import SampledClocks, WatchedClock
@@ -126,7 +127,7 @@ class Session:
             ),
             self._managed.clocks,
         )
-        flush_bytes = FLUSH_FACTOR * self._l2_bytes if plan.cache == "cold" else 0
+        flush_bytes = FLUSH_FACTOR * self._l2_bytes if plan.cache == COLD else 0
         flushed = self._device.allocate(flush_bytes)
         try:
             timing = time_calls(
