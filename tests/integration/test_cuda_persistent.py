@@ -239,6 +239,26 @@ def test_tiles_that_fill_the_gpu_are_whole() -> None:
         assert sketch is not None and sketch.split.is_open == is_open
 
 
+@needs_compiler
+def test_other_kernels_convert_bytes_to_floats(gpu_double: None, tmp_path: Path) -> None:
+    extents = {"M": 9, "N": 17, "K": 33}
+    workload = workload_from_notation(FLOATS["e4m3 e5m2 f32"], extents)
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=SM_90, threads=1), tmp_path / "cubins"
+    )
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        check(runner, candidates, None, tmp_path)
+
+
+@needs_nvcc
+def test_cubins_that_convert_bytes_compile(tmp_path: Path) -> None:
+    workload = workload_from_notation(FLOATS["e4m3 e5m2 f32"], {"M": 64, "N": 64, "K": 64})
+    text = cuda_kernels(space_of(workload, SM_90, 1).program({}), SM_90, "k").text
+    (kernel,) = cuda_compiler(tmp_path).compile(text, SM_90).kernels
+    assert not kernel.spills
+
+
 def test_bytes_are_floats_of_tensor_cores_under_these_numerics_alone() -> None:
     for text in FLOATS.values():
         for numerics in ("strict", "fast"):

@@ -11,7 +11,6 @@ from tvm import tirx
 
 _SIGN_AND_REST = -0x78100000  # the sign of a float32, and the 7 bits from bit 20 on
 _SCALE = 2.0**120  # of exponents counted from -127, to those counted from -7
-_NAN = 0x7FC00000
 
 
 def e4m3(byte: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
@@ -25,7 +24,7 @@ def e4m3(byte: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
     tiny = tirx.bitwise_and(shifted, tirx.const(_SIGN_AND_REST, "int32"))
     number = tirx.reinterpret("float32", tiny) * tirx.const(_SCALE, "float32")
     size = tirx.bitwise_and(signed, tirx.const(0x7F, "int32"))
-    nan = tirx.reinterpret("float32", tirx.const(_NAN, "int32"))
+    nan = tirx.const(float("nan"), "float32")
     return tirx.Select(tirx.EQ(size, tirx.const(0x7F, "int32")), nan, number)
 
 
