@@ -1,7 +1,8 @@
 """Generated data of Amazon-670K's kind: sparse features, very many classes, few labels.
 
 Each class has some features of its own. A sample has labels, most features of each, and
-others that say nothing. Classes are drawn by a power law, as products are bought.
+others that say nothing. Classes are drawn by a power law, as products are bought; their
+numbers say nothing of how often.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def samples(
     *, classes: int, features: int, labels: int, count: int, seed: int, draw: int
 ) -> Samples:
     """`count` samples; those of one `seed` share their classes, `draw` chooses among them."""
-    own = np.random.default_rng(seed).integers(0, features, (classes, OWN), np.int32)
+    rng = np.random.default_rng(seed)
+    own = rng.integers(0, features, (classes, OWN), np.int32)
+    shares = 1.0 / rng.permutation(np.arange(1, classes + 1)) ** EXPONENT
     rng = np.random.default_rng((seed, draw))
-    shares = 1.0 / np.arange(1, classes + 1) ** EXPONENT
     drawn = rng.choice(classes, (count, labels), p=shares / shares.sum())
     shown = np.argsort(rng.random((count, labels, OWN)), -1)[..., :SHOWN]
     of_labels = np.take_along_axis(own[drawn], shown, -1).reshape(count, -1)

@@ -1,9 +1,7 @@
-"""The two layers of the classifier, and an update of each: our kernels, or PyTorch's.
+"""What all networks share: their sizes, the hidden layer, and steps on rows that are named.
 
 Hidden vectors are sums of the rows of a table that the sample's features name, cut at 0.
-The output layer is a softmax over classes: over all of them, or over those that hash tables
-choose for the sample. Steps are those of gradient descent, which leaves rows alone that no
-sample has active.
+Steps are those of gradient descent, which leaves rows alone that no sample names.
 """
 
 from __future__ import annotations
@@ -16,27 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.slide.data import Samples
-from examples.slide.hashing import HashTables
+from examples.slide.hashing import stable_order
 from tuner.runtime.loader import aligned_empty
 
 Array = NDArray[Any]
 # (source, extents of a notation's symbols) to a function of arrays
 MakeKernel = Callable[[str, dict[str, int] | None], Callable[..., Any]]
 
-GROWTH = 1.1  # of the steps between two fillings of the hash tables
-DENSE_SOFTMAX = """
-kernel dense_softmax(X: f32[B, D], W: f32[C, D], bias: f32[C]) -> (Y: f32[B, C]) {
-  Z[b, c] += X[b, d] * W[c, d]
-  U[b, c] = Z[b, c] + bias[c]
-  M[b] max= U[b, c]
-  E[b, c] = exp(U[b, c] - M[b])
-  S[b] += E[b, c]
-  Y[b, c] = E[b, c] / S[b]
+ROWS_OF_A_CALL = 2048  # that a step changes: what is between both halves stays in the cache
+ROWS_STEP = """
+kernel rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sorted, G: f32[E],
+    X: f32[B, D], rate: f32[1], W: f32[C, D]) -> (Y: f32[A, D]) {
+  S[a, d] += G[e] * X[R[e], d] for e in P[a]:P[a + 1]
+  Y[a, d] = W[N[a], d] - rate[0] * S[a, d]
 }"""
-DENSE_STEP = """
-kernel dense_step(G: f32[B, C], X: f32[B, D], W: f32[C, D], rate: f32[1]) -> (Y: f32[C, D]) {
-  S[c, d] += G[b, c] * X[b, d]
-  Y[c, d] = W[c, d] - rate[0] * S[c, d]
+# The bits of a float32 are those of the nearest bfloat16, H, and what they differ by, L.
+NARROW_ROWS_STEP = """
+kernel narrow_rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sorted,
+    G: f32[E], X: f32[B, D], rate: f32[1], H: u16[C, D], L: i16[C, D])
+    -> (Y: u16[A, D], Z: i16[A, D]) {
+  S[a, d] += G[e] * X[R[e], d] for e in P[a]:P[a + 1]
+  W[a, d] = bitcast(f32, shl(i32(H[N[a], d]), 16) + i32(L[N[a], d])) - rate[0] * S[a, d]
+  Z[a, d] = i16(bitcast(i32, W[a, d]))
+  Y[a, d] = u16(shr(bitcast(i32, W[a, d]) - i32(i16(bitcast(i32, W[a, d]))), 16))
 }"""
 
 
@@ -49,8 +49,11 @@ class Sizes:
     batch: int
     depth: int  # of hidden vectors
     active: int  # classes of a sample that SLIDE computes
+    drawn: int  # of them those that are drawn for a group of samples
+    groups: int  # of a batch
     tables: int
     bits: int  # of a code
+    room: int  # classes of a bucket
     rate: float  # of steps
     refill: int  # steps from which on tables are filled again, each time later
 
@@ -59,15 +62,17 @@ class Sizes:
         return 1 << self.bits
 
 
-class Network(Protocol):
-    """A classifier that is trained step by step."""
+class Output(Protocol):
+    """An output layer that is trained step by step."""
 
     name: str
 
-    def step(self, batch: Samples) -> None: ...
+    def step(self, hidden: Array, labels: Array) -> Array:
+        """Changes the layer, and gives the gradient of the hidden vectors."""
+        ...
 
-    def weights(self) -> tuple[Array, Array, Array]:
-        """The table of features, and weights and bias of the output layer."""
+    def weights(self) -> tuple[Array, Array]:
+        """Weights, (classes, depth), and bias, in float32."""
         ...
 
 
@@ -85,195 +90,105 @@ def initial(sizes: Sizes, seed: int) -> tuple[Array, Array, Array]:
     return drawn(sizes.features, 0.1), drawn(sizes.classes, 0.05), bias
 
 
-def by_row(numbers: Array) -> tuple[Array, Array, Array]:
-    """Where each row is named in (samples, names): the rows, pointers to their places in
-    order, and the order."""
-    flat = numbers.ravel()
-    order = np.argsort(flat, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(flat[order]) != 0])
-    return flat[order[starts]], np.r_[starts, len(flat)], order
+class Network:
+    """A hidden layer of sparse features below an output layer."""
 
-
-class Bags:
-    """The layer of features, and steps on rows that are named."""
-
-    def __init__(self, sizes: Sizes, table: Array, kernel: MakeKernel, per_sample: int) -> None:
-        self._sizes, self.table, self._per_sample = sizes, table, per_sample
-        batch, depth = sizes.batch, sizes.depth
+    def __init__(
+        self, sizes: Sizes, output: Output, kernel: MakeKernel, per_sample: int, seed: int
+    ) -> None:
+        """`per_sample` features name the rows of a sample."""
+        self._output, self._table = output, initial(sizes, seed)[0]
+        depth, batch = sizes.depth, sizes.batch
         self._forward = kernel(
             f"embedding_bag:V={sizes.features},D={depth},B={batch},L={per_sample},lengths=equal",
             None,
         )
-        self._rows = Rows(sizes, sizes.features, per_sample, kernel)
+        self._rows = RowsStep(sizes, sizes.features, per_sample, kernel)
         self._pointers = np.arange(batch + 1, dtype=np.int32) * per_sample
+        self._ones = np.ones((batch, per_sample), np.float32)
 
-    def forward(self, batch: Samples) -> Array:
-        hidden = self._forward(self._pointers, batch.features.ravel(), self.table)
-        made: Array = np.maximum(hidden, 0, out=hidden)
-        return made
+    @property
+    def name(self) -> str:
+        return self._output.name
 
-    def step(self, batch: Samples, hidden: Array, gradient: Array) -> None:
-        """From the gradient of the hidden vectors."""
-        gradient = gradient * (hidden > 0)
-        ones = np.ones(batch.features.shape, np.float32)
-        rows, change = self._rows.gradient(batch.features, ones, gradient)
-        self.table[rows] -= np.float32(self._sizes.rate) * change
+    def step(self, batch: Samples) -> None:
+        hidden = self._forward(self._pointers, batch.features.ravel(), self._table)
+        np.maximum(hidden, 0, out=hidden)
+        gradient = self._output.step(hidden, batch.labels) * (hidden > 0)
+        self._rows.change((self._table,), batch.features, self._ones, gradient)
 
-
-class Rows:
-    """Gradients of those rows of a matrix that samples name."""
-
-    def __init__(self, sizes: Sizes, rows: int, per_sample: int, kernel: MakeKernel) -> None:
-        self._named = per_sample
-        self._most = min(rows, sizes.batch * per_sample)
-        self._kernel = kernel(
-            f"slide_layer_gradient:B={sizes.batch},D={sizes.depth},C={rows},L={per_sample},"
-            f"A={self._most},of=weights",
-            None,
-        )
-
-    def gradient(self, names: Array, weights: Array, x: Array) -> tuple[Array, Array]:
-        """The rows that are named, and of each the sum of weights times vectors."""
-        rows, pointers, order = by_row(names)
-        every = np.full(self._most + 1, pointers[-1], np.int32)
-        every[: len(pointers)] = pointers
-        samples = (order // self._named).astype(np.int32)
-        return rows, self._kernel(every, samples, weights.ravel()[order], x)[: len(rows)]
+    def weights(self) -> tuple[Array, Array, Array]:
+        """The table of features, and weights and bias of the output layer."""
+        return self._table, *self._output.weights()
 
 
-class Slide:
-    """The output layer over chosen classes."""
+class RowsStep:
+    """Steps on those rows of a matrix that samples name."""
 
     def __init__(
-        self, sizes: Sizes, per_sample: int, kernel: MakeKernel, seed: int, *, narrow: bool = False
+        self,
+        sizes: Sizes,
+        rows: int,
+        per_sample: int,
+        kernel: MakeKernel,
+        *,
+        narrow: bool = False,
     ) -> None:
-        """`narrow` keeps a copy of the weights in bfloat16, which the layer reads."""
-        self.name = "SLIDE, bfloat16" if narrow else "SLIDE"
-        self._sizes, self._narrow = sizes, narrow
-        table, self._weights, self._bias = initial(sizes, seed)
-        self._bags = Bags(sizes, table, kernel, per_sample)
-        shape = f"B={sizes.batch},D={sizes.depth},C={sizes.classes},L={sizes.active}"
-        dtype = "bfloat16" if narrow else "float32"
-        self._forward = kernel(f"slide_layer:{shape},softmax=true,dtype={dtype}", None)
-        self._back = kernel(f"slide_layer_gradient:{shape},dtype={dtype}", None)
-        self._rows = Rows(sizes, sizes.classes, sizes.active, kernel)
-        of_code = f"D={sizes.depth},T={sizes.tables},K={sizes.bits}"
-        self._hash = kernel(f"simhash:B={sizes.batch},{of_code}", None)
-        self._tables = HashTables(
-            classes=sizes.classes, codes=sizes.codes, active=sizes.active, seed=seed
-        )
-        rng = np.random.default_rng(seed)
-        self._directions = rng.choice([-1.0, 1.0], (sizes.depth, sizes.tables * sizes.bits))
-        self._directions = self._directions.astype(np.float32)
-        self._read = to_bfloat16(self._weights) if narrow else self._weights
-        self._steps, self._refill_at, self._pause = 0, 0, float(sizes.refill)
-
-    def step(self, batch: Samples) -> None:
-        if self._steps >= self._refill_at:
-            self._refill()
-        self._steps += 1
-        hidden = self._bags.forward(batch)
-        active = self._tables.active(batch.labels, self._hash(hidden, self._directions))
-        gradient = self._forward(active, hidden, self._read, self._bias)
-        gradient -= is_label(active, batch.labels)
-        gradient /= np.float32(len(batch))
-        back = self._back(active, gradient, self._read)
-        rows, change = self._rows.gradient(active, gradient, hidden)
-        rate = np.float32(self._sizes.rate)
-        self._weights[rows] -= rate * change
-        if self._narrow:
-            self._read[rows] = to_bfloat16(self._weights[rows])
-        np.subtract.at(self._bias, active.ravel(), rate * gradient.ravel())
-        self._bags.step(batch, hidden, back)
-
-    def _refill(self) -> None:
-        """Fills the hash tables; the longer the training, the more seldom."""
-        size = self._sizes.batch
-        codes = np.empty((self._sizes.classes, self._sizes.tables), np.int32)
-        block = aligned_empty((size, self._sizes.depth), "float32")
-        for start in range(0, len(codes), size):
-            part = self._weights[start : start + size]
-            block[: len(part)] = part
-            codes[start : start + size] = self._hash(block, self._directions)[: len(part)]
-        self._tables.fill(codes)
-        self._refill_at, self._pause = self._steps + int(self._pause), self._pause * GROWTH
-
-    def weights(self) -> tuple[Array, Array, Array]:
-        return self._bags.table, self._weights, self._bias
-
-
-class Dense:
-    """The output layer over all classes, by our kernels."""
-
-    name = "dense"
-
-    def __init__(self, sizes: Sizes, per_sample: int, kernel: MakeKernel, seed: int) -> None:
+        """`narrow` is of a matrix in two parts, as `split` gives them."""
+        places = sizes.batch * per_sample
+        self._named, self._block = per_sample, min(rows, places, ROWS_OF_A_CALL)
         self._rate = np.array([sizes.rate], np.float32)
-        table, self._weights, self._bias = initial(sizes, seed)
-        self._next = aligned_empty(self._weights.shape, "float32")
-        self._bags = Bags(sizes, table, kernel, per_sample)
-        extents = {"B": sizes.batch, "C": sizes.classes, "D": sizes.depth}
-        self._forward = kernel(DENSE_SOFTMAX, extents)
-        self._back = kernel(f"matmul:M={sizes.batch},N={sizes.depth},K={sizes.classes}", None)
-        self._step = kernel(DENSE_STEP, extents)
+        self._kernel = kernel(
+            NARROW_ROWS_STEP if narrow else ROWS_STEP,
+            {
+                "A": self._block, "B": sizes.batch, "C": rows, "D": sizes.depth, "E": places,
+            },
+        )  # fmt: skip
+        shape, dtypes = (self._block, sizes.depth), ("uint16", "int16") if narrow else ("float32",)
+        self._changed = tuple(aligned_empty(shape, dtype) for dtype in dtypes)
+        # A call reads so many terms from where its rows begin.
+        self._samples = np.zeros(2 * places, np.int32)
+        self._terms = np.zeros(2 * places, np.float32)
 
-    def step(self, batch: Samples) -> None:
-        hidden = self._bags.forward(batch)
-        gradient = self._forward(hidden, self._weights, self._bias)
-        share = np.float32(1 / batch.labels.shape[1])
-        np.subtract.at(gradient, (np.arange(len(batch))[:, None], batch.labels), share)
-        gradient /= np.float32(len(batch))
-        back = self._back(gradient, self._weights)
-        self._step(gradient, hidden, self._weights, self._rate, out=self._next)
-        self._weights, self._next = self._next, self._weights
-        self._bias -= self._rate * gradient.sum(0)
-        self._bags.step(batch, hidden, back)
+    def change(self, matrix: tuple[Array, ...], names: Array, weights: Array, x: Array) -> None:
+        """From each row goes the rate times the sum of the vectors that name it, weighted.
 
-    def weights(self) -> tuple[Array, Array, Array]:
-        return self._bags.table, self._weights, self._bias
+        `names` and `weights` are (samples, names), `x` is (samples, depth).
+        """
+        order = stable_order(names.ravel())
+        in_order = names.ravel()[order]
+        starts = np.flatnonzero(np.diff(in_order, prepend=-1))
+        rows, pointers = in_order[starts], np.append(starts, len(order)).astype(np.int32)
+        self._samples[: len(order)] = order // self._named
+        self._terms[: len(order)] = weights.ravel()[order]
+        for low in range(0, len(rows), self._block):
+            part = rows[low : low + self._block]
+            self._call(matrix, part, pointers[low : low + len(part) + 1], len(order), x)
 
-
-class Torch:
-    """The same network in PyTorch."""
-
-    name = "PyTorch"
-
-    def __init__(self, sizes: Sizes, seed: int, threads: int) -> None:
-        import torch  # noqa: PLC0415  # for those who compare with it
-
-        torch.set_num_threads(threads)
-        table, weights, bias = (torch.tensor(each) for each in initial(sizes, seed))
-        self._torch = torch
-        self._bag = torch.nn.EmbeddingBag.from_pretrained(table, freeze=False, mode="sum")
-        self._out = torch.nn.Linear(sizes.depth, sizes.classes)
-        self._out.weight.data, self._out.bias.data = weights, bias
-        parameters = [*self._bag.parameters(), *self._out.parameters()]
-        self._optimizer = torch.optim.SGD(parameters, lr=sizes.rate)
-
-    def step(self, batch: Samples) -> None:
-        torch = self._torch
-        hidden = torch.relu(self._bag(torch.from_numpy(batch.features)))
-        logs = torch.log_softmax(self._out(hidden), 1)
-        loss = -logs.gather(1, torch.from_numpy(batch.labels).long()).mean()
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-
-    def weights(self) -> tuple[Array, Array, Array]:
-        parameters = (self._bag.weight, self._out.weight, self._out.bias)
-        table, weights, bias = (each.detach().numpy() for each in parameters)
-        return table, weights, bias
+    def _call(
+        self, matrix: tuple[Array, ...], rows: Array, pointers: Array, places: int, x: Array
+    ) -> None:
+        first, count = pointers[0], len(rows)
+        every = np.full(self._block + 1, pointers[-1] - first, np.int32)
+        every[: count + 1] = pointers - first
+        names = np.full(self._block, rows[-1], np.int32)
+        names[:count] = rows
+        samples, terms = (each[first : first + places] for each in (self._samples, self._terms))
+        self._kernel(every, samples, names, terms, x, self._rate, *matrix, out=self._changed)
+        for whole, changed in zip(matrix, self._changed, strict=True):
+            whole[rows] = changed[:count]
 
 
-def is_label(active: Array, labels: Array) -> Array:
-    """What the softmax over active classes should be: equal shares of a sample's labels."""
-    matches: Array = (active[:, :, None] == labels[:, None, :]).mean(2, dtype=np.float32)
-    return matches
+def split(numbers: Array) -> tuple[Array, Array]:
+    """The bits of the nearest bfloat16 to each float32, and by how much its bits differ."""
+    bits = numbers.view(np.int32)
+    high, low = (aligned_empty(numbers.shape, dtype) for dtype in ("uint16", "int16"))
+    low[...] = bits.astype(np.int16)
+    high[...] = ((bits - low) >> 16).astype(np.uint16)
+    return high, low
 
 
-def to_bfloat16(numbers: Array) -> Array:
-    """The bits of the nearest bfloat16 to each float32, in an aligned array."""
-    bits = numbers.view(np.uint32)
-    made = aligned_empty(numbers.shape, "bfloat16")
-    made[...] = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return made
+def joined(high: Array, low: Array) -> Array:
+    """The float32 that `split` made two parts of."""
+    bits: Array = (high.astype(np.int32) << 16) + low
+    return bits.view(np.float32)

@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.slide.hashing import HashTables, most_named
-from examples.slide.layers import Dense, MakeKernel, Slide, by_row, initial, to_bfloat16
-from examples.slide.train import LABELS, SMOKE, drawn, main, networks, report, train
+from examples.slide.hashing import NONE, Draws, HashTables, most_named, stable_order
+from examples.slide.layers import MakeKernel, Output, RowsStep, initial, joined, split
+from examples.slide.outputs import Dense, Slide, directions
+from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
 from tests.support.targets import host_target
 from tuner.app.workloads import as_workload
 from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.link import Function, link
 from tuner.runtime.loader import Library
 
-SIZES = replace(SMOKE, features=200, classes=96, batch=8, depth=16, active=96, tables=3, bits=3)
+SIZES = replace(
+    SMOKE, features=200, classes=96, batch=8, depth=16, active=100, drawn=4, groups=4, tables=3,
+    bits=1, room=96,
+)  # fmt: skip
+COUNTS = np.arange(1, SIZES.classes + 1)
 
 
 @pytest.fixture
@@ -52,25 +57,44 @@ def kernel(tmp_path: Path) -> MakeKernel:
     return lambda source, shapes: made(source, tuple((shapes or {}).items()))
 
 
-def test_a_step_on_all_classes_is_that_of_the_dense_layer(kernel: MakeKernel) -> None:
-    """Where hash tables choose all classes, both compute the same weights."""
+class EveryBucket:
+    """Hash tables that choose all classes."""
+
+    def fill(self, codes: np.ndarray[Any, Any]) -> None:
+        pass
+
+    def alike(self, codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.tile(np.arange(SIZES.classes, dtype=np.int32), (len(codes), 1))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_step_on_all_classes_is_that_of_the_dense_layer(
+    kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch, narrow: bool
+) -> None:
+    """Where all classes are chosen, both compute the same weights; drawn ones count once."""
     data = drawn(SIZES, SIZES.batch, 0)
-    chosen = Slide(SIZES, data.features.shape[1], kernel, 3)
-    every = Dense(SIZES, data.features.shape[1], kernel, 3)
-    for network in (chosen, every):
+    chosen = Slide(SIZES, COUNTS, kernel, 3, narrow=narrow)
+    monkeypatch.setattr(chosen, "_tables", EveryBucket())
+    layers: list[Output] = [chosen, Dense(SIZES, kernel, 3)]
+    pair = [network(SIZES, output, kernel, 3) for output in layers]
+    for each in pair:
         for _ in range(3):
-            network.step(data)
-    for got, want, start in zip(chosen.weights(), every.weights(), initial(SIZES, 3), strict=True):
+            each.step(data)
+    rtol, atol = (3e-2, 3e-3) if narrow else (1e-4, 1e-6)
+    weights = (each.weights() for each in pair)
+    for got, want, start in zip(*weights, initial(SIZES, 3), strict=True):
         assert not np.allclose(want, start)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
 
 @pytest.mark.slow
-def test_networks_learn_and_the_report_names_them(kernel: MakeKernel) -> None:
-    sizes = replace(SIZES, active=24)
+def test_layers_learn_and_the_report_names_them(kernel: MakeKernel) -> None:
+    sizes = replace(SIZES, active=24, drawn=12, bits=3, room=12)
     data, progress = drawn(sizes, 256, 0), {}
-    for name, make in networks(sizes, kernel, threads=1, seed=1).items():
-        progress[name] = train(make(), data, data, batch=sizes.batch, steps=60, every=20)
+    counts = np.bincount(data.labels.ravel(), minlength=sizes.classes)
+    for name, make in outputs(sizes, counts, kernel, threads=1, seed=1).items():
+        made = network(sizes, make(), kernel, 1)
+        progress[name] = train(made, data, data, batch=sizes.batch, steps=60, every=20)
         assert progress[name][-1].precision > 3 * LABELS / sizes.classes
         assert [each.steps for each in progress[name]] == [20, 40, 60]
     lines = report(progress).splitlines()
@@ -78,37 +102,73 @@ def test_networks_learn_and_the_report_names_them(kernel: MakeKernel) -> None:
 
 
 def test_labels_come_first_then_classes_named_most_often() -> None:
-    first, often = np.array([[7]], np.int32), np.array([[1, 2, 3, 2, 3, 3]], np.int32)
-    last = np.array([[7, 5, 6, 8]], np.int32)
-    chosen = [set(most_named(first, often, last, n)[0].tolist()) for n in (1, 2, 3, 4)]
-    assert chosen == [{7}, {7, 3}, {7, 3, 2}, {7, 3, 2, 1}]
+    first, often = np.array([[7]], np.int32), np.array([[1, 2, 3, 2, 3, 3, NONE]], np.int32)
+    chosen = [sorted(most_named(first, often, n)[0].tolist()) for n in (1, 2, 3, 4, 6)]
+    assert chosen == [[7], [3, 7], [2, 3, 7], [1, 2, 3, 7], [NONE, NONE, 1, 2, 3, 7]]
 
 
-def test_classes_of_the_same_code_are_active() -> None:
-    tables = HashTables(classes=50, codes=4, active=12, seed=0)
-    codes = np.repeat(np.arange(50)[:, None] % 4, 3, 1).astype(np.int32)
+def test_a_label_that_tables_name_too_is_chosen_once() -> None:
+    first = np.array([[5, 5, 9]], np.int32)
+    often = np.array([[9, 5, 4, 4, 0]], np.int32)
+    assert sorted(most_named(first, often, 4)[0].tolist()) == [0, 4, 5, 9]
+
+
+def test_buckets_have_the_classes_of_their_code() -> None:
+    tables = HashTables(classes=50, tables=3, codes=4, room=5, seed=0)
+    codes = (np.arange(50)[:, None] + np.arange(3)).astype(np.int32) % 4
     tables.fill(codes)
-    labels = np.array([[3], [4]], np.int32)
-    active = tables.active(labels, np.array([[1, 1, 1], [2, 2, 2]], np.int32))
-    assert active.shape == (2, 12)
-    assert all(len(set(row)) == 12 for row in active.tolist())
-    assert (active == labels).any(1).all()
-    assert ((active % 4 == [[1], [2]]).sum(1) == 11).all()
+    alike = tables.alike(np.array([[1, 1, 2], [0, 3, 3]], np.int32)).reshape(2, 3, 5)
+    assert (np.take_along_axis(codes, alike[0].T, 0) == [1, 1, 2]).all()
+    assert (np.take_along_axis(codes, alike[1].T, 0) == [0, 3, 3]).all()
+    assert all(len(set(bucket)) == 5 for bucket in alike.reshape(-1, 5).tolist())
 
 
-def test_rows_are_grouped_by_their_number() -> None:
-    rows, pointers, order = by_row(np.array([[5, 2], [2, 9]], np.int32))
-    assert rows.tolist() == [2, 5, 9]
-    assert pointers.tolist() == [0, 2, 3, 4]
-    assert order.tolist() == [1, 2, 0, 3]
+def test_drawn_classes_stand_for_all() -> None:
+    """Over many draws the sum over drawn classes, weighted, is that over all not chosen."""
+    counts = np.array([50, 5, 1, 0, 0, 20, 3, 9])
+    draws, logits = Draws(counts, samples=2, count=3, groups=2, seed=0), np.linspace(-1, 2, 8)
+    own = np.array([[1, NONE], [0, 5]], np.int32)
+    sums = []
+    for _ in range(4000):
+        active = draws.beside(own)
+        terms = np.exp(logits[active.classes] + active.offsets)
+        assert all(
+            len(set(row[~np.isinf(offset)])) == (~np.isinf(offset)).sum()
+            for row, offset in zip(active.classes, active.offsets, strict=True)
+        )
+        sums.append(terms.sum(1))
+    np.testing.assert_allclose(np.mean(sums, 0), np.exp(logits).sum(), rtol=0.03)
 
 
-def test_narrow_weights_are_the_nearest() -> None:
-    numbers = np.array([1.0, 1.00390625, -3.14159, 1e-20], np.float32)
-    wide = (to_bfloat16(numbers).astype(np.uint32) << 16).view(np.float32)
+def test_numbers_are_ordered_by_both_halves() -> None:
+    numbers = np.array([70_000, 3, 65_536, 3, 0, 70_000], np.int32)
+    assert stable_order(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+
+
+def test_rows_that_are_named_change(kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In calls of few rows each, those of other rows stay."""
+    monkeypatch.setattr("examples.slide.layers.ROWS_OF_A_CALL", 4)
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((20, SIZES.depth)).astype(np.float32)
+    names = rng.integers(0, 20, (SIZES.batch, 3)).astype(np.int32)
+    weights = rng.standard_normal(names.shape).astype(np.float32)
+    x = rng.standard_normal((SIZES.batch, SIZES.depth)).astype(np.float32)
+    want = matrix.copy()
+    np.subtract.at(want, names, SIZES.rate * weights[..., None] * x[:, None])
+    RowsStep(SIZES, 20, 3, kernel).change((matrix,), names, weights, x)
+    np.testing.assert_allclose(matrix, want, rtol=1e-5, atol=1e-6)
+
+
+def test_narrow_numbers_are_the_nearest_and_lose_nothing() -> None:
+    numbers = np.array([1.0, 1.001, -3.14159, 1e-20, -1e30, 65504.7], np.float32)
+    high, low = split(numbers)
+    wide = (high.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, numbers, rtol=2**-8)
-    assert wide[0] == 1
-    assert wide[1] == 1  # a tie goes to the even number
+    assert joined(high, low).tolist() == numbers.tolist()
+
+
+def test_directions_ignore_what_all_elements_share() -> None:
+    assert (directions(SIZES, 0).sum(0) == 0).all()
 
 
 @pytest.mark.long

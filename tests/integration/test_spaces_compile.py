@@ -76,7 +76,7 @@ SPECS = (
 SLOW_SPECS = (
     "scatter_add:M=16,N=61,D=5,mode=max,index=int64,spread=sorted",
     "scatter_add:M=13,N=61,D=19,dtype=bfloat16",
-    "gather_matmul:V=31,M=13,N=37,K=11", "slide_layer:B=5,D=37,C=31,L=7,softmax=true",
+    "gather_matmul:V=31,M=13,N=37,K=11", "slide_layer:B=5,D=37,C=31,L=7,softmax=true,offset=true",
     "slide_layer:B=5,D=37,C=31,L=7,dtype=bfloat16",
     "slide_layer_gradient:B=5,D=37,C=31,L=7,dtype=bfloat16",
     "slide_layer_gradient:B=5,D=37,C=31,L=7,A=23,of=weights",

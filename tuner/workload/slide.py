@@ -29,6 +29,11 @@ SLIDE_LAYER = Operator(
     params=(
         *LAYER,
         flag("softmax", "the softmax over the active classes"),
+        flag(
+            "offset",
+            "O is added to the logits: of a class that was drawn, minus the logarithm of its "
+            "chance",
+        ),
         SPREAD,
         INDEX,
         WEIGHTS,
@@ -36,9 +41,9 @@ SLIDE_LAYER = Operator(
     dtypes=("float32", "bfloat16"),
     program="""
 kernel slide_layer(J: @{index}[B, L] in 0:C @{spread}, X: f32[B, D], W: @{dtype}[C, D],
-    bias: f32[C]) -> (Y: f32[B, L]) {
+    bias: f32[C]@{offset|, O: f32[B, L]|}) -> (Y: f32[B, L]) {
   Z[b, l] += X[b, d] * W[J[b, l], d]
-  @{softmax|U|Y}[b, l] = Z[b, l] + bias[J[b, l]]
+  @{softmax|U|Y}[b, l] = Z[b, l] + bias[J[b, l]]@{offset| + O[b, l]|}
   @{softmax|M[b] max= U[b, l]|}
   @{softmax|E[b, l] = exp(U[b, l] - M[b])|}
   @{softmax|S[b] += E[b, l]|}

@@ -232,9 +232,11 @@ def scattered(p: Params, indices: Array, x: Array) -> Array:
     return result
 
 
-def active(p: Params, j: Array, x: Array, w: Array, bias: Array) -> Array:
+def active(
+    p: Params, j: Array, x: Array, w: Array, bias: Array, offset: Array | float = 0
+) -> Array:
     every = x @ w.T + bias
-    logits = np.take_along_axis(every, j, 1)
+    logits = np.take_along_axis(every, j, 1) + offset
     return softmax(logits) if p["softmax"] else logits
 
 
