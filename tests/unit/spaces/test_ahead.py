@@ -57,6 +57,9 @@ def configs(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
         "conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=1,KW=1",
         "conv2d:N=1,H=7,W=9,CI=12,CO=40,KH=3,KW=3,pad=1,stride=2",
         "conv1d:N=2,W=19,CI=10,CO=37,KW=3",
+        "spmm:M=19,N=37,K=48,density=0.2",
+        "embedding_bag:V=50,D=41,B=7,L=5,mode=weighted,index=int64",
+        "slide_layer_gradient:B=5,D=48,C=31,L=7",
     ],
 )
 def test_results_are_what_they_are_without(spec: str) -> None:
@@ -88,6 +91,30 @@ def sums(block: Block) -> tuple[list[Axis], list[Axis]]:
         if axis.name.endswith("_1") or axis in block.reduce_axes
     ]
     return inside, [axis for axis in block.axes if axis.name.endswith("_2")]
+
+
+def test_a_sum_fetches_rows_that_indices_to_come_name() -> None:
+    """The lines of a tile, of the row four places further, at most the last one."""
+    space = shared_space("embedding_bag:V=500,D=64,B=9,L=5", SIXTEEN)
+    (sketch,) = {name for knob in space.space.knobs if (name := knob.name).endswith(".ahead")}
+    owner = sketch.removesuffix(".ahead")
+    config: dict[str, Value] = {
+        "sketch": owner.replace(".", ":", 1),
+        sketch: 4,
+        f"{owner}.register": (1, 64),
+    }
+    program = space.program(config)
+    (block,) = [block for block in program.blocks if block.prefetches]
+    turn = {axis.name: 0 for axis in (*block.axes, *block.reduce_axes)}
+    (place,) = [name for name in turn if name.startswith("e")]
+    columns = set()
+    for line in block.prefetches:
+        row, column = line.read.indices
+        (index,) = {read.indices[0] for read in reads(row)}
+        assert line.read.tensor == "W"
+        assert [number(index, turn | {place: at_place}) for at_place in (0, 30, 44)] == [4, 34, 44]
+        columns.add(number(column, turn))
+    assert columns == {0, 16, 32, 48}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class PrefetchedRead:
     """A read of a sum that may be prefetched."""
 
     read: Access
-    in_place: bool  # its next block of the reduction, where it is not copied
+    in_place: bool  # its next block of the reduction, or gathered rows, where it is not copied
     packed: bool  # its next part, where parts are packed
 
 
@@ -68,7 +68,8 @@ class LoopNestFacts:
     unrolling: Choice[Unrolling] | None = None
     reads: tuple[Access, ...]
     copies: tuple[Choice[CopyMode], ...] = ()  # one for each read, or none at all
-    prefetch: Choice[int]  # how far: bytes of a map, blocks of a sum, tiles of rows
+    # how far: bytes of a map, blocks or gathered rows of a sum, tiles of rows
+    prefetch: Choice[int]
     prefetched: tuple[PrefetchedRead, ...] = ()
     store_mode: Choice[StoreMode]
     math_functions: Choice[MathFunctions]

@@ -7,7 +7,14 @@ from math import prod
 
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.copy_values import copy_modes
-from tuner.spaces.cpu.prefetch import MOST_USES, boxes, is_packed_in_parts, is_walked, read_once
+from tuner.spaces.cpu.prefetch import (
+    MOST_USES,
+    boxes,
+    gathered_rows,
+    is_packed_in_parts,
+    is_walked,
+    read_once,
+)
 from tuner.spaces.cpu.reduction_values import reduction_blocks
 from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.cpu.tiled_stage import TiledStage
@@ -16,26 +23,39 @@ from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.stages import is_expensive
 from tuner.workload.expression import DTYPE_BYTES
 
+# Rows that are gathered ahead of the current one: the latency of the last cache, and of memory,
+# by the time that a row of a few lines takes.
+ROWS_AHEAD = (4, 16)
 
-def prefetch_distances(stage: TiledStage) -> tuple[int, ...]:
+
+def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
     """How far ahead a nest fetches what it uses seldom and has beyond the second cache:
-    bytes along the vectors of a map, blocks of a reduction, parts that are packed."""
+    bytes along the vectors of a map, blocks of a reduction, parts that are packed, rows
+    that are gathered.
+
+    Without `copying` only the last: other operands are neither copied nor prefetched.
+    """
     context, anchor = stage.context, stage.group.anchor
     if not context.isa.prefetch:
         return (0,)
     if stage.across is not None or stage.lanes == 1 or stage.instruction.axes:
         return (0,)
-    if stage.is_sum:
+    distances: tuple[int, ...]
+    if rows := gathered_rows(anchor, stage.vector, context.shapes):
+        tensors, distances = {row.access.read.tensor for row in rows}, ROWS_AHEAD
+    elif not copying:
+        return (0,)
+    elif stage.is_sum:
         ahead_of = (read for read in boxes(anchor, context.shapes) if _prefetchable(stage, read))
-        tensors, distance = {access.read.tensor for access in ahead_of}, 1
+        tensors, distances = {access.read.tensor for access in ahead_of}, (1,)
     else:
         streams = read_once(anchor, stage.vector, context.shapes)
         tensors = {anchor.name, *(read.tensor for read in streams)} if streams else set()
-        distance = context.isa.page_bytes
+        distances = (context.isa.page_bytes,)
     # TVM stores narrow floats as integers, under pointers of another type.
     wide = all(context.dtypes[name] in ("float32", "float64") for name in tensors)
     size = sum(prod(context.shapes[name]) * DTYPE_BYTES[context.dtypes[name]] for name in tensors)
-    return (0, distance) if wide and size > context.target.l2_bytes else (0,)
+    return (0, *distances) if wide and size > context.target.l2_bytes else (0,)
 
 
 def _prefetchable(stage: TiledStage, access: Access) -> bool:

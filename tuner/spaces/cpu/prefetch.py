@@ -1,15 +1,16 @@
 """Software prefetches of a tile nest.
 
 They ask for the lines that a map streams, the next block of an operand that a sum walks
-along, and the next part of one that it packs. A CPU prefetches by itself what follows
-in a page. At the page's end it stops, and of rows a page apart it knows nothing. While
-a nest computes, memory then idles (docs/design-notes/0014 has the probes).
+along, the next part of one that it packs, and rows that indices to come name. A CPU
+prefetches by itself what follows in a page. At the page's end it stops, and of rows a page
+apart it knows nothing. While a nest computes, memory then idles (docs/design-notes/0014 has
+the probes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.cpu.copy_mode import CopyMode
@@ -28,7 +29,9 @@ from tuner.workload.expression import (
     Scalar,
     Stage,
     Var,
+    reads,
     substitute,
+    walk,
 )
 
 # Lines before one step of a reduction; computing no longer hides more.
@@ -81,6 +84,31 @@ def is_walked(access: Access, stage: Stage, vector: str | None) -> bool:
 def is_packed_in_parts(access: Access, stage: Stage) -> bool:
     """Whether the next part of a box that is packed a part at a time is worth a prefetch."""
     return _uses(access, stage) <= MOST_USES_PACKED
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredRow:
+    """A read of a sum along a row that an index names, another one in each iteration."""
+
+    access: Access
+    axis: str  # of the reduction, which moves the index
+
+
+def gathered_rows(
+    stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[GatheredRow, ...]:
+    """The rows that a sum gathers and reads in whole vectors."""
+    if stage.reducer is None or vector is None:
+        return ()
+    reducing = {axis.name for axis in stage.reduce_axes}
+    rows = []
+    for access in accesses(stage, shapes):
+        named = [index for index in access.read.indices if any(reads(index))]
+        moved = {node.name for index in named for node in walk(index) if isinstance(node, Var)}
+        along = access.stride_within(vector, shapes[access.read.tensor]) == 1
+        if along and not access.padded and len(moved & reducing) == 1:
+            rows.append(GatheredRow(access, *(moved & reducing)))
+    return tuple(rows)
 
 
 def _uses(access: Access, stage: Stage) -> int:
@@ -175,6 +203,44 @@ def sum_prefetches(
                 for start, place in zip(starts, places, strict=True)
             )
             prefetches.append(Prefetch(read=replace(access.read, indices=indices), when=first))
+    return tuple(prefetches)
+
+
+def row_prefetches(
+    plan: TilePlan,
+    stage: Stage,
+    loops: TileLoops,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, DType],
+    when: tuple[Scalar, ...],
+) -> tuple[Prefetch, ...]:
+    """The part that the current tile has of rows which later iterations gather.
+
+    `when` holds in the iterations of the sum. What is further ahead than the last
+    iteration is the row of the last.
+    """
+    prefetches: list[Prefetch] = []
+    for row in gathered_rows(stage, plan.vector, shapes):
+        read = row.access.read
+        if plan.copies.get(read, CopyMode.NONE) is not CopyMode.NONE:
+            continue
+        vector, extent = plan.tiled(str(plan.vector)), stage.extents[row.axis]
+        further = at_most(add(loops.indices[row.axis], constant(plan.prefetch)), extent - 1)
+        start = substitute(vector.index, {axis.name: constant(0) for axis in vector.register})
+        once = [
+            axis
+            for tiled in plan.spatial
+            for axis in tiled.register
+            if tiled is vector or tiled.axis.name not in row.access.axes
+            if axis.extent > 1 and axis.name != loops.vector_lane
+        ]
+        first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in once)
+        for offset in range(0, vector.tile, plan.line_bytes // DTYPE_BYTES[dtypes[read.tensor]]):
+            place = {row.axis: further, vector.axis.name: add(start, constant(offset))}
+            where = {**loops.indices, **place}
+            indices = tuple(substitute(index, where) for index in read.indices)
+            line = replace(read, indices=indices)
+            prefetches.append(Prefetch(read=line, when=(*when, *first)))
     return tuple(prefetches)
 
 

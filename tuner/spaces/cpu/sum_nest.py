@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tuner.spaces.cpu.group_scales import GroupScale, split_group_scale
 from tuner.spaces.cpu.nest_parts import NestParts
-from tuner.spaces.cpu.prefetch import sum_prefetches
+from tuner.spaces.cpu.prefetch import row_prefetches, sum_prefetches
 from tuner.spaces.cpu.tile_copies import TileCopies
 from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
@@ -121,7 +121,9 @@ class SumNest:
             )
         prefetches: tuple[Prefetch, ...] = ()
         if plan.prefetch:
-            prefetches = sum_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes)
+            prefetches = row_prefetches(
+                plan, anchor, loops, copies.shapes, copies.dtypes, within
+            ) or sum_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes)
         return _Term(body, when, prefetches)
 
     def _live(self) -> list[Scalar]:

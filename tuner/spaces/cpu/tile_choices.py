@@ -36,7 +36,7 @@ class TileChoices:
     reduction_block: Choice[int] | None
     unrolling: Choice[Unrolling] | None  # None for a map
     copies: tuple[Choice[CopyMode], ...]  # how each read is copied
-    prefetch: Choice[int]  # bytes of a map, blocks of a reduction and packed parts
+    prefetch: Choice[int]  # bytes of a map, blocks of a reduction, packed parts, gathered rows
     store_mode: Choice[StoreMode]
     math_functions: Choice[MathFunctions]
 
@@ -65,9 +65,9 @@ def tile_choices(
     """The choices of a sketch whose knobs' names begin with `owner`.
 
     `copying`: whether an operand that can be read in place may be copied instead, or
-    prefetched.
+    prefetched; gathered rows may always be.
     """
-    distances = prefetch_distances(stage) if copying else (0,)
+    distances = prefetch_distances(stage, copying=copying)
     return TileChoices(
         register_tile=choice(owner, KnobRole.REGISTER_TILE, values.register_tiles, tuple),
         cache_blocks={

@@ -89,8 +89,8 @@ class TilePlan:
     math_functions: MathFunctions
     threads: int
     line_bytes: int = 64  # of a cache line, by which a sum prefetches
-    # How far ahead the nest prefetches: bytes of a map; of a sum, blocks of the reduction
-    # and packed parts, one at most.
+    # How far ahead the nest prefetches: bytes of a map; of a sum, gathered rows, or blocks of
+    # the reduction and packed parts, one at most.
     prefetch: int = 0
     non_temporal: bool = False  # whether the output is stored past the caches
     instruction: Instruction = field(default_factory=Instruction)

@@ -10,7 +10,7 @@ from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cpu.arithmetic import Arithmetic
 from tuner.spaces.cpu.facts import LoopNestFacts, PrefetchedRead
 from tuner.spaces.cpu.map_nest import map_nest
-from tuner.spaces.cpu.prefetch import boxes, is_packed_in_parts, is_walked
+from tuner.spaces.cpu.prefetch import boxes, gathered_rows, is_packed_in_parts, is_walked
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.cpu.sum_nest import SumNest
 from tuner.spaces.cpu.tile_choices import TileChoices, tile_choices
@@ -82,6 +82,10 @@ class TileSketch:
 
     def _prefetched(self) -> tuple[PrefetchedRead, ...]:
         stage, anchor = self.stage, self.group.anchor
+        if rows := gathered_rows(anchor, stage.vector, stage.context.shapes):
+            return tuple(
+                PrefetchedRead(read=row.access, in_place=True, packed=False) for row in rows
+            )
         prefetchable = {box.read for box in boxes(anchor, stage.context.shapes)}
         return tuple(
             PrefetchedRead(
