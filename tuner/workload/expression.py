@@ -379,6 +379,16 @@ def rows_from_data(stage: Stage) -> RaggedRange | Scattering | None:
     return ragged_range(stage) or scattering(stage)
 
 
+def names_rows(tensor: str, stage: Stage) -> bool:
+    """Whether a tensor says which terms a row of a stage reduces."""
+    match rows_from_data(stage):
+        case RaggedRange(splits=splits):
+            return tensor == splits
+        case Scattering(index=index):
+            return tensor == index.tensor
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
     """A tensor program: inputs, stages, and the names of the outputs.

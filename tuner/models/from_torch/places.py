@@ -4,13 +4,13 @@ elements."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from tuner.models.from_torch.call import Call, Convert, Results
 from tuner.models.operators import contraction, indexing, movement, sampling
-from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import (
@@ -120,20 +120,11 @@ def index_put(call: Call) -> Value:
     inner = range(front, front + len(places))
     outer = [axis for axis in range(spread.rank) if axis not in inner]
     updates = movement.reshape(movement.transpose(spread, [*inner, *outer]), [count, *kept])
-
-    def hit(i: Sequence[Elem], k: Elem) -> Elem:
-        is_hit = constant(True, "bool")
-        for axis, tensor in zip(given, flat, strict=True):
-            is_hit = is_hit & indexing.position(tensor[k], x.shape[axis]).equals(i[axis])
-        return is_hit
-
-    return indexing.combined(
-        x,
-        count,
-        hit,
-        lambda i, k: updates[(k, *(i[axis] for axis in rest))],
-        "add" if call.get("accumulate") else "none",
+    order = [*given, *rest]
+    result = indexing.scatter_slices(
+        movement.transpose(x, order), flat, updates, "add" if call.get("accumulate") else "none"
     )
+    return movement.transpose(result, [order.index(axis) for axis in range(x.rank)])
 
 
 def _masked(call: Call, x: Value, mask: Value, given: list[int], values: Value) -> Value:
@@ -179,29 +170,24 @@ def embedding_bag(call: Call) -> Results:
     if call.get("padding_idx", -1) != -1:
         raise call.refusal("leaves out a row")
     bags, count = call.shape[0], indices.elements
+    builder, shape = call.builder, [bags, table.shape[1]]
 
-    def is_inside(bag: Elem, k: Elem) -> Elem:
-        following = clamp(bag + 1, 0, offsets.elements - 1)
-        end = where(bag + 1 < offsets.elements, cast_to("int64", offsets[following]), count)
-        return (k >= cast_to("int64", offsets[bag])) & (k < end)
+    def pointer(bag: Elem) -> Elem:
+        own = cast_to("int64", offsets[clamp(bag, 0, offsets.elements - 1)])
+        return where(bag < offsets.elements, own, count)
+
+    pointers = builder.compute("pointers", [bags + 1], pointer, dtype="int64")
 
     def body(bag: Elem, d: Elem, k: Elem) -> Elem:
         element = table[indexing.position(indices[k], table.shape[0]), d]
         if weights is not None:
             element = element * weights[k]
-        return where(is_inside(bag, k), element, 0)
+        return where((pointers[bag] <= k) & (k < pointers[bag + 1]), element, 0)
 
-    builder, shape = call.builder, [bags, table.shape[1]]
     total = builder.reduce("embedding_bag", "sum", shape, [count], body, dtype=table.dtype)
     if mode == 1:
-        sizes = builder.reduce(
-            "bag_size",
-            "sum",
-            [bags],
-            [count],
-            lambda bag, k: where(is_inside(bag, k), constant(1, table.computed_in), 0),
-        )
-        sizes = movement.reshape(sizes, [bags, 1])
+        lengths = builder.compute("bag_size", [bags], lambda bag: pointers[bag + 1] - pointers[bag])
+        sizes = movement.reshape(cast(lengths, table.computed_in), [bags, 1])
         total = elementwise("mean", lambda e, n: e / where(n > 1, n, 1), total, sizes)
     return (total, None, None, None)
 

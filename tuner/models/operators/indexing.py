@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tuner.models.operators.movement import along, reshape
 from tuner.models.operators.scalars import (
     Elem,
+    Operand,
     cast_to,
     clamp,
     constant,
@@ -19,10 +20,8 @@ from tuner.models.operators.scalars import (
     where,
 )
 from tuner.models.operators.values import Value
-from tuner.workload.expression import (
-    FLOATS,
-    Reducer,
-)
+from tuner.workload.expression import INTEGER_RANGES, DType, Reducer, Var, walk
+from tuner.workload.scalar_operators import identity
 
 
 def position(value: Elem, extent: int) -> Elem:
@@ -103,39 +102,101 @@ def scatter_elements(
     """x with elements replaced (the last one given to a place stays) or combined; the
     other dimensions of the indices may be shorter than x's."""
     axis %= x.rank
+    row = _rows(indices, x.shape[axis])
+    shorter = [
+        number
+        for number, (extent, whole) in enumerate(zip(indices.shape, x.shape, strict=True))
+        if number != axis and extent < whole
+    ]
 
     def places(i: Sequence[Elem], k: Elem) -> tuple[Elem, ...]:
-        return tuple(
-            k if number == axis else clamp(place, 0, extent - 1) if extent < whole else place
-            for number, (place, extent, whole) in enumerate(
-                zip(i, indices.shape, x.shape, strict=True)
-            )
-        )
+        inside = [*i]
+        inside[axis] = k
+        for number in shorter:
+            inside[number] = clamp(i[number], 0, indices.shape[number] - 1)
+        return tuple(inside)
 
-    def hit(i: Sequence[Elem], k: Elem) -> Elem:
-        is_hit = position(indices[places(i, k)], x.shape[axis]).equals(i[axis])
-        for number, (place, extent) in enumerate(zip(i, indices.shape, strict=True)):
-            if number != axis and extent < x.shape[number]:
-                is_hit = is_hit & (place < extent)
-        return is_hit
+    def exists(i: Sequence[Elem]) -> Elem:
+        has_updates = constant(True, "bool")
+        for number in shorter:
+            has_updates = has_updates & (i[number] < indices.shape[number])
+        return has_updates
 
-    return combined(x, indices.shape[axis], hit, lambda i, k: updates[places(i, k)], reduction)
+    return combined(
+        x,
+        Updates(
+            count=indices.shape[axis],
+            axis=axis,
+            row=lambda i, k: row(places(i, k)),
+            value=lambda i, k: updates[places(i, k)],
+            exists=exists,
+        ),
+        reduction,
+    )
 
 
 def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none") -> Value:
     """The last dimension of the indices is a place in x, where a slice of updates goes."""
     depth = indices.shape[-1]
     count = prod(indices.shape[:-1])
-    rows = reshape(indices, [count, depth])
+    places = reshape(indices, [count, depth])
     slices = reshape(updates, [count, *x.shape[depth:]])
+    numbers = [along(places, 1, number, 1, 1) for number in range(depth)]
+    return scatter_slices(x, [reshape(number, [count]) for number in numbers], slices, reduction)
 
-    def hit(i: Sequence[Elem], k: Elem) -> Elem:
-        is_hit = constant(True, "bool")
-        for number in range(depth):
-            is_hit = is_hit & position(rows[k, number], x.shape[number]).equals(i[number])
-        return is_hit
 
-    return combined(x, count, hit, lambda i, k: slices[(k, *i[depth:])], reduction)
+def scatter_slices(
+    x: Value, places: Sequence[Value], updates: Value, reduction: str = "none"
+) -> Value:
+    """x with slice k of the updates where the k-th elements of `places` say, an index for
+    each of the first dimensions of x."""
+    depth, count = len(places), updates.shape[0]
+    leading, rest = x.shape[:depth], x.shape[depth:]
+
+    def number(k: Elem) -> Elem:
+        row = constant(0, "int64")
+        for extent, place in zip(leading, places, strict=True):
+            row = row * extent + position(place[k], extent)
+        return row
+
+    rows = x.builder.compute("rows", [count], number, dtype=_dtype_of_rows(prod(leading)))
+    result = combined(
+        reshape(x, [prod(leading), *rest]),
+        Updates(
+            count=count,
+            axis=0,
+            row=lambda _, k: cast_to("int64", rows[k]),
+            value=lambda i, k: updates[(k, *i[1:])],
+        ),
+        reduction,
+    )
+    return reshape(result, x.shape)
+
+
+def _rows(indices: Value, extent: int) -> Callable[[Sequence[Elem]], Elem]:
+    """The row of the index at some places, stored: then terms that name their row are known
+    as such. Dimensions along which indices are repeated are left out."""
+    if indices.array is None:
+        moving = {
+            node.name for place in indices.access for node in walk(place) if isinstance(node, Var)
+        }
+    else:
+        moving = {str(number) for number, step in enumerate(indices.array.strides) if step}
+    kept = [number for number in range(indices.rank) if str(number) in moving]
+
+    def stored(*i: Elem) -> Elem:
+        places: list[Operand] = [0] * indices.rank
+        for number, place in zip(kept, i, strict=True):
+            places[number] = place
+        return position(indices[tuple(places)], extent)
+
+    shape = [indices.shape[number] for number in kept]
+    rows = indices.builder.compute("rows", shape, stored, dtype=_dtype_of_rows(extent))
+    return lambda places: cast_to("int64", rows[tuple(places[number] for number in kept)])
+
+
+def _dtype_of_rows(count: int) -> DType:
+    return "int32" if count <= INTEGER_RANGES["int32"][1] else "int64"
 
 
 def write_slices(
@@ -159,43 +220,46 @@ def write_slices(
     return x.builder.compute("write_slices", x.shape, body, dtype=x.dtype)
 
 
-def combined(
-    x: Value,
-    count: int,
-    hit: Callable[[Sequence[Elem], Elem], Elem],
-    update: Callable[[Sequence[Elem], Elem], Elem],
-    reduction: str,
-) -> Value:
-    """Each element of x with those of `count` updates that hit it."""
+@dataclass(frozen=True, kw_only=True)
+class Updates:
+    """So many updates of a tensor, of which each names its row along one axis."""
+
+    count: int
+    axis: int
+    row: Callable[[Sequence[Elem], Elem], Elem]  # of update k, at the other indices of i
+    value: Callable[[Sequence[Elem], Elem], Elem]  # likewise
+    # whether there are any at the other indices of i
+    exists: Callable[[Sequence[Elem]], Elem] = lambda i: constant(True, "bool")
+
+    def reduced(
+        self, name: str, reducer: Reducer, x: Value, dtype: DType, term: Callable[..., Elem]
+    ) -> Value:
+        """The terms at (i, k) reduced into the rows that they name, in the shape of x."""
+        neutral = constant(identity(reducer, dtype).value, dtype)
+
+        def body(*places: Elem) -> Elem:
+            *i, k = places
+            own = where(self.exists(i), term(i, k), neutral)
+            return where(self.row(i, k).equals(i[self.axis]), own, neutral)
+
+        return x.builder.reduce(name, reducer, x.shape, [self.count], body, dtype=dtype)
+
+
+def combined(x: Value, updates: Updates, reduction: str) -> Value:
+    """Each element of x with those of the updates that name it."""
     builder = x.builder
     if reduction == "none":
-        last = builder.reduce(
-            "last_update",
-            "max",
-            x.shape,
-            [count],
-            lambda *p: where(hit(p[:-1], p[-1]), cast_to("int32", p[-1]), -1),
-            dtype="int32",
-        )
+        last = updates.reduced("last_update", "max", x, "int32", lambda i, k: cast_to("int32", k))
 
         def chosen(*i: Elem) -> Elem:
             k = cast_to("int64", last[i])
-            return where(k >= 0, update(i, clamp(k, 0, count - 1)), x[i])
+            update = updates.value(i, clamp(k, 0, updates.count - 1))
+            return where(k >= 0, update, x[i])
 
         return builder.compute("scatter", x.shape, chosen, dtype=x.dtype)
     reducer, combine = _COMBINED[reduction]
     # Narrow dtypes are combined in what they are computed in.
-    neutral = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf}[reducer]
-    if x.dtype not in FLOATS:
-        neutral = {"sum": 0, "prod": 1, "max": -(2**63), "min": 2**63 - 1}[reducer]
-    summed = builder.reduce(
-        "updates",
-        reducer,
-        x.shape,
-        [count],
-        lambda *p: where(hit(p[:-1], p[-1]), update(p[:-1], p[-1]), neutral),
-        dtype=x.computed_in,
-    )
+    summed = updates.reduced("updates", reducer, x, x.computed_in, updates.value)
     return builder.compute("scatter", x.shape, lambda *i: combine(x[i], summed[i]), dtype=x.dtype)
 
 

@@ -27,6 +27,7 @@ from tuner.workload.expression import (
     Unary,
     Var,
     children,
+    names_rows,
     reads,
     rewrite,
     substitute,
@@ -134,7 +135,8 @@ def inlined(expression: Expression) -> Expression:
     - if it is expensive and has several readers, or is read at more points than it has;
     - if it combines several reads and is read at more points than it has;
     - if it rounds, because what is inlined is not stored;
-    - if it is read in an index, and arithmetic that may wrap around would come into one.
+    - if it is read in an index, and arithmetic that may wrap around would come into one;
+    - if it says which terms a row of a reader reduces, which is known by its form.
     """
     changed = True
     while changed:
@@ -146,6 +148,7 @@ def inlined(expression: Expression) -> Expression:
                 or not is_elementwise(stage)
                 or not readers
                 or _rounds(stage)
+                or any(names_rows(stage.name, reader) for reader in readers)
             ):
                 continue
             costly = is_expensive(stage.body)
