@@ -66,7 +66,8 @@ def _from_matrix_market(path: Path) -> Pattern:
             raise ValueError("no sparse matrix (coordinate) of Matrix Market")
         size = next((line for line in lines if line.strip() and not line.startswith("%")), "")
         rows, columns, count = (int(word) for word in size.split())
-        places = np.loadtxt(lines, np.int64, usecols=(0, 1), ndmin=2) - 1
+        empty = np.empty((0, 2), np.int64)  # of which NumPy warns
+        places = np.loadtxt(lines, np.int64, usecols=(0, 1), ndmin=2) - 1 if count else empty
     if places.shape != (count, 2):
         raise ValueError(f"{len(places)} places, where {count} are announced")
     if words[4] != "general":  # of a symmetric matrix one half

@@ -238,6 +238,10 @@ def test_rivals_compute_the_sparse_workload(name: str, spec: str) -> None:
         "gather_matmul:V=50,M=9,N=7,K=5,transpose_b=true,index=int64",
         "segment_reduce:M=9,N=500,D=7,mode=max,lengths=equal",
         "embedding_bag:V=50,D=7,B=9,L=3,dtype=bfloat16",
+        "slide_layer:B=5,D=7,C=31,L=4,index=int64",
+        "slide_layer:B=5,D=7,C=31,L=4,softmax=true,offset=true",
+        "slide_layer_gradient:B=5,D=7,C=31,L=4",
+        "slide_layer_gradient:B=5,D=7,C=31,L=4,A=9,of=weights",
     ],
 )
 def test_pytorch_computes_what_scipy_lacks(spec: str) -> None:

@@ -371,6 +371,45 @@ def _gathered_product(
     return [("index_select", lambda: table.index_select(0, indices) @ factor, _same)]
 
 
+def _chosen_classes(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    """Of weights in float32, as the vectors are."""
+    classes, x, weights, bias, *offset = operands
+    if params["dtype"] != "float32":
+        return []
+    classes = classes.long()
+    place = torch.nn.functional.embedding
+
+    def call() -> Any:
+        logits = torch.bmm(place(classes, weights), x.unsqueeze(2)).squeeze(2) + bias[classes]
+        logits = logits + offset[0] if offset else logits
+        return torch.softmax(logits, 1) if params["softmax"] else logits
+
+    return [("embedding", call, _same)]
+
+
+def _chosen_classes_gradient(
+    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
+    """As weighted bags of rows of weights, or as a product with compressed rows by MKL."""
+    if params["dtype"] != "float32":
+        return []
+    if params["of"] == "weights":
+        pointers, samples, values, x = operands
+        matrix = _compressed(torch, pointers, samples, values, (len(pointers) - 1, len(x)))
+        return [("csr", lambda: matrix @ x, _same)]
+    classes, gradient, weights = operands
+    bag = torch.nn.functional.embedding_bag
+    return [
+        (
+            "embedding_bag",
+            lambda: bag(classes, weights, per_sample_weights=gradient, mode="sum"),
+            _same,
+        )
+    ]
+
+
 def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
     plain = [("channels-first", torch.contiguous_format)]
     return [*plain, ("channels-last", torch.channels_last)] if rank == 2 else plain
@@ -465,4 +504,5 @@ _FAMILIES: Mapping[str, Family] = {
     "embedding": _embedding, "embedding_bag": _embedding_bag, "segment_reduce": _segments,
     "spmv": _sparse_product, "spmm": _sparse_product, "sddmm": _sampled_product,
     "scatter_add": _scattered, "gather_matmul": _gathered_product,
+    "slide_layer": _chosen_classes, "slide_layer_gradient": _chosen_classes_gradient,
 }  # fmt: skip
