@@ -13,11 +13,14 @@ from tests.e2e.kernel_samples import many_kernels
 from tests.support.database_samples import ManualClock
 from tests.support.rerace_simulation import Simulation
 from tuner.db import jobs, kernels, leases, races
-from tuner.db.engine import Database
+from tuner.db.engine import Database, Session
+from tuner.db.errors import StaleLease
 from tuner.db.races import BASE_AFTER, CONFIRM_AFTER
 from tuner.measure.regression import CONFIRMATIONS, Contest, RaceRecord, State
 from tuner.measure.statistics import Ratio
+from tuner.workers.fleet.messages import RaceOutcome, Ranked
 from tuner.workers.jobs import reracing
+from tuner.workers.jobs.promotion import INCUMBENT
 from tuner.workers.jobs.revalidation import TASKS
 
 EVERY = timedelta(days=30)
@@ -206,3 +209,19 @@ def test_alarms_are_the_planted_losses_of_ten_thousand_kernels(
     clocked: tuple[Database, ManualClock],
 ) -> None:
     simulated(*clocked, count=10_000, each=40, days=130)
+
+
+def test_a_race_is_recorded_with_the_end_of_its_task_or_not_at_all(database: Database) -> None:
+    (kernel,) = many_kernels(database, 1)
+    ranked = Ranked(
+        name=INCUMBENT, median_s=1e-3, ci95_s=(0.9e-3, 1.1e-3), max_rel_error=0.0, samples=9
+    )
+    outcome = RaceOutcome(finalists=(ranked,), winner=None, reason="")
+
+    def lost(session: Session, raced: str) -> None:
+        raise StaleLease("another orchestrator has the job")
+
+    with pytest.raises(StaleLease):
+        reracing.keep(database, kernel, outcome, None, 0, lost)
+    with database.read() as session:
+        assert races.series(session, kernel) == ()

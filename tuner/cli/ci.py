@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
+from tuner.errors import UsageError
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ def ci(
     where one takes longer than its recorded interval or no longer runs."""
     invocation = Invocation.of(context)
     invocation.database_settings()
+    if not math.isfinite(tolerance):
+        raise UsageError(f"--tolerance {tolerance} passes any kernel; give percent, such as 5")
     workloads = read_workloads(specs, notation, shapes) if specs or notation or shapes else []
     settings = invocation.settings(target=target, threads=threads).values
     from tuner.app.machine import checked_target

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from tuner.db import jobs, leases, targets, trials
-from tuner.db.engine import Database
+from tuner.db.engine import Database, Session
 from tuner.db.errors import StaleLease
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
@@ -294,6 +294,12 @@ class JobRun:
     def _rerace(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
         """Races the promoted kernel of a workload again; the reason if that failed."""
         error = kernel = None
+
+        def note(session: Session, raced: str) -> None:
+            leases.note_task(
+                session, self._lease, task.position, state=jobs.SUCCEEDED, kernel=raced
+            )
+
         with preparation.prepared(task, budget) as run:
             try:
                 kernel = rerace_kernel(
@@ -301,14 +307,14 @@ class JobRun:
                     ArtifactStore(self._options.artifacts),
                     self._check,
                     canary_races=self._options.canary_races,
+                    note=note,
                 )
             except NotRaced as failure:
                 error = str(failure)
-            with self._database.write("task") as session:
-                state = jobs.FAILED if error else jobs.SUCCEEDED
-                leases.note_task(
-                    session, self._lease, task.position, state=state, kernel=kernel, error=error
-                )
+                with self._database.write("task") as session:
+                    leases.note_task(
+                        session, self._lease, task.position, state=jobs.FAILED, error=error
+                    )
         self._observer(TaskFinished(position=task.position, kernel=kernel, error=error))
         return error
 

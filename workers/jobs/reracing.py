@@ -66,13 +66,20 @@ def queue(session: Session, target: str, every: timedelta) -> str | None:
 
 
 def rerace_kernel(
-    run: TaskRun, store: ArtifactStore, check: Callable[[], None], *, canary_races: int
+    run: TaskRun,
+    store: ArtifactStore,
+    check: Callable[[], None],
+    *,
+    canary_races: int,
+    note: Callable[[Session, str], None],
 ) -> str:
     """Races the promoted kernel of a task and records the race; returns the kernel's id.
 
     Its canary takes part, and is promoted once it has won `canary_races`, or withdrawn.
+    `note` says in the transaction of the race that the task of this kernel is done, so that a
+    task is never raced twice.
 
-    `check` raises when the work is to stop. Raises NotRaced, FleetError.
+    `check` raises when the work is to stop. Raises NotRaced, FleetError, and what `note` does.
     """
     promoted = promoted_contestant(run, store)
     if promoted is None:
@@ -87,17 +94,23 @@ def rerace_kernel(
         contestants.append(canary[1])
     outcome = _raced(run, tuple(contestants), check)
     canary_id = None if canary is None else canary[0].id
-    keep(run.database, kernel.id, outcome, canary_id, canary_races)
+    keep(run.database, kernel.id, outcome, canary_id, canary_races, note)
     return kernel.id
 
 
 def keep(
-    database: Database, kernel: str, outcome: RaceOutcome, canary: str | None, canary_races: int
+    database: Database,
+    kernel: str,
+    outcome: RaceOutcome,
+    canary: str | None,
+    canary_races: int,
+    note: Callable[[Session, str], None],
 ) -> None:
     """Records a race of a kernel, and what follows from it. Raises NotRaced."""
     record = read_outcome(outcome, canary)
     with database.write("race") as session:
         races.record(session, kernel, record, _versions_of(outcome))
+        note(session, kernel)
         if canary is None:
             return
         if _failed(outcome, CANARY):

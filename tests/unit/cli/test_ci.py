@@ -42,3 +42,11 @@ def test_the_table_ends_with_the_counts(tuner: Callable[..., Any], database: Dat
 def test_an_empty_database_is_no_success(tuner: Callable[..., Any], home: Path) -> None:
     called = tuner("ci")
     assert called.code == 2 and "nothing to check" in called.err
+
+
+@pytest.mark.parametrize("tolerance", ["inf", "1e999"])
+def test_a_tolerance_that_passes_any_kernel_is_refused(
+    tuner: Callable[..., Any], home: Path, tolerance: str
+) -> None:
+    called = tuner("ci", "--tolerance", tolerance)
+    assert called.code == 2 and "--tolerance inf passes any kernel" in called.err
