@@ -32,6 +32,7 @@ from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
 from tuner.api.routes import (
     candidates,
+    coverage,
     documents,
     estimates,
     events,
@@ -95,7 +96,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     problems.install(app)
     # Routes are tried in this order, and lookups outnumber all other requests.
     for noun in (
-        *(lookup, jobs, proposals, candidates, events, kernels, estimates, runs),
+        *(lookup, jobs, proposals, candidates, coverage, events, kernels, estimates, runs),
         *(models, model_runs, stores, regressions, fleet, health, documents),
     ):
         app.include_router(noun.router)

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.api.coverage_schemas import CoverageAnswer
 from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.lookup_schemas import LookupAnswer
@@ -330,6 +331,10 @@ class Client:
             "/estimates",
             json=body if target is None else {**body, "target": target},
         )
+
+    def coverage(self, job: str) -> CoverageAnswer:
+        """The recorded calls of a job of `tuner tune --trace`, beside the kernels of today."""
+        return self._connection.model(CoverageAnswer, "GET", f"/jobs/{job}/coverage")
 
     def learn(
         self,

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from tuner.api.dashboard.pages import make_dashboard
 from tuner.api.dashboard.views import (
     compare,
+    coverage,
     downloads,
     fleet,
     job,
@@ -27,6 +28,7 @@ def install(app: FastAPI) -> None:
     for view in (
         overview,
         job,
+        coverage,
         trial,
         downloads,
         live,

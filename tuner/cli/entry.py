@@ -33,6 +33,7 @@ from tuner.cli.quantize import quantize
 from tuner.cli.regressions import regressions
 from tuner.cli.replay import replay
 from tuner.cli.report import report
+from tuner.cli.run import run
 from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
 from tuner.cli.targets import targets
@@ -47,7 +48,7 @@ COMMANDS = (
     tune, submit, watch, quantize, ops, space, grad, targets, estimate, advise, jobs, show,
     trials, report, resume, cancel, best, lookup, promote, rollback, regressions, export, combine,
     import_, verify, bench, ci, judge, replay, serve, worker, workers, health, doctor,
-    trace, coverage,
+    trace, coverage, run,
 )  # fmt: skip
 GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 

@@ -16,7 +16,7 @@ from tuner.cli.workloads import TargetText, Threads
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.traces import Coverage, Covered
+    from tuner.api.coverage import Coverage, Covered
     from tuner.trace.record import Trace
 
 STEM = "trace.json"
@@ -102,7 +102,7 @@ def coverage(
 
 
 def _print(invocation: Invocation, result: Coverage, everything: bool) -> None:
-    output, whole_s = invocation.output, result.trace.total_s
+    output, whole_s = invocation.output, result.total_s
     shown = result.calls if everything else result.calls[:SHOWN]
     columns = ("call", "of", "count", "time", "share", "kernels", "gain", "")
     rows = [_row(each, whole_s) for each in shown]
@@ -120,6 +120,9 @@ def _print(invocation: Invocation, result: Coverage, everything: bool) -> None:
     )
     output.line(f"{units.seconds(whole_s)} in calls: {parts}")
     output.line(f"gain by kernels, measured or estimated: {units.seconds(result.gain_s)}")
+    output.line(
+        f"gain where tuner run answers calls by kernels: {units.seconds(result.run_gain_s)}"
+    )
 
 
 def _row(each: Covered, whole_s: float) -> tuple[str, ...]:
@@ -141,12 +144,14 @@ def _row(each: Covered, whole_s: float) -> tuple[str, ...]:
 
 
 def _document(result: Coverage) -> dict[str, Any]:
+    from tuner.trace.record import finite
+
     return {
         "items": [
             {
                 "library": each.call.library,
                 "operator": each.call.operator,
-                "arguments": list(each.call.arguments),
+                "arguments": [finite(argument) for argument in each.call.arguments],
                 "count": each.call.count,
                 "total_s": each.call.total_s,
                 "state": each.state,
@@ -154,21 +159,24 @@ def _document(result: Coverage) -> dict[str, Any]:
                 "kernels_s": each.kernels_s,
                 "measured": each.is_measured,
                 "gain_s": each.gain_s,
+                "answered": each.is_answered,
+                "run_gain_s": each.run_gain_s,
             }
             for each in result.calls
         ],
         "next": None,
-        "total_s": result.trace.total_s,
+        "total_s": result.total_s,
         "tuned_s": result.seconds("tuned"),
         "untuned_s": result.seconds("untuned"),
         "gain_s": result.gain_s,
+        "run_gain_s": result.run_gain_s,
     }
 
 
 def tune_trace(invocation: Invocation, path: Path, flags: dict[str, Any]) -> None:
     """`tuner tune --trace FILE`: one job for the calls that kernels could compute."""
     from tuner.app.machine import checked_target, with_limits
-    from tuner.app.traces import chosen_calls, submit_calls
+    from tuner.app.traces import submit_calls
     from tuner.cli.progress import TuningDisplay
     from tuner.trace.record import read
     from tuner.trace.workloads import expressed
@@ -180,15 +188,17 @@ def tune_trace(invocation: Invocation, path: Path, flags: dict[str, Any]) -> Non
             f"out --server"
         )
     record = read(path)
-    chosen = chosen_calls(list(expressed(record, LEAST_SHARE)))
+    calls = list(expressed(record, LEAST_SHARE))
     machine = checked_target(loaded.values)
     with (
         invocation.backend(create=True, **flags) as backend,
         invocation.database(create=True) as database,
     ):
         target = with_limits(database, machine)
-        job = submit_calls(database, chosen, target, loaded.values, seconds=loaded.model_seconds)
+        job = submit_calls(
+            database, calls, record.total_s, target, loaded.values, seconds=loaded.model_seconds
+        )
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
-            display.note(f"job {job.id}: {len(job.tasks)} kernels for {len(chosen)} kinds of calls")
+            display.note(f"job {job.id}: {len(job.tasks)} kernels of {len(calls)} kinds of calls")
             ended = backend.work.run(job.id, display)
         conclude(invocation, backend, ended)

@@ -22,12 +22,15 @@ from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
 from tuner.models.operators.values import Value
+from tuner.trace.binding import Binding, Result, dense_strides
 from tuner.trace.layout import dtype_named, stored_input
 from tuner.trace.record import Argument, TracedCall
 from tuner.workload.expression import DType, Reducer
 
 _SMALL = 8  # greatest integers that are constants, as the recorder distinguishes them
 _FAULTS = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, WorkloadError)
+# Positional arguments that no result is written to; 3 where it is not said.
+_PLACES = {"numpy.dot": 2, "numpy.einsum": 64}
 _IGNORED = ("out", "signature", "optimize")  # where results go, and how NumPy computes them
 
 
@@ -39,21 +42,25 @@ class _Call:
     builder: GraphBuilder
     positional: list[Argument]
     named: Mapping[str, Argument] = field(default_factory=dict)
+    sources: list[int] = field(default_factory=list)  # the argument of each input so far
 
     def value(self, number: int, dtype: DType) -> Value:
         """A positional argument as a value of this dtype."""
         argument = self.positional[number]
         if "shape" in argument:
-            return maps.cast(self.tensor(argument), dtype)
+            return maps.cast(self.tensor(number), dtype)
         given = argument.get("value")
         if not isinstance(given, (bool, int, float)):
             raise ModelRefused(f"{self.operator} has an argument that is no array or number")
         if isinstance(given, int) and abs(given) <= _SMALL:
             return self.builder.constant(given, dtype)
+        self.sources.append(number)
         return self.builder.input([], dtype)
 
-    def tensor(self, argument: Argument) -> Value:
-        return stored_input(self.builder, argument)
+    def tensor(self, number: int) -> Value:
+        """A positional argument that is an array."""
+        self.sources.append(number)
+        return stored_input(self.builder, self.positional[number])
 
     def option(self, name: str, number: int, default: Any = None) -> Any:
         """A plain argument by its name, or by its place where it has one."""
@@ -70,8 +77,9 @@ class _Call:
 _Convert = Callable[[_Call], Value]
 
 
-def graph_of_numpy(call: TracedCall) -> Graph:
-    """The graph of a call, before fusion. Raises ModelRefused for one without expression."""
+def bound_numpy(call: TracedCall) -> Binding:
+    """The graph of a call, before fusion, and its arguments. Raises ModelRefused for one
+    without expression."""
     if call.operator not in TABLE:
         raise ModelRefused(f"{call.operator} has no expression yet")
     convert, options = TABLE[call.operator]
@@ -89,7 +97,23 @@ def graph_of_numpy(call: TracedCall) -> Graph:
         check_graph(graph)
     except _FAULTS as error:
         raise ModelRefused(f"{call.operator} has no expression: {error}") from error
-    return graph
+    return Binding(
+        graph=graph, inputs=tuple(described.sources), result=_result(call, graph, result)
+    )
+
+
+def _result(call: TracedCall, graph: Graph, value: Value) -> Result | None:
+    """The array that a call makes; None where it writes into one that it is given, or gives
+    one that it was given."""
+    function = getattr(np, call.operator.removeprefix("numpy."))
+    places = function.nin if isinstance(function, np.ufunc) else _PLACES.get(call.operator, 3)
+    positional = [argument for argument in call.arguments if "name" not in argument]
+    writes = any(argument.get("name") == "out" for argument in call.arguments)
+    inputs = {tensor.name for tensor in graph.inputs}
+    if writes or len(positional) > places or graph.root(graph.outputs[0]) in inputs:
+        return None
+    shape = tuple(value.shape)
+    return Result(shape=shape, strides=dense_strides(shape), dtype=value.dtype)
 
 
 def _dtypes(call: _Call, ufunc: np.ufunc) -> list[DType]:
@@ -128,7 +152,7 @@ def _dot(call: _Call) -> Value:
 
 def _einsum(call: _Call) -> Value:
     equation = call.option("subscripts", 0)
-    values = [call.tensor(argument) for argument in call.positional[1:]]
+    values = [call.tensor(number) for number in range(1, len(call.positional))]
     dtype = dtype_named(np.result_type(*(value.dtype for value in values)).name)
     return contraction.einsum(equation, *(maps.cast(value, dtype) for value in values))
 
@@ -152,7 +176,7 @@ def _mean(call: _Call) -> Value:
 
 def _rows(call: _Call) -> tuple[Value, tuple[int, ...], bool]:
     """What is reduced, over which axes, and whether they stay."""
-    x = call.tensor(call.positional[0])
+    x = call.tensor(0)
     axis = call.option("axis", 1)
     axes = None if axis is None else [axis] if isinstance(axis, int) else axis
     if len(call.positional) > 2:

@@ -13,25 +13,21 @@ from importlib.util import find_spec
 from typing import Any
 
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch.region import TracedPart, graph_of_part, is_free
-from tuner.models.graph import Graph
+from tuner.models.from_torch.region import TracedPart, graph_of_part, is_free, memory_order
 from tuner.models.operators.attention import Mask, attention
 from tuner.models.operators.builder import GraphBuilder
-from tuner.models.operators.movement import expand
+from tuner.models.operators.movement import expand, transpose
 from tuner.models.operators.scalars import Elem, where
 from tuner.models.operators.values import Value
+from tuner.trace.binding import Binding, Result
 from tuner.trace.layout import order_in_memory, stored_input
 from tuner.trace.record import Argument, TracedCall
-
-# The numbers of c10::ScalarType, by which the profiler writes a dtype.
-_CODES = (
-    "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32",
-    "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16",
-)  # fmt: skip
+from tuner.trace.recorder.torch_calls import DTYPES
 
 
-def graph_of_torch(call: TracedCall) -> Graph | None:
-    """The graph of a call, before fusion; None for one that computes nothing, as of a view.
+def bound_torch(call: TracedCall) -> Binding | None:
+    """The graph of a call, before fusion, and its arguments; None for one that computes
+    nothing, as of a view.
 
     Raises ModelRefused for one without expression, and where PyTorch is not installed.
     """
@@ -42,7 +38,7 @@ def graph_of_torch(call: TracedCall) -> Graph | None:
             order_in_memory(argument["shape"], argument["strides"])
     if call.operator == "aten::scaled_dot_product_attention":
         return _attention(call)
-    nodes = _traced(call)
+    overload, nodes = _traced(call)
     calls = [node for node in nodes if node.op == "call_function"]
     if all(map(is_free, calls)):
         return None
@@ -53,7 +49,38 @@ def graph_of_torch(call: TracedCall) -> Graph | None:
     for node in (*inputs, *outputs):
         if not node.meta["val"].numel():
             raise ModelRefused(f"{call.operator} has a tensor without elements")
-    return graph_of_part(TracedPart(nodes=calls, inputs=inputs, outputs=outputs))
+    graph = graph_of_part(TracedPart(nodes=calls, inputs=inputs, outputs=outputs))
+    return Binding(
+        graph=graph,
+        inputs=tuple(n for n, argument in enumerate(call.arguments) if "shape" in argument),
+        result=None if _writes(call) else _result(output.args[0], outputs),
+        overload=overload,
+    )
+
+
+def _writes(call: TracedCall) -> bool:
+    """Whether a call changes its first argument: the graph is that of the one which does not."""
+    return call.operator.endswith("_") and not call.operator.endswith("__")
+
+
+def _result(given: Any, stored: Sequence[Any]) -> Result | None:
+    """The tensor of a call whose memory is all of the one that its kernel fills."""
+    if not hasattr(given, "meta") or len(stored) != 1:
+        return None
+    tensor, whole = given.meta["val"], stored[0].meta["val"]
+    if not all(map(_is_dense, (tensor, whole))) or tensor.storage_offset():
+        return None
+    if tensor.numel() != whole.numel() or tensor.dtype != whole.dtype:
+        return None
+    return Result(
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+    )
+
+
+def _is_dense(tensor: Any) -> bool:
+    return bool(tensor.is_contiguous()) or memory_order(tensor) is not None
 
 
 def _stored(node: Any) -> Any:
@@ -91,9 +118,10 @@ def _transposed(x: Any, first: int, second: int) -> Any:
     return x.permute(order)
 
 
-def _attention(call: TracedCall) -> Graph:
+def _attention(call: TracedCall) -> Binding:
     """Attention as one expression: PyTorch's own parts of it differ from processor to
-    processor. Raises ModelRefused."""
+    processor. Its result lies in memory as PyTorch's for CPUs does, with the heads of a query
+    side by side. Raises ModelRefused."""
     q, k, v, mask, dropout, is_causal, scale, _ = call.arguments
     if dropout.get("value") or len(q["shape"]) != 4:
         raise ModelRefused(f"{call.operator} with dropout, or without heads, has no expression")
@@ -107,7 +135,18 @@ def _attention(call: TracedCall) -> Graph:
         score = _masked(expand(stored_input(builder, mask), shape))
     factor = scale.get("value") or queries.shape[3] ** -0.5
     result, _, _ = attention(queries, keys, values, scale=float(factor), mask=score)
-    return builder.graph([result], ["q", "k", "v", *["mask"] * ("shape" in mask), "out"])
+    inputs = [number for number, argument in enumerate(call.arguments) if "shape" in argument]
+    graph = builder.graph(
+        [transpose(result, [0, 2, 1, 3])], ["q", "k", "v", *["mask"] * (len(inputs) > 3), "out"]
+    )
+    _batch, heads, length, width = result.shape
+    strides = (length * heads * width, width, heads * width, 1)
+    return Binding(
+        graph=graph,
+        inputs=tuple(inputs),
+        result=Result(shape=tuple(result.shape), strides=strides, dtype=result.dtype),
+        overload=call.operator,
+    )
 
 
 def _causal(e: Elem, b: Elem, h: Elem, s: Elem, t: Elem) -> Elem:
@@ -121,8 +160,8 @@ def _masked(mask: Value) -> Mask:
     return score
 
 
-def _traced(call: TracedCall) -> Sequence[Any]:
-    """The nodes of the call's graph of core operators. Raises ModelRefused."""
+def _traced(call: TracedCall) -> tuple[str, Sequence[Any]]:
+    """The overload, and the nodes of the call's graph of core operators. Raises ModelRefused."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
@@ -139,7 +178,7 @@ def _traced(call: TracedCall) -> Sequence[Any]:
             reason = reason or error
             continue
         traced.graph.eliminate_dead_code()
-        return list(traced.graph.nodes)
+        return overload.name(), list(traced.graph.nodes)
     said = "" if reason is None else f": {str(reason).splitlines()[0]}"
     raise ModelRefused(f"{call.operator} cannot be traced again{said}")
 
@@ -199,7 +238,7 @@ def _maker(
         default = declared.default_value  # as of texts, which are not recorded
         return lambda _: default
     if "ScalarType" in str(declared.type) and isinstance(value, int):
-        dtype = getattr(torch, _CODES[value])
+        dtype = getattr(torch, DTYPES[value])
         return lambda _: dtype
     if declared.name in ("layout", "device", "pin_memory", "memory_format"):
         return lambda _: None

@@ -15,6 +15,7 @@ none, `{"value"}`, `{"list": [argument]}` or `{"type"}`; one that was given by n
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -47,7 +48,8 @@ class TracedCall:
     @property
     def shapes(self) -> str:
         """The arguments' shapes for people, such as 32×64 64×16 (strided) float32."""
-        return " ".join(filter(None, map(_shape, self.arguments)))
+        operands = (each for each in self.arguments if each.get("name") != "out")
+        return " ".join(filter(None, map(_shape, operands)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,20 @@ def is_dense(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
     return strides is not None
 
 
+def finite(argument: Argument) -> Argument:
+    """The argument with infinities and NaN as texts, since JSON of others has no numbers for
+    them."""
+    if "list" in argument:
+        return {**argument, "list": [finite(entry) for entry in argument["list"]]}
+    if "value" not in argument:
+        return argument
+    value = argument["value"]
+    if isinstance(value, list):
+        return {**argument, "value": [finite({"value": entry})["value"] for entry in value]}
+    is_odd = isinstance(value, float) and not math.isfinite(value)
+    return {**argument, "value": str(value)} if is_odd else argument
+
+
 def encoded(trace: Trace) -> bytes:
     """The record as the content of its file."""
     document = {"schema": SCHEMA, **asdict(trace)}
@@ -137,10 +153,13 @@ def _trace(document: Mapping[str, Any]) -> Trace:
             )
             for each in document["processes"]
         ),
-        calls=tuple(
-            _call(each, float(each["count"]), float(each["total_s"])) for each in document["calls"]
-        ),
+        calls=tuple(map(read_call, document["calls"])),
     )
+
+
+def read_call(described: Mapping[str, Any]) -> TracedCall:
+    """A call of a document. Raises KeyError, TypeError and ValueError for what is none."""
+    return _call(described, float(described["count"]), float(described["total_s"]))
 
 
 def _call(described: Mapping[str, Any], count: float, total_s: float) -> TracedCall:
@@ -176,7 +195,7 @@ def merged(folder: Path) -> tuple[tuple[Process, ...], tuple[TracedCall, ...]]:
     """What all processes of a recording left in a folder."""
     processes, calls = [], []
     for path in sorted(folder.glob("*.lines")):
-        lines = list(_documents(path))
+        lines = list(documents(path))
         slots = path.with_suffix(".slots")
         numbers = slots.read_bytes() if slots.exists() else b""
         processes += _process(lines)
@@ -191,7 +210,7 @@ def merged(folder: Path) -> tuple[tuple[Process, ...], tuple[TracedCall, ...]]:
     return tuple(processes), tuple(sorted(by_kind.values(), key=lambda call: -call.total_s))
 
 
-def _documents(path: Path) -> Iterable[dict[str, Any]]:
+def documents(path: Path) -> Iterable[dict[str, Any]]:
     """The lines of a file but for one that a killed process left half written."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:

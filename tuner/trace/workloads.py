@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import TunerError
@@ -13,8 +13,9 @@ from tuner.models.graph import Graph
 from tuner.models.importer import import_file
 from tuner.models.input_shapes import InputShapes
 from tuner.models.workloads import ModelWorkload, workloads_of
-from tuner.trace.from_numpy import graph_of_numpy
-from tuner.trace.from_torch import graph_of_torch
+from tuner.trace.binding import Binding
+from tuner.trace.from_numpy import bound_numpy
+from tuner.trace.from_torch import bound_torch
 from tuner.trace.record import Trace, TracedCall
 
 
@@ -26,6 +27,7 @@ class Expressed:
     # The kernels of one call, each with how often it is called; none with a reason.
     parts: tuple[ModelWorkload, ...] = ()
     reason: str | None = None  # why no kernel could
+    binding: Binding | None = None  # None with a reason; its graph is fused
 
 
 def expressed(trace: Trace, least_share: float = 0.0) -> Iterator[Expressed]:
@@ -41,23 +43,21 @@ def expressed(trace: Trace, least_share: float = 0.0) -> Iterator[Expressed]:
 def express(call: TracedCall) -> Expressed:
     """What could compute a call."""
     try:
-        graph = _graph_of(call)
-        if graph is None:
-            return Expressed(call=call, reason="computes nothing")
-        parts = tuple(workloads_of(graph))
+        binding = _binding(call)
+        parts = () if binding is None else tuple(workloads_of(binding.graph))
     except TunerError as error:
         return Expressed(call=call, reason=str(error))
     if not parts:
         return Expressed(call=call, reason="computes nothing")
-    return Expressed(call=call, parts=parts)
+    return Expressed(call=call, parts=parts, binding=binding)
 
 
-def _graph_of(call: TracedCall) -> Graph | None:
-    """The fused graph of a call. Raises TunerError for one without."""
+def _binding(call: TracedCall) -> Binding | None:
+    """The fused graph of a call, and its arguments. Raises TunerError for one without."""
     if call.library == "onnxruntime":
-        return _model_of(call)
-    graph = graph_of_numpy(call) if call.library == "numpy" else graph_of_torch(call)
-    return None if graph is None else fuse(graph)
+        return Binding(graph=_model_of(call), inputs=(), result=None)
+    binding = bound_numpy(call) if call.library == "numpy" else bound_torch(call)
+    return None if binding is None else replace(binding, graph=fuse(binding.graph))
 
 
 def _model_of(call: TracedCall) -> Graph:

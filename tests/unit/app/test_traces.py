@@ -12,7 +12,8 @@ import pytest
 from tests.support.database_samples import sample_kernel
 from tests.support.promoted_products import promote_products
 from tests.support.traced_calls import call, trace_of
-from tuner.app.traces import Coverage, chosen_calls, coverage, submit_calls
+from tuner.api.coverage import LOOK_S, RECORDED, Coverage
+from tuner.app.traces import chosen_calls, coverage, submit_calls
 from tuner.db import jobs, kernels, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
@@ -77,6 +78,29 @@ def test_what_has_no_kernel_is_estimated_from_others(database: Database) -> None
     assert product.gain_s == pytest.approx(2.0 - product.kernels_s)
 
 
+def test_a_program_run_with_kernels_gains_where_they_save_more_than_looks_take(
+    database: Database,
+) -> None:
+    promote(database, express(PRODUCT), 0.004)
+    other = call("numpy.matmul", ROWS, np.ones((16, 2), "float32"), count=1000, total_s=0.1)
+    for kind, answered in ((other, True), (replace(other, count=1e9), False)):
+        calls = covered(database, PRODUCT, kind).calls
+        looked = {each.call.count: each for each in calls}
+        assert [each.is_answered for each in calls] == [answered, False]
+        product, rest = looked[100], looked[kind.count]
+        expected = 2.0 - 0.4 - 100 * LOOK_S["numpy"] if answered else 0.0
+        assert product.run_gain_s == pytest.approx(expected)
+        assert rest.run_gain_s == pytest.approx(-1000 * LOOK_S["numpy"] * answered)
+
+
+def test_what_writes_into_a_given_array_is_tuned_but_not_answered(database: Database) -> None:
+    given = call("numpy.add", ROWS, ROWS, ROWS, count=100, total_s=2.0)
+    promote(database, express(given), 0.001)
+    (each,) = covered(database, given).calls
+    assert each.state == "tuned" and each.gain_s > 0
+    assert (each.is_answered, each.run_gain_s) == (False, 0.0)
+
+
 def test_shares_are_of_the_whole_time(database: Database) -> None:
     promote(database, express(SUM), 0.01)
     result = covered(database, PRODUCT, SUM, INVERSE)
@@ -92,10 +116,12 @@ def test_a_job_has_what_takes_the_time_by_how_often_it_is_called(database: Datab
     chosen = chosen_calls(list(expressed(trace)))
     assert [each.call.operator for each in chosen] == ["numpy.matmul", "numpy.sum", "numpy.dot"]
     settings = load_settings({"trials": 5}).values
-    job = submit_calls(database, chosen, TARGET, settings, seconds=60.0)
+    calls = list(expressed(trace))
+    job = submit_calls(database, calls, trace.total_s, TARGET, settings, seconds=60.0)
     assert (job.kind, len(job.tasks), job.seconds) == (jobs.MODEL, 2, 60.0)
     product, total = (each.parts[0].workload.key for each in (express(PRODUCT), express(SUM)))
     assert job.settings["calls"] == {product: 150, total: 10}
+    assert len(job.settings[RECORDED]["calls"]) == len(trace.calls)
 
 
 def test_a_trace_without_anything_to_tune_is_refused() -> None:

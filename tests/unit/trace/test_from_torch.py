@@ -15,7 +15,7 @@ from tuner.models.errors import ModelRefused
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from tuner.trace.from_torch import graph_of_torch  # noqa: E402
+from tuner.trace.from_torch import bound_torch  # noqa: E402
 
 
 def recorded(argument: Any) -> dict[str, Any]:
@@ -30,10 +30,19 @@ def recorded(argument: Any) -> dict[str, Any]:
 
 
 def holds(operator: str, expected: Any, *arguments: Any) -> None:
-    graph = graph_of_torch(call(operator, *map(recorded, arguments)))
-    assert graph is not None
-    arrays = [argument.numpy() for argument in arguments if isinstance(argument, torch.Tensor)]
-    result = evaluated(graph, *arrays).reshape(tuple(expected.shape))
+    binding = bound_torch(call(operator, *map(recorded, arguments)))
+    assert binding is not None
+    tensors = [n for n, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
+    assert list(binding.inputs) == tensors
+    result = evaluated(binding.graph, *(arguments[number].numpy() for number in tensors))
+    if binding.result is None:
+        result = result.reshape(tuple(expected.shape))
+    else:  # its memory is the result's
+        assert binding.result.shape == tuple(expected.shape)
+        pairs = zip(expected.shape, binding.result.strides, expected.stride(), strict=True)
+        assert all(mine == its for extent, mine, its in pairs if extent > 1)
+        memory = torch.from_numpy(np.ascontiguousarray(result).reshape(-1))
+        result = memory.as_strided(binding.result.shape, binding.result.strides).numpy()
     np.testing.assert_allclose(result, expected.numpy(), rtol=2e-5, atol=1e-6)
 
 
@@ -77,8 +86,8 @@ def test_attention_is_one_kernel_with_any_mask(kind: str) -> None:
     given = (q, k, v, mask, 0.0, kind == "causal", None, False)
     holds("aten::scaled_dot_product_attention", expected, *given)
     described = call("aten::scaled_dot_product_attention", *map(recorded, given))
-    graph = graph_of_torch(described)
-    assert graph is not None and len(fuse(graph).nodes) == 1
+    binding = bound_torch(described)
+    assert binding is not None and len(fuse(binding.graph).nodes) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,7 @@ def test_attention_is_one_kernel_with_any_mask(kind: str) -> None:
     ],
 )
 def test_views_compute_nothing(operator: str, arguments: tuple[Any, ...]) -> None:
-    assert graph_of_torch(call(operator, *map(recorded, arguments))) is None
+    assert bound_torch(call(operator, *map(recorded, arguments))) is None
 
 
 @pytest.mark.parametrize(
@@ -107,21 +116,21 @@ def test_what_has_no_expression_says_why(
     operator: str, arguments: tuple[Any, ...], says: str
 ) -> None:
     with pytest.raises(ModelRefused, match=says):
-        graph_of_torch(call(operator, *map(recorded, arguments)))
+        bound_torch(call(operator, *map(recorded, arguments)))
 
 
 def test_complex_numbers_are_pairs_of_parts() -> None:
     z = torch.complex(X, X.flip(0))
-    graph = graph_of_torch(call("aten::exp", recorded(z)))
-    assert graph is not None
-    result = evaluated(graph, torch.view_as_real(z).numpy()).reshape(*X.shape, 2)
+    binding = bound_torch(call("aten::exp", recorded(z)))
+    assert binding is not None
+    result = evaluated(binding.graph, torch.view_as_real(z).numpy()).reshape(*X.shape, 2)
     np.testing.assert_allclose(result, torch.view_as_real(z.exp()).numpy(), rtol=2e-5, atol=1e-6)
 
 
 def test_lists_of_tensors_have_no_recorded_dtype() -> None:
     entry = {"shape": [2], "strides": [1], "dtype": None}
     with pytest.raises(ModelRefused, match="not recorded"):
-        graph_of_torch(call("aten::cat", {"list": [entry, entry]}, {"value": 0}))
+        bound_torch(call("aten::cat", {"list": [entry, entry]}, {"value": 0}))
 
 
 def test_an_infinite_score_is_masked() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import UsageError
+from tuner.trace.program import BOOTSTRAP
 from tuner.trace.record import Trace
-from tuner.trace.recording import BOOTSTRAP, recorded
+from tuner.trace.recording import recorded
 
 CALLS = """
 import numpy as np

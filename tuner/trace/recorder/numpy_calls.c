@@ -1,35 +1,8 @@
-/* Times calls of NumPy's functions where CPython calls them: in the `vectorcall` slot of each
- * function object, which `numpy_calls.py` points here. The objects stay what they were, so a
- * traced program sees no difference, and operators such as a @ b pass here too.
- *
- * Built without Python's or NumPy's headers: what is read of objects has had this layout in all
- * CPythons with a GIL since 3.8, and in NumPy since 1.7. The GIL guards what is static here. */
-#include <stdint.h>
-#include <stddef.h>
+/* Times calls of NumPy's functions, see vectorcall.h. */
 #include <time.h>
 
-typedef struct Object {
-    ptrdiff_t references;
-    void *type;
-} Object;
+#include "vectorcall.h"
 
-typedef struct {
-    Object base;
-    void *scalar;
-    char kind, type, byteorder, flags;
-    int number;
-} Descriptor;
-
-typedef struct {
-    Object base;
-    char *data;
-    int rank;
-    ptrdiff_t *extents, *strides;
-    Object *owner;
-    Descriptor *descriptor;
-} Array;
-
-typedef Object *(*Vectorcall)(Object *, Object *const *, size_t, Object *);
 /* The number of a call's slot; 0 for one that is not to be counted. */
 typedef int (*Describe)(Object *callable, Object *arguments, Object *keywords);
 
@@ -37,35 +10,13 @@ typedef struct {
     double calls, nanoseconds;
 } Slot;
 
-extern char PyTuple_Type[], PyList_Type[], PyLong_Type[], PyBool_Type[], PyUnicode_Type[];
-extern Object *PyTuple_New(ptrdiff_t);
-extern int PyTuple_SetItem(Object *, ptrdiff_t, Object *);
-extern Object *PyTuple_GetItem(Object *, ptrdiff_t);
-extern ptrdiff_t PyTuple_Size(Object *);
-extern Object *PyList_GetItem(Object *, ptrdiff_t);
-extern ptrdiff_t PyList_Size(Object *);
-extern long long PyLong_AsLongLongAndOverflow(Object *, int *);
-extern ptrdiff_t PyObject_Hash(Object *);
-extern void Py_IncRef(Object *);
-extern void Py_DecRef(Object *);
-extern void PyErr_Clear(void);
-
 enum {
-    KINDS = 4,       /* types of function objects */
     PLACES = 1 << 14,
     LARGE = 1 << 15, /* elements of all operands: from here on every call is timed */
     MOST_GAP = 1023,
     COST_NS = 300,   /* of a call that is timed, on a core of 2 GHz */
     FREE = 1 << 12,  /* timed whatever they cost, which is about a millisecond */
-    SMALL = 8,       /* greatest integers that distinguish calls, as exponents and axes do */
 };
-
-static struct {
-    void *type;
-    Vectorcall original;
-    int whole; /* what it calls in turn is part of it */
-} kinds[KINDS];
-static int kind_count;
 
 static struct {
     uint64_t hash;
@@ -96,12 +47,6 @@ static uint32_t random_bits(void)
     state ^= state >> 17;
     state ^= state << 5;
     return state;
-}
-
-static uint64_t mixed(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-    return hash ^ (hash >> 29);
 }
 
 static uint64_t of_array(uint64_t hash, const Array *array)
@@ -165,15 +110,9 @@ static int slot_of(uint64_t hash, Object *callable, Object *const *arguments, pt
         return places[place].slot;
     if (filled >= PLACES / 2)
         return 0;
-    Object *tuple = PyTuple_New(count);
-    if (tuple == NULL) {
-        PyErr_Clear();
+    Object *tuple = tuple_of(arguments, count);
+    if (tuple == NULL)
         return 0;
-    }
-    for (ptrdiff_t number = 0; number < count; number++) {
-        Py_IncRef(arguments[number]);
-        PyTuple_SetItem(tuple, number, arguments[number]);
-    }
     depth++; /* what describes a call may call NumPy */
     int slot = describe(callable, tuple, keywords);
     depth--;
@@ -201,14 +140,12 @@ static void adapt(uint64_t time)
 
 static Object *recorded(Object *callable, Object *const *arguments, size_t flags, Object *keywords)
 {
-    int kind = 0;
-    while (kinds[kind].type != callable->type)
-        kind++;
+    int kind = kind_of(callable);
     Vectorcall original = kinds[kind].original;
     if (depth)
         return original(callable, arguments, flags, keywords);
     int whole = kinds[kind].whole;
-    ptrdiff_t positional = (ptrdiff_t)(flags & ~((size_t)1 << (8 * sizeof(size_t) - 1)));
+    ptrdiff_t positional = positional_of(flags);
     ptrdiff_t count = positional + (keywords ? PyTuple_Size(keywords) : 0);
     uint32_t weight = 1;
     if (gap && !is_large(arguments, count)) {
@@ -261,23 +198,7 @@ void tuner_trace_restart(void *table)
     timed = 0;
 }
 
-/* Points a function object's slot, `offset` bytes into it, here. Returns 0 where it has none. */
 int tuner_trace_wrap(Object *callable, ptrdiff_t offset, int whole)
 {
-    Vectorcall *slot = (Vectorcall *)((char *)callable + offset);
-    if (*slot == NULL || *slot == recorded)
-        return 0;
-    int kind = 0;
-    while (kind < kind_count && kinds[kind].type != callable->type)
-        kind++;
-    if (kind == KINDS || (kind < kind_count && kinds[kind].original != *slot))
-        return 0;
-    if (kind == kind_count) {
-        kinds[kind].type = callable->type;
-        kinds[kind].original = *slot;
-        kinds[kind].whole = whole;
-        kind_count++;
-    }
-    *slot = recorded;
-    return 1;
+    return wrap(callable, offset, whole, recorded);
 }

@@ -12,12 +12,12 @@ import sysconfig
 from collections.abc import Iterator
 from typing import Any
 
-from .arguments import described, is_array
+from .arguments import described
 from .output import Output
 
 LIBRARY = "numpy_calls.so"
 # Of PyTypeObject: where tp_vectorcall_offset lies, eight words into it.
-_OFFSET_PLACE = 7 * ctypes.sizeof(ctypes.c_void_p)
+OFFSET_PLACE = 7 * ctypes.sizeof(ctypes.c_void_p)
 # Array functions whose parts are not to be seen one by one.
 WHOLE = (
     "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "average", "clip", "concatenate",
@@ -43,7 +43,7 @@ def record(numpy: Any, output: Output, folder: str, share: float) -> Any:
 
     def describe(callable_: Any, arguments: tuple[Any, ...], keywords: Any) -> int:
         try:
-            return output.describe(_described(names[id(callable_)], arguments, keywords))
+            return output.describe(described_call(names[id(callable_)], arguments, keywords))
         except Exception:
             return 0
 
@@ -56,20 +56,16 @@ def record(numpy: Any, output: Output, folder: str, share: float) -> Any:
     library.tuner_trace_restart.argtypes = [ctypes.c_void_p]
     library.tuner_trace_wrap.argtypes = [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_int]
     library.tuner_trace_start(
-        _address(output), ctypes.cast(callback, ctypes.c_void_p), id(numpy.ndarray), share
+        output.address(), ctypes.cast(callback, ctypes.c_void_p), id(numpy.ndarray), share
     )
-    for name, function, whole in _functions(numpy):
-        offset = ctypes.c_ssize_t.from_address(id(type(function)) + _OFFSET_PLACE).value
+    for name, function, whole in functions(numpy):
+        offset = ctypes.c_ssize_t.from_address(id(type(function)) + OFFSET_PLACE).value
         names[id(function)] = name
         if offset > 0:
             library.tuner_trace_wrap(function, offset, whole)
     # The library calls it as long as the process lives, whatever this module's fate is.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
-    return lambda: library.tuner_trace_restart(_address(output))
-
-
-def _address(output: Output) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(output.memory))
+    return lambda: library.tuner_trace_restart(output.address())
 
 
 def _object(address: int | None) -> Any:
@@ -77,7 +73,7 @@ def _object(address: int | None) -> Any:
     return ctypes.cast(address, ctypes.py_object).value if address else ()
 
 
-def _functions(numpy: Any) -> Iterator[tuple[str, Any, int]]:
+def functions(numpy: Any) -> Iterator[tuple[str, Any, int]]:
     """Name, object, and whether the calls within are part of it."""
     for value in vars(numpy).values():
         if isinstance(value, numpy.ufunc):
@@ -101,11 +97,13 @@ def _functions(numpy: Any) -> Iterator[tuple[str, Any, int]]:
             yield name.replace("amax", "max").replace("amin", "min"), function, 1
 
 
-def _described(name: str, arguments: tuple[Any, ...], keywords: tuple[str, ...]) -> dict[str, Any]:
+def described_call(
+    name: str, arguments: tuple[Any, ...], keywords: tuple[str, ...]
+) -> dict[str, Any]:
     positional = len(arguments) - len(keywords)
     listed = [described(argument) for argument in arguments[:positional]]
     for keyword, argument in zip(keywords, arguments[positional:], strict=True):
-        if argument is None or (keyword == "out" and is_array(argument)):
-            continue  # a default, or where the result goes
+        if argument is None:
+            continue  # a default
         listed.append({"name": keyword, **described(argument)})
     return {"library": "numpy", "operator": f"numpy.{name}", "arguments": listed}

@@ -8,6 +8,7 @@ what a slot is of. So nothing is lost with a process that is killed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import mmap
 import os
@@ -45,6 +46,10 @@ class Output:
         self._lock = threading.Lock()
         os.close(self._lines)
         self._open()
+
+    def address(self) -> int:
+        """Where the slots lie in memory."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def describe(self, call: dict[str, Any]) -> int:
         """The slot of a kind of call; 0 when all are used."""

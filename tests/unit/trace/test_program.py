@@ -1,0 +1,56 @@
+"""Folders of programs: gone with the process that made them, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.trace.program import HERE, program_folder
+
+HOLD = """
+import signal, sys
+from tuner.trace.program import program_folder
+with program_folder("tuner-held-") as folder:
+    print(folder, flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with a folder that is older than a minute."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(HERE.parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_the_next_process_removes_what_a_killed_process_left(
+    holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert holder.stdout is not None
+    folder = Path(holder.stdout.readline().strip())
+    (folder / "file").write_text("content")
+    other = tmp_path / "tuner-other"
+    other.mkdir()
+    past_s = time.time() - 3600
+    for path in (folder, other):
+        os.utime(path, (past_s, past_s))
+    with program_folder("tuner-held-") as mine:
+        assert folder.is_dir() and mine.is_dir()  # its process lives
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with program_folder("tuner-held-") as mine:
+        assert not folder.exists() and mine.is_dir() and other.is_dir()
+    assert not mine.exists()
