@@ -30,16 +30,20 @@ TARGETS = {
     "cuda": SM_90,
 }
 # Between them they are offered every sketch family.
+INT8 = "matmul:M=64,N=64,K=64,dtype=int8"
+BFLOAT16 = "matmul:M=128,N=128,K=128,dtype=bfloat16"
+CONV = "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu"
+ROWS, MOVES = "softmax:M=64,N=1000", "transpose:M=1024,N=1024"
 SPECS = (
     "matmul:M=128,N=128,K=128",
-    "matmul:M=64,N=64,K=64,dtype=int8",
-    "matmul:M=128,N=128,K=128,dtype=bfloat16",
+    INT8,
+    BFLOAT16,
     "matmul:M=128,N=128,K=128,dtype=float16",
     "batch_matmul:B=8,M=64,N=64,K=64,transpose_b=true",
-    "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
+    CONV,
     "conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=3,KW=3",
-    "softmax:M=64,N=1000",
-    "transpose:M=1024,N=1024",
+    ROWS,
+    MOVES,
     "qdense:M=4,N=64,K=512,group=128",
     "qdense:M=4,N=64,K=512,group=128,weight=int8",
     "spmm:M=64,N=64,K=64,density=0.1",
@@ -61,8 +65,8 @@ def sketches(spec: str, kind: str) -> dict[str, Sketch[Any]]:
 # Where there are no instructions for products a few operators have all that there is.
 SPACES = [
     *product(SPECS, ("cpu", "cuda")),
-    *((spec, "aarch64") for spec in (SPECS[1], SPECS[5], SPECS[7], SPECS[8])),
-    *((spec, "i8mm") for spec in SPECS[1:3]),
+    *((spec, "aarch64") for spec in (INT8, CONV, ROWS, MOVES)),
+    *((spec, "i8mm") for spec in (INT8, BFLOAT16)),
 ]
 every_space = pytest.mark.parametrize(("spec", "kind"), SPACES)
 

@@ -21,6 +21,7 @@ from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.workload.arrays import numpy_dtype
+from tuner.workload.catalogue import OPERATORS
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -81,6 +82,7 @@ SLOW_SPECS = (
     "slide_layer_gradient:B=5,D=37,C=31,L=7,dtype=bfloat16",
     "slide_layer_gradient:B=5,D=37,C=31,L=7,A=23,of=weights",
     "simhash:B=7,D=19,T=3,K=5", "dwta_hash:B=7,D=19,T=3,K=2",
+    "mlp:M=5,K=11,J=19,N=7,gate=true,bias=true,act=relu",
 )  # fmt: skip
 LEGALITY_SAMPLES = 1000
 CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
@@ -100,6 +102,10 @@ def run(
         *outputs.values(),
     )
     return {name: held.numpy() for name, held in outputs.items()}
+
+
+def test_every_operator_has_a_workload() -> None:
+    assert {spec.partition(":")[0] for spec in (*SPECS, *SLOW_SPECS)} == set(OPERATORS)
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,11 @@ MASKED = [
 
 
 # The last one's first row is no number.
-@pytest.mark.parametrize("workload", MASKED[:-1], ids=str)
+@pytest.mark.parametrize("workload", MASKED[:-1])
 def test_masked_programs_agree(workload: Workload) -> None:
     check(workload, configs=3)
 
 
-@pytest.mark.parametrize("workload", MASKED, ids=str)
+@pytest.mark.parametrize("workload", MASKED)
 def test_masked_kernels_are_right(workload: Workload) -> None:
     check_kernels(workload, configs=4, libm=workload is MASKED[-1])

@@ -95,7 +95,6 @@ def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> N
 @pytest.mark.parametrize(
     "workload",
     [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")],
-    ids=str,
 )
 def test_kernels_that_leave_terms_out_are_right(workload: Workload) -> None:
     check_kernels(workload, configs=4)

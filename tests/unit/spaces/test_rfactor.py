@@ -79,7 +79,7 @@ def test_they_are_not_offered_where_threads_have_points_enough_or_parts_are_shor
 
 def test_one_thread_shares_nothing_and_more_share_more_rows() -> None:
     rows = "reduce_sum:M=16,N=65536"
-    assert sketches(FEW[0], 1) == [] and sketches(FEW[0], 2) == ["Yprf:rows+Yrf:rows"]
+    assert sketches(FEW[0], 1) == [] and "Yprf:rows+Yrf:rows" in sketches(FEW[0], 2)
     assert sketches(rows, 2) == [] and sketches(rows, 8) != []
 
 

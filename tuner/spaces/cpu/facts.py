@@ -56,7 +56,9 @@ class LoopNestFacts:
     epilogue: Stage | None  # done on the finished tile
     spatial: tuple[Axis, ...]
     reduction: tuple[Axis, ...]  # of rows the column last
-    columns: RowColumns | None = None  # None for a nest of tiles
+    # None for a nest of tiles. With columns, `reduction_block` and `unrolling` are None: the
+    # register tile says how rows are reduced.
+    columns: RowColumns | None = None
     vector: str | None  # the vectorised axis
     lanes: int  # elements of a vector
     tiled: tuple[str, ...]  # the axes of a register tile, in the order of its sizes
