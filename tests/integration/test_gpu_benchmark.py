@@ -78,8 +78,8 @@ SMALL = tuple(
          {"M": 128, "N": 128, "K": 64}),
         ("bytes", "bytes_product", "int8", "dense:M=128,N=128,K=128,dtype=int8",
          {"M": 128, "N": 128, "K": 128}),
-        ("short", "tf32_product", "float32", "dense:M=128,N=128,K=128,numerics=tensor",
-         {"M": 128, "N": 128, "K": 128}),
+        ("short", "tf32_product", "float32", "dense:M=64,N=64,K=64,numerics=tensor",
+         {"M": 64, "N": 64, "K": 64}),
         ("pixels", "convolution", "float16",
          "conv2d:N=1,H=8,W=8,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16",
          {"N": 1, "H": 8, "W": 8, "CI": 64, "CO": 64}),
@@ -89,7 +89,7 @@ SMALL = tuple(
         ("rows", "softmax", "float32", "softmax:M=8,N=64", {"M": 8, "N": 64}),
     )
 ) + tuple(
-    replace(race, name="bytes_as_floats", spec="small", sizes={"M": 128, "N": 128, "K": 128})
+    replace(race, name="bytes_as_floats", spec="small", sizes={"M": 64, "N": 64, "K": 128})
     for race in SUITE
     if race.name == "dense_fp8"
 )  # fmt: skip
