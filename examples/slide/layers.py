@@ -28,16 +28,6 @@ kernel rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sort
   S[a, d] += G[e] * X[R[e], d] for e in P[a]:P[a + 1]
   Y[a, d] = W[N[a], d] - rate[0] * S[a, d]
 }"""
-# The bits of a float32 are those of the nearest bfloat16, H, and what they differ by, L.
-NARROW_ROWS_STEP = """
-kernel narrow_rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sorted,
-    G: f32[E], X: f32[B, D], rate: f32[1], H: u16[C, D], L: i16[C, D])
-    -> (Y: u16[A, D], Z: i16[A, D]) {
-  S[a, d] += G[e] * X[R[e], d] for e in P[a]:P[a + 1]
-  W[a, d] = bitcast(f32, shl(i32(H[N[a], d]), 16) + i32(L[N[a], d])) - rate[0] * S[a, d]
-  Z[a, d] = i16(bitcast(i32, W[a, d]))
-  Y[a, d] = u16(shr(bitcast(i32, W[a, d]) - i32(i16(bitcast(i32, W[a, d]))), 16))
-}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +128,22 @@ class RowsStep:
         places = sizes.batch * per_sample
         self._named, self._block = per_sample, min(rows, places, ROWS_OF_A_CALL)
         self._rate = np.array([sizes.rate], np.float32)
-        self._kernel = kernel(
-            NARROW_ROWS_STEP if narrow else ROWS_STEP,
-            {
-                "A": self._block, "B": sizes.batch, "C": rows, "D": sizes.depth, "E": places,
-            },
-        )  # fmt: skip
-        shape, dtypes = (self._block, sizes.depth), ("uint16", "int16") if narrow else ("float32",)
-        self._changed = tuple(aligned_empty(shape, dtype) for dtype in dtypes)
+        self._kernel = kernel(*self._source(sizes, rows, per_sample, narrow))
+        self._changed = aligned_empty((self._block, sizes.depth), "float32")
         # A call reads so many terms from where its rows begin.
         self._samples = np.zeros(2 * places, np.int32)
         self._terms = np.zeros(2 * places, np.float32)
+
+    def _source(
+        self, sizes: Sizes, rows: int, per_sample: int, narrow: bool
+    ) -> tuple[str, dict[str, int] | None]:
+        """Of a matrix in two parts the kernel only sums: its low bits cannot be verified."""
+        batch, depth = sizes.batch, sizes.depth
+        if narrow:
+            shape = f"B={batch},D={depth},C={rows},L={per_sample},A={self._block}"
+            return f"slide_layer_gradient:{shape},of=weights", None
+        places = batch * per_sample
+        return ROWS_STEP, {"A": self._block, "B": batch, "C": rows, "D": depth, "E": places}
 
     def change(self, matrix: tuple[Array, ...], names: Array, weights: Array, x: Array) -> None:
         """From each row goes the rate times the sum of the vectors that name it, weighted.
@@ -174,9 +169,15 @@ class RowsStep:
         names = np.full(self._block, rows[-1], np.int32)
         names[:count] = rows
         samples, terms = (each[first : first + places] for each in (self._samples, self._terms))
-        self._kernel(every, samples, names, terms, x, self._rate, *matrix, out=self._changed)
-        for whole, changed in zip(matrix, self._changed, strict=True):
-            whole[rows] = changed[:count]
+        if len(matrix) == 1:
+            (whole,) = matrix
+            self._kernel(every, samples, names, terms, x, self._rate, whole, out=self._changed)
+            whole[rows] = self._changed[:count]
+            return
+        self._kernel(every, samples, terms, x, out=self._changed)
+        high, low = matrix
+        numbers = joined(high[rows], low[rows]) - self._rate * self._changed[:count]
+        high[rows], low[rows] = split(numbers)
 
 
 def split(numbers: Array) -> tuple[Array, Array]:
