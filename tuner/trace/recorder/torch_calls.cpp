@@ -21,7 +21,7 @@
 namespace {
 
 constexpr int PLACES = 1 << 14;
-constexpr double EVENT_NS = 400;     // of an operator that is seen, those within others too
+constexpr double EVENT_NS = 800;     // of an operator that is seen, those within others too
 constexpr double FREE_NS = 20e6;     // taken whatever the share is
 constexpr int WINDOW_MS = 20, MOST_GAP = 63;
 constexpr size_t LONGEST = 64;       // entries of a list, characters of a text
