@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tuner.models.from_torch.call import Call, Results
-from tuner.models.operators import contraction, movement, normalization
+from tuner.models.operators import (
+    contraction,
+    integer_products,
+    movement,
+    normalization,
+)
 from tuner.models.operators import reduction as reductions
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.scalars import Elem, cast_to
@@ -11,17 +16,24 @@ from tuner.models.operators.values import Value
 
 
 def addmm(call: Call) -> Value:
-    product = contraction.matmul(call.value("mat1"), call.value("mat2"))
+    left, right, added = call.value("mat1"), call.value("mat2"), call.value("self")
     alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+    if alpha == beta == 1:
+        integers = integer_products.real_matmul(left, right, added)
+        if integers is not None:
+            return integers
+    product = contraction.matmul(left, right)
 
     def body(e: Elem, z: Elem) -> Elem:
         return (e if alpha == 1 else e * alpha) + (z if beta == 1 else z * beta)
 
-    return elementwise("addmm", body, product, call.value("self"))
+    return elementwise("addmm", body, product, added)
 
 
 def matmul(call: Call) -> Value:
-    return contraction.matmul(call.value("self"), call.value("mat2"))
+    left, right = call.value("self"), call.value("mat2")
+    integers = integer_products.real_matmul(left, right)
+    return contraction.matmul(left, right) if integers is None else integers
 
 
 def weight_int8_matmul(call: Call) -> Value:
@@ -50,6 +62,8 @@ def convolution(call: Call) -> Value:
         return given * spatial if len(given) == 1 else given
 
     strides, padding, dilations = spread("stride"), spread("padding"), spread("dilation")
+    moves = {"strides": strides, "dilations": dilations, "groups": call["groups"]}
+    bias = None if call.get("bias") is None else call.value("bias")
     if call["transposed"]:
         result = contraction.convolution_transpose(
             x,
@@ -61,17 +75,14 @@ def convolution(call: Call) -> Value:
             sizes=call.shape[-spatial:],
         )
     else:
-        result = contraction.convolution(
-            x,
-            weight,
-            strides=strides,
-            pads=padding * 2,
-            dilations=dilations,
-            groups=call["groups"],
-        )
-    if call.get("bias") is not None:
-        bias = normalization.channel(call.value("bias"), x.rank)
-        result = elementwise("bias", lambda e, b: e + b, result, bias)
+        moves["pads"] = padding * 2
+        integers = integer_products.real_convolution(x, weight, bias, moves)
+        if integers is not None:
+            return integers if batched else movement.squeeze(integers, [0])
+        result = contraction.convolution(x, weight, **moves)
+    if bias is not None:
+        channels = normalization.channel(bias, x.rank)
+        result = elementwise("bias", lambda e, b: e + b, result, channels)
     return result if batched else movement.squeeze(result, [0])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch import experts, places, recurrent
+from tuner.models.from_torch import experts, places, quantization, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.complex_numbers import complex_convert
 from tuner.models.from_torch.table import TABLE
@@ -25,6 +25,7 @@ OPERATORS: Mapping[str, Convert] = {
     **TABLE,
     **experts.TABLE,
     **places.TABLE,
+    **quantization.TABLE,
     **recurrent.TABLE,
 }
 CONVOLUTION = "aten.convolution.default"
@@ -176,7 +177,8 @@ class Reader:
         op = str(node.target)
         if op in _CHECKS:
             return None
-        if not is_random(node) and all(source in self.folded for source in node.all_input_nodes):
+        is_constant = all(source in self.folded for source in node.all_input_nodes)
+        if is_constant and not is_random(node) and op not in quantization.KEPT:
             constant = self.fold(node)
             if constant is not None:
                 return constant
