@@ -1,10 +1,11 @@
-"""Matrix times vector with weights of few bits, beside memory and other libraries.
+"""Products with weights of few bits, beside memory and other libraries: one row, as in
+decode, and many, as in prefill.
 
-Run as `python -m benchmarks.decode -o FILE`. Each layer is tuned for one thread with
-constant weights. Then, on the first core, the kernel, ONNX Runtime's MatMulNBits and PyTorch's
-weight-only products are called in turn, on the same weights. Times are those that the
-thread has run, so that other work on the machine counts little; the read bandwidth of
-the core is measured by the product itself before and after.
+Run as `python -m benchmarks.decode -o FILE`. Each layer is tuned with constant weights.
+Then the kernel, ONNX Runtime's MatMulNBits, OpenVINO on the same file and PyTorch's
+weight-only products are called in turn, on the same weights. Of one thread times are those
+that it has run, so that other work on the machine counts little; the read bandwidth of its
+core is measured by the product itself before and after.
 """
 
 from __future__ import annotations
@@ -14,50 +15,92 @@ import os
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
+from itertools import product
+from math import exp, log
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+import openvino
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import tuner
 from benchmarks.measurement import Measurement, Table, Value, current_commit, this_machine, to_text
+from benchmarks.models.race import openvino_call
 from tuner.target.detect import detect_cpu
 from tuner.target.limits import measure_limits
 
-LAYERS = ((4096, 4096), (11008, 4096), (32000, 4096))  # of Llama 2 7B: units, features
-STORED = (("int4", 32), ("int4", 128), ("int8", 128))  # weights, features of a group
+LAYERS = ("4096x4096", "11008x4096", "32000x4096")  # of Llama 2 7B: units, features
+# Weights, features of a group, and what activations are rounded to.
+STORED = (
+    ("int4", 32, "float32"),
+    ("int4", 32, "int8"),
+    ("int4", 128, "float32"),
+    ("int4", 128, "int8"),
+    ("int8", 128, "float32"),
+)
+ACCURACY_LEVELS = {"float32": 1, "int8": 4}  # of ONNX Runtime's operator
+RIVALS = ("ONNX Runtime", "OpenVINO", "PyTorch bfloat16")
 COLUMNS = {
     "layer": "",
+    "rows": "",
+    "threads": "",
     "weights": "",
+    "activations": "",
     "kernel": "µs",
     "bandwidth": "%",
-    "ONNX Runtime": "µs",
-    "ratio": "ratio",
-    "PyTorch bfloat16": "µs",
-    "ratio to PyTorch": "ratio",
+    **dict.fromkeys(RIVALS, "µs"),
+    "fastest / kernel": "ratio",
 }
+# Of the greatest number, between kernels that round activations alike but for ties.
+TOLERANCE = {"float32": 1e-4, "int8": 5e-3}
 Call = Callable[[], Any]
 
 
+class Layer(NamedTuple):
+    units: int
+    features: int
+    weight: str
+    group: int
+    activations: str
+
+    def spec(self, rows: int) -> str:
+        shape = f"M={rows},N={self.units},K={self.features}"
+        return (
+            f"qdense:{shape},weight={self.weight},group={self.group},"
+            f"activations={self.activations},const=W+S"
+        )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("-o", dest="out", type=Path, required=True, help="the file to write")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rows", default="1,128")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--layers", default=",".join(LAYERS))
     options = parser.parse_args()
-    torch.set_num_threads(1)
     target = detect_cpu()
-    rows = [
-        row(units, features, weight, group, options)
-        for units, features in LAYERS
-        for weight, group in STORED
-    ]
+    shapes = product(
+        map(int, options.rows.split(",")),
+        map(int, options.threads.split(",")),
+        options.layers.split(","),
+        STORED,
+    )
+    lines = []
+    for rows, threads, layer, stored in shapes:
+        units, features = map(int, layer.split("x"))
+        lines.append(line(Layer(units, features, *stored), rows, threads, options))
+        print(*lines[-1], sep="  ", flush=True)
+    ratios = [float(str(cells[-1])) for cells in lines]
+    mean = exp(sum(map(log, ratios)) / len(ratios))
     measurement = Measurement(
         suite="decode",
         date=date.today().isoformat(),
@@ -65,73 +108,105 @@ def main() -> None:
         commit=current_commit(),
         command="python -m benchmarks.decode -o FILE",
         conditions=[
-            "One row, one thread, float32 activations; other jobs ran on the machine.",
-            f"{options.trials} trials; medians of {options.rounds} calls in turn, in the time that "
-            "the thread ran.",
+            f"{options.trials} trials or {options.seconds:g} s; medians of {options.rounds} calls "
+            "in turn, of one thread in the time that it ran.",
             "Bandwidth: bytes of weights, scales and activations in the kernel's time, as a share "
-            "of what the core reads from a working set of that size, the best of two measurements.",
-            f"ONNX Runtime {onnxruntime.__version__}: MatMulNBits in float32. "
+            "of what one core reads from a working set of that size, the best of two measurements.",
+            f"ONNX Runtime {onnxruntime.__version__}: MatMulNBits, at the accuracy level that "
+            "rounds activations as the kernel does. "
+            f"OpenVINO {openvino.__version__} likewise, on the same file. "
             f"PyTorch {torch.__version__}: _weight_int4pack_mm_for_cpu, in bfloat16, the fastest "
             "type that it has.",
+            f"Geometric mean of fastest / kernel: {mean:.2f}.",
         ],
-        tables=[Table(title="", columns=COLUMNS, rows=rows)],
+        tables=[Table(title="", columns=COLUMNS, rows=lines)],
     )
     options.out.write_text(to_text(measurement))
 
 
-def row(
-    units: int, features: int, weight: str, group: int, options: argparse.Namespace
-) -> list[Value]:
+def line(layer: Layer, rows: int, threads: int, options: argparse.Namespace) -> list[Value]:
+    """A row of the table."""
     rng = np.random.default_rng(1)
-    packed = 2 if weight == "int4" else 1
-    x = rng.standard_normal((1, features)).astype(np.float32)
-    stored = rng.integers(0, 256, (units, features // packed)).astype(np.uint8)
-    scales = rng.uniform(0.01, 0.02, (units, features // group)).astype(np.float32)
-    core = min(os.sched_getaffinity(0))
-    nbytes = stored.nbytes + scales.nbytes + x.nbytes + 4 * units
-    spec = f"qdense:M=1,N={units},K={features},weight={weight},group={group},const=W+S"
+    packed = 2 if layer.weight == "int4" else 1
+    x = rng.standard_normal((rows, layer.features)).astype(np.float32)
+    stored = rng.integers(0, 256, (layer.units, layer.features // packed)).astype(np.uint8)
+    shape = (layer.units, layer.features // layer.group)
+    scales = rng.uniform(0.01, 0.02, shape).astype(np.float32)
+    nbytes = stored.nbytes + scales.nbytes + x.nbytes + 4 * rows * layer.units
+    usable = os.sched_getaffinity(0)
+    cores = sorted(usable)[:threads]
     with TemporaryDirectory() as folder:
         kernel = tuner.tune(
-            spec,
+            layer.spec(rows),
             trials=options.trials,
             seconds=options.seconds,
-            threads=1,
+            threads=threads,
             db=f"sqlite:///{folder}/decode.db",
         )
         assert isinstance(kernel, tuner.Kernel)
-        usable = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {core})
-        before = bandwidth(core, nbytes)
+        os.sched_setaffinity(0, set(cores))
+        before = bandwidth(cores[0], nbytes)
         # ONNX Runtime's bytes have no sign.
-        own = stored if weight == "int4" else (stored ^ 128).view(np.int8)
-        out = np.empty((1, units), np.float32)
-        calls: dict[str, Call] = {
-            "kernel": lambda: kernel(x, own, scales, out=out),
-            "onnxruntime": onnx_runtime(x, stored, scales, group),
-        }
-        if weight == "int4":
-            calls["torch"] = pytorch(x, stored, scales, group)
-        np.testing.assert_allclose(calls["kernel"](), calls["onnxruntime"](), rtol=1e-3, atol=1e-3)
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(options.rounds):
-            for name, call in calls.items():
-                start = time.thread_time()
-                call()
-                times[name].append(time.thread_time() - start)
-        best = max(before, bandwidth(core, nbytes))
+        own = stored if layer.weight == "int4" else (stored ^ 128).view(np.int8)
+        out = np.empty((rows, layer.units), np.float32)
+        calls: dict[str, Call] = {"kernel": lambda: kernel(x, own, scales, out=out)}
+        calls |= rivals(layer, x, stored, scales, threads, Path(folder))
+        check(calls, TOLERANCE[layer.activations])
+        times = raced(calls, options.rounds, time.thread_time if threads == 1 else time.monotonic)
+        best = max(before, bandwidth(cores[0], nbytes))
         os.sched_setaffinity(0, usable)
-    middle = {name: median(values) for name, values in times.items()}
-    own_s, onnx_s, torch_s = middle["kernel"], middle["onnxruntime"], middle.get("torch")
+    own_s = times["kernel"]
+    fastest = min(times[name] for name in RIVALS if name in times)
     return [
-        f"{units}×{features}",
-        f"{weight}, groups of {group}",
+        f"{layer.units}×{layer.features}",
+        rows,
+        threads,
+        f"{layer.weight}, groups of {layer.group}",
+        layer.activations,
         round(own_s * 1e6, 1),
         round(100 * nbytes / own_s / best),
-        round(onnx_s * 1e6, 1),
-        round(onnx_s / own_s, 2),
-        None if torch_s is None else round(torch_s * 1e6, 1),
-        None if torch_s is None else round(torch_s / own_s, 2),
+        *(round(times[name] * 1e6, 1) if name in times else None for name in RIVALS),
+        round(fastest / own_s, 2),
     ]
+
+
+def rivals(
+    layer: Layer, x: Any, stored: Any, scales: Any, threads: int, folder: Path
+) -> dict[str, Call]:
+    """By what they compute the same with; PyTorch has a product with int4 only."""
+    content = model(layer, x, stored, scales)
+    path = folder / "product.onnx"
+    path.write_bytes(content)
+    rounding = layer.group if layer.activations == "int8" else 0
+    options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(rounding)}
+    request: Any = openvino_call(path, [x], threads, properties=options)
+    calls: dict[str, Call] = {
+        "ONNX Runtime": onnx_runtime(content, x, threads),
+        "OpenVINO": lambda: request()[0],
+    }
+    if layer.weight == "int4":
+        calls["PyTorch bfloat16"] = pytorch(x, stored, scales, layer.group, threads)
+    return calls
+
+
+def check(calls: dict[str, Call], tolerance: float) -> None:
+    """That all in the same precision compute the same, near enough."""
+    right = np.array(calls["ONNX Runtime"]())
+    for name in ("kernel", "OpenVINO"):
+        np.testing.assert_allclose(
+            calls[name](), right, rtol=0, atol=tolerance * np.abs(right).max(), err_msg=name
+        )
+
+
+def raced(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Medians of calls in turn, in seconds."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = clock()
+            call()
+            times[name].append(clock() - start)
+    return {name: median(values) for name, values in times.items()}
 
 
 def bandwidth(core: int, nbytes: int) -> float:
@@ -140,41 +215,45 @@ def bandwidth(core: int, nbytes: int) -> float:
     return min(limits.bandwidth, key=lambda entry: abs(entry.working_set_bytes - nbytes)).read
 
 
-def onnx_runtime(x: Any, stored: Any, scales: Any, group: int) -> Call:
-    units, features = len(stored), x.shape[1]
-    bits = 8 * stored.shape[1] // features
-    blocks = stored.reshape(units, features // group, -1)
+def model(layer: Layer, x: Any, stored: Any, scales: Any) -> bytes:
+    """An ONNX file of the product."""
+    blocks = stored.reshape(layer.units, layer.features // layer.group, -1)
     node = helper.make_node(
         "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft",
-        K=features, N=units, bits=bits, block_size=group, accuracy_level=1,
+        K=layer.features, N=layer.units, bits=8 * stored.shape[1] // layer.features,
+        block_size=layer.group, accuracy_level=ACCURACY_LEVELS[layer.activations],
     )  # fmt: skip
     graph = helper.make_graph(
         [node],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, units])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [len(x), layer.units])],
         [
             numpy_helper.from_array(blocks, "w"),
             numpy_helper.from_array(scales.reshape(-1), "s"),
         ],
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def onnx_runtime(content: bytes, x: Any, threads: int) -> Call:
     chosen = onnxruntime.SessionOptions()
-    chosen.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), chosen, providers=["CPUExecutionProvider"]
-    )
+    chosen.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, {"x": x})[0]
 
 
-def pytorch(x: Any, stored: Any, scales: Any, group: int) -> Call:
+def pytorch(x: Any, stored: Any, scales: Any, group: int, threads: int) -> Call:
+    torch.set_num_threads(threads)
     halves = np.stack([stored & 15, stored >> 4], -1).reshape(len(stored), -1)
     numbers = torch.from_numpy(halves.astype(np.int32))
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers, 1)
     pairs = torch.stack([torch.from_numpy(scales.T), torch.zeros(scales.T.shape)], -1)
     activations, factors = torch.from_numpy(x).bfloat16(), pairs.bfloat16().contiguous()
-    return lambda: torch.ops.aten._weight_int4pack_mm_for_cpu(activations, packed, group, factors)
+    return partial(torch.ops.aten._weight_int4pack_mm_for_cpu, activations, packed, group, factors)
 
 
 if __name__ == "__main__":

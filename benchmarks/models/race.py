@@ -98,7 +98,13 @@ def onnxruntime_call(content: bytes, feeds: Sequence[Array], threads: int) -> Ca
     return lambda: session.run_with_iobinding(binding)
 
 
-def openvino_call(path: Path, feeds: Sequence[Array], threads: int, precision: str = "f32") -> Call:
+def openvino_call(
+    path: Path,
+    feeds: Sequence[Array],
+    threads: int,
+    precision: str = "f32",
+    properties: Mapping[str, str] | None = None,
+) -> Call:
     """In float32 unless told otherwise: by itself it takes bfloat16 where the machine has it."""
     openvino = importlib.import_module("openvino")
 
@@ -106,6 +112,7 @@ def openvino_call(path: Path, feeds: Sequence[Array], threads: int, precision: s
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": precision,
+        **(properties or {}),
     }
     compiled = openvino.Core().compile_model(path, "CPU", options)
     request = compiled.create_infer_request()
