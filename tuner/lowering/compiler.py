@@ -23,6 +23,7 @@ from tuner.errors import TunerError
 from tuner.lowering.arguments import restore_argument_shapes
 from tuner.lowering.passes.amx import use_amx_tiles
 from tuner.lowering.passes.dot_products import use_dot_products
+from tuner.lowering.passes.half_byte_products import use_half_byte_products
 from tuner.lowering.passes.matrix_products import use_matrix_products
 from tuner.lowering.passes.nan_conversions import convert_nans_to_zero
 from tuner.lowering.passes.pipeline import register_pipeline
@@ -44,6 +45,15 @@ from tuner.workload.workload import Workload
 # trace and module.
 LONGEST_SOURCE = 200_000
 SCALABLE = "+v"  # RISC-V's vector extension
+# What puts instructions in the place of marked loops, in this order.
+INSTRUCTIONS = (
+    use_dot_products,
+    use_table_lookups,
+    use_half_byte_products,
+    use_widening_products,
+    use_matrix_products,
+    use_amx_tiles,
+)
 
 
 class BuildError(TunerError):
@@ -142,9 +152,10 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     if not isa.nan_survives_conversion:
         mod = convert_nans_to_zero(mod)
     try:
-        summed = use_table_lookups(use_dot_products(transpose_in_registers(mod), isa), isa)
-        multiplied = use_matrix_products(use_widening_products(summed, isa), isa)
-        lowered = restore_argument_shapes(use_amx_tiles(multiplied, isa))
+        summed = transpose_in_registers(mod)
+        for use in INSTRUCTIONS:
+            summed = use(summed, isa)
+        lowered = restore_argument_shapes(summed)
         # LLVM's option holds for the whole module.
         options = {**target.tvm, "fast-math-reassoc": True} if may_reassociate(mod) else target.tvm
         try:

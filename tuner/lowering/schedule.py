@@ -21,6 +21,7 @@ from tuner.lowering.module import module
 from tuner.lowering.passes.amx import AMX, PARTS
 from tuner.lowering.passes.dot_products import DOT, INTERLEAVE
 from tuner.lowering.passes.guarded_copies import GUARDED
+from tuner.lowering.passes.half_byte_products import DOT_HALVES
 from tuner.lowering.passes.matrix_products import MULTIPLY
 from tuner.lowering.passes.no_unroll import NO_UNROLL
 from tuner.lowering.passes.ragged_loops import REASSOCIATE
@@ -34,6 +35,7 @@ from tuner.spaces.program.marks import (
     AmxTile,
     DotProduct,
     GuardedCopy,
+    HalfByteProduct,
     Interleave,
     Mark,
     MatrixProduct,
@@ -90,6 +92,7 @@ ANNOTATIONS: Mapping[type[Mark], str] = {
     Interleave: INTERLEAVE,
     DotProduct: DOT,
     MatrixProduct: MULTIPLY,
+    HalfByteProduct: DOT_HALVES,
     AmxTile: AMX,
     AmxParts: PARTS,
     GuardedCopy: GUARDED,

@@ -64,7 +64,8 @@ class IsaDescription:
     vector_registers: int
     dot_products: tuple[DotProduct, ...]
     matrix_units: tuple[MatrixUnit, ...]
-    # Numbers of 32 bits in a register from which one instruction picks one for each lane.
+    # Numbers of 32 bits in a register from which one instruction picks one for each lane; 0
+    # where there is none such.
     table_numbers: int
     native_float16: bool  # whether vectors of float16 are multiplied and added as such
     non_temporal_stores: bool  # vector stores past the caches

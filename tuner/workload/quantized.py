@@ -27,6 +27,13 @@ QDENSE = Operator(
             choices=("uint4", "float32"),
         ),
         Param(
+            name="activations",
+            kind="choice",
+            about="what X is rounded to before the product: int8 by the greatest of a group",
+            default="float32",
+            choices=("float32", "int8"),
+        ),
+        Param(
             name="group",
             kind="int",
             about="features that share a scale; 0: all of a unit",
@@ -45,13 +52,26 @@ QDENSE = Operator(
         "few": "f32(bitand(shr(Z[j, @{number} // 2], i32(4 * (@{number} % 2))), 15))",
         "zero": "@{zeros=uint4|@{few}|Z[j, @{number}]}",
         "Z": "@{zeros=uint4|u8[N, (@{GROUPS} + 1)//2]|f32[N, @{GROUPS}]}",
+        # A group below 1e-30 is zero: 127 divided by less may be infinite.
+        "length": "@{group=0|K|group}",
+        "rounded": """A[i, g] max= abs(X[i, g*@{length} + l] else 0)
+    for g in 0:@{GROUPS}, l in 0:@{length}
+  Q[i, k] = i8(clamp(round(X[i, k] * where(A[i, @{number}] < 1e-30, 0, 127 / A[i, @{number}])),
+    -127, 127))""",
+        "x": "@{activations=float32|X[i, k]|f32(Q[i, k])}",
+        "step": "@{activations=float32|| * (A[i, @{number}] * (1 / 127))}",
+        # Where one scale is of all features, bytes are summed as integers.
+        "product": "@{group=0|@{weight=int8|@{of_bytes}|@{x} * @{real}}|@{x} * @{real}}",
+        "of_bytes": "@{activations=int8|Q[i, k] * W[j, k]|@{x} * @{real}}",
+        "whole": "@{weight=int8|@{activations=int8|f32(P[i, j])|P[i, j]}|P[i, j]}",
         "real": "@{weight=int8|f32(W[j, k])|(@{low} - @{weight=int4|8|@{zero}})}",
     },
     program="""
 kernel qdense(X: f32[M, K], W: @{weight=int8|i8[N, K]|u8[N, (K + 1)//2]}, S: f32[N, @{GROUPS}]
     @{weight=uint4|, Z: @{Z}|}@{bias|, bias: f32[N]|}) -> (Y: f32[M, N]) {
-  @{group=0|P|@{main}}[i, j] += X[i, k] * @{real}@{group=0|| * S[j, @{number}]}
-  @{group=0|@{main}[i, j] = P[i, j] * S[j, 0]|}
+  @{activations=int8|@{rounded}|}
+  @{group=0|P|@{main}}[i, j] += @{product}@{group=0|| * S[j, @{number}]@{step}}
+  @{group=0|@{main}[i, j] = @{whole} * S[j, 0]@{step}|}
   @{epilogue}
 }""",
 )

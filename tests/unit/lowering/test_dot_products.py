@@ -3,6 +3,7 @@ it; of integers right to the last bit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +71,13 @@ BORDERED = (
     "kernel c(X: u8[6, 7, 3], F: i8[3, 3, 3, 20]) -> (Y: i32[6, 7, 20]) { Y[h, w, k] += "
     "i32(X[h + r - 1, w + s - 1, c] else 77) * i32(F[r, s, c, k]) }"
 )
+# Of three channels in front of the image, the window's columns are taken as eight.
+STEM = (
+    "kernel s(X: u8[3, 9, 11], F: i8[7, 7, 3, 20]) -> (Y: i32[5, 6, 20]) { Y[h, w, k] += "
+    "i32(X[c, 2*h + r - 3, 2*w + s - 3] else 77) * i32(F[r, s, c, k]) }"
+)
+# Lanes are channels, each with a window of its own.
+WINDOWS = ("3, 1, 1", "3, 2, 1", "5, 1, 2", "3, 1, 0", "4, 1, 0", "2, 2, 0")  # taps, stride, pad
 ONE_ROW = "kernel v(X: u8[37], W: i8[37, 33]) -> (Y: i32[33]) { Y[j] += i32(X[k]) * i32(W[k, j]) }"
 SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
@@ -78,6 +86,17 @@ def product(left: str, right: str) -> str:
     return (
         f"kernel p(A: {left}[6, 72], B: {right}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += "
         f"i32(A[i, k]) * i32(B[k, j]) }}"
+    )
+
+
+def depthwise(window: str, image: str = "u8", weights: str = "i8") -> str:
+    taps, stride, pad = map(int, window.split(","))
+    rows, columns = ((extent + 2 * pad - taps) // stride + 1 for extent in (9, 12))
+    place = f"{stride} * h + r - {pad}, {stride} * w + s - {pad}, c"
+    return (
+        f"kernel d(X: {image}[9, 12, 20], F: {weights}[{taps}, {taps}, 20]) -> "
+        f"(Y: i32[{rows}, {columns}, 20]) {{ Y[h, w, c] += "
+        f"i32(X[{place}]{' else 77' if pad else ''}) * i32(F[r, s, c]) }}"
     )
 
 
@@ -132,7 +151,7 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    "given", [*WIDER, APART, BORDERED, ONE_ROW, *(product(*signs) for signs in SIGNS)]
+    "given", [*WIDER, APART, BORDERED, STEM, ONE_ROW, *(product(*signs) for signs in SIGNS)]
 )
 @pytest.mark.parametrize("pairs", [False, True], ids=["most", "pairs"])
 def test_kernels_of_integers_are_right_to_the_last_bit(
@@ -141,10 +160,14 @@ def test_kernels_of_integers_are_right_to_the_last_bit(
     own = host_target()
     if pairs:
         own = replace(own, isa=tuple(sorted(set(own.isa) - {"avx512vnni", "avxvnni"})))
+    check_exact(given, *sampled(given, own, 4, threads))
+
+
+def check_exact(given: str, space: TargetSpace[Any], configs: Sequence[Config]) -> None:
+    """Kernels of this machine against the reference, with numbers of the whole range."""
     workload = made(given)
     inputs = extremes(workload)
     want = evaluate(workload.expression, inputs)
-    space, configs = sampled(given, own, 4, threads)
     if not configs:
         pytest.skip("this CPU has no such instruction")
     for config in configs:
@@ -152,6 +175,87 @@ def test_kernels_of_integers_are_right_to_the_last_bit(
         np.testing.assert_array_equal(
             got, want[workload.expression.outputs[0]], err_msg=str(config)
         )
+
+
+def test_the_window_of_a_stem_is_read_where_it_lies() -> None:
+    """Of seven columns in eight, not of three channels in four; and no copy for each tap."""
+    space = space_of(made(STEM), WIDE, 1)
+    (name,) = [name for name in map(str, space.space.knobs[0].values) if ":fours_k" in name]
+    program = space.program({"sketch": name, "Y.fours_k.copy0_X": "pad"})
+    sizes = {buffer.name: int(np.prod(buffer.shape)) for buffer in program.buffers}
+    (image,) = [size for name, size in sizes.items() if "_pad" in name]
+    assert image == 3 * 15 * 18
+    check_exact(STEM, space, [{"sketch": name, "Y.fours_k.copy0_X": "pad"}])
+
+
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("window", [WINDOWS[0], WINDOWS[3]])
+def test_programs_of_lanes_with_windows_of_their_own(window: str, signs: tuple[str, str]) -> None:
+    given = depthwise(window, *signs)
+    workload = made(given)
+    inputs = extremes(workload)
+    (want,) = evaluate(workload.expression, inputs).values()
+    space, configs = sampled(given, NARROW_FOURS, 1)
+    assert configs
+    for config in configs:
+        np.testing.assert_array_equal(run(space.program(config), dict(inputs))[0], want)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("signs", SIGNS)
+def test_kernels_of_lanes_with_windows_of_their_own(window: str, signs: tuple[str, str]) -> None:
+    given = depthwise(window, *signs)
+    check_exact(given, *sampled(given, host_target(), 2))
+
+
+@pytest.mark.parametrize("window", WINDOWS[:4])
+def test_few_products_are_summed_in_float32_to_the_last_bit(window: str) -> None:
+    space = space_of(made(depthwise(window)), host_target(), 1)
+    points = space.space.sample(np.random.default_rng(2), 60)
+    configs = [config for config in map(space.space.config, points) if is_of(config, "floats")]
+    check_exact(depthwise(window), space, configs[:2])
+
+
+def is_of(config: Config, sketch: str) -> bool:
+    return f":{sketch}_" in str(config["sketch"])
+
+
+def test_bytes_come_together_in_registers() -> None:
+    given = depthwise(WINDOWS[0])
+    for config in sampled(given, WIDE, 2)[1]:
+        compiled = compile_kernel(
+            workload=made(given), target=WIDE, threads=1, config=config, symbol="kernel"
+        )
+        assembly = compiled.sources["asm"]
+        assert "vpdpbusd" in assembly and "vpmulld" not in assembly
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (depthwise(WINDOWS[0]), "no products in fours"),
+        (
+            "kernel e(X: u8[9, 40], F: i8[9, 40]) -> (Y: i32[40]) { Y[c] += i32(X[r, c]) * "
+            "i32(F[r, c]) }",
+            "no factor is used again",
+        ),
+    ],
+)
+def test_lanes_of_their_own_are_left_to_plain_vectors(given: str, why: str) -> None:
+    target = NARROW if "fours" in why else NARROW_FOURS
+    names = [sketch.name for sketch in space_of(made(given), target, 1).space.combinations]
+    assert not any(":pairs_" in name or ":fours_" in name for name in names), why
+    assert any(":floats_" in name for name in names)
+
+
+@pytest.mark.parametrize(("taps", "is_exact"), [(258, True), (259, False)])
+def test_sums_are_in_float32_only_where_it_holds_them(taps: int, is_exact: bool) -> None:
+    given = (
+        f"kernel l(X: u8[{taps + 3}, 16], F: u8[{taps}, 16]) -> (Y: i32[4, 16]) "
+        "{ Y[w, c] += i32(X[w + s, c]) * i32(F[s, c]) }"
+    )
+    names = [sketch.name for sketch in space_of(made(given), NARROW, 1).space.combinations]
+    assert any(":floats_" in name for name in names) == is_exact
 
 
 @pytest.mark.parametrize("spec", BFLOAT16)

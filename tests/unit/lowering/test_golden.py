@@ -56,6 +56,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
     "dp4_int8": ("matmul:M=8,N=32,K=64,dtype=int8", {"sketch": "C:fours_j"}),
     "dp2_bfloat16": ("matmul:M=8,N=32,K=64,dtype=bfloat16", {"sketch": "C:pairs_j"}),
     "lookup_uint4": ("qdense:M=2,N=32,K=64,weight=uint4", {"sketch": "Y:lookup_j"}),
+    "halves_int4": (
+        "qdense:M=2,N=32,K=64,activations=int8",
+        {"sketch": "A:rows+Q:tile_k+Y:halves_j"},
+    ),
+    "depthwise_fours": (
+        "depthwise_conv2d:N=1,H=6,W=8,C=32,KH=3,KW=3,pad=1,dtype=int8",
+        {"sketch": "Y:fours_c"},
+    ),
+    "depthwise_floats": (
+        "depthwise_conv2d:N=1,H=6,W=8,C=32,KH=3,KW=3,pad=1,dtype=int8",
+        {"sketch": "Y:floats_c"},
+    ),
     "grouped_int8": ("qdense:M=2,N=32,K=64,weight=int8", {"sketch": "Y:grouped_j"}),
     "rfactor": ("matmul:M=4,N=8,K=65536", {"sketch": "Cprf:tile_j+Crf:tile_j"}),
     "winograd": (

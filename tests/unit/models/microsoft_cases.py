@@ -207,6 +207,13 @@ CASES = [
     ),
     Case(
         op="MatMulNBits",
+        label="rounded activations",
+        inputs=(real(3, 70), u8(20, 3, 16), np.abs(real(60)), u8(40), None, real(20)),
+        attributes={"K": 70, "N": 20, "bits": 4, "block_size": 32, "accuracy_level": 4},
+        constants=frozenset({1, 2, 3, 5}),
+    ),
+    Case(
+        op="MatMulNBits",
         label="groups",
         inputs=(
             real(3, 32), u8(5, 2, 8), np.abs(real(10)), None,

@@ -14,18 +14,22 @@ from tests.support.targets import host_target
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Program
+from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.reference import Arrays, error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.workload import Workload
 
 
-def output_of(program: Program, expression: Expression, inputs: Arrays) -> NDArray[Any]:
-    """What the program computes as the expression's only output."""
+def output_of(
+    program: Program, expression: Expression, inputs: Arrays, target: Target | None = None
+) -> NDArray[Any]:
+    """What the program computes as the expression's only output, compiled for this machine
+    or for a target that it can stand in for."""
     (name,) = expression.outputs
     tensor = expression.tensor(name)
     got = tvm.runtime.empty(tensor.shape, tensor.dtype)
-    compile_program(program, host_target(), "kernel").generated["kernel"](
+    compile_program(program, target or host_target(), "kernel").generated["kernel"](
         *map(tvm.runtime.tensor, inputs.values()), got
     )
     output: NDArray[Any] = got.numpy()

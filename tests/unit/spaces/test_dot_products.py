@@ -6,8 +6,13 @@ from __future__ import annotations
 import pytest
 
 from tuner.spaces.rewrite.access import accesses
-from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
-from tuner.workload.expression import DType, Stage
+from tuner.spaces.rewrite.dot_products import (
+    factors,
+    shared_axes,
+    split_reduction,
+    split_window,
+)
+from tuner.workload.expression import Const, DType, Select, Stage, walk
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 
@@ -46,9 +51,9 @@ def test_a_cut_that_divides_pads_nothing() -> None:
     ("text", "why"),
     [
         (
-            "kernel w(X: i8[9, 20], W: i8[5, 7]) -> (Y: i32[9, 16, 7]) { Y[n, p, m] += X[n, p + "
-            "r] * W[r, m] }",
-            "a window",
+            "kernel w(X: bf16[9, 20], W: bf16[5, 7]) -> (Y: bf16[9, 16, 7]) { Y[n, p, m] += X[n, "
+            "p + r] * W[r, m] }",
+            "a window, beyond which there may be NaN",
         ),
         (
             "kernel p(X: i8[9, 20], W: i8[30, 7]) -> (Y: i32[9, 7]) { Y[n, m] += X[n, c] * W[c, "
@@ -62,6 +67,36 @@ def test_where_a_tensor_goes_on_beyond_the_axis_there_are_no_zeros(text: str, wh
     axis = stage.reduce_axes[0]
     assert split_reduction(stage, axis, (2,), shapes, dtypes) is None, why
     assert split_reduction(stage, axis, (axis.extent,), shapes, dtypes) is not None
+
+
+WINDOW = (
+    "kernel w(X: i8[9, 20], W: i8[5, 7]) -> (Y: i32[9, 16, 7]) { Y[n, p, m] += X[n, p + r] * "
+    "W[r, m] }"
+)
+
+
+def test_of_integers_a_zero_in_one_factor_is_enough() -> None:
+    stage, shapes, dtypes = only_stage(WINDOW)
+    made = split_reduction(stage, stage.reduce_axes[0], (4,), shapes, dtypes)
+    assert made is not None
+    pair = factors(made[0])
+    assert pair is not None
+    assert all(read.pad is not None and read.pad.value == 0 for read in pair)
+
+
+def test_what_goes_on_beyond_a_window_is_not_read_there() -> None:
+    stage, shapes, dtypes = only_stage(WINDOW)
+    pair = factors(stage)
+    assert pair is not None
+    whole, _ = pair
+    made = split_window(stage, stage.reduce_axes[0], 4, whole, shapes, dtypes)
+    assert made is not None
+    split, names, read = made
+    assert names == ("rh",) and read.pad is None
+    (guarded,) = (node for node in walk(split.body) if isinstance(node, Select))
+    assert guarded.then == read and guarded.other == Const(0, "int8")
+    inside = split_window(stage, stage.reduce_axes[0], 5, whole, shapes, dtypes)
+    assert inside is not None and not any(isinstance(node, Select) for node in walk(inside[0].body))
 
 
 @pytest.mark.parametrize("spec", ["matmul:M=4,N=5,K=6", "reduce_sum:M=4,N=5,axis=1,dtype=int8"])

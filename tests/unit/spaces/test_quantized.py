@@ -3,6 +3,8 @@ unpack in registers are right whatever divides what."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 
 from tests.support.targets import GOLDEN_COVE, host_target
 from tests.unit.spaces.kernels import check_programs, output_of
+from tuner.lowering.compiler import compile_kernel, compile_program
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.quantized_products import quantized_product
+from tuner.target.architectures.table import isa_of
 from tuner.workload.inputs import make_inputs
-from tuner.workload.reference import evaluate_with_magnitude
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.special_values import are_defined, undecided
 from tuner.workload.workload import Workload
@@ -107,6 +111,114 @@ def test_looked_up_weights(
 ) -> None:
     spec = f"qdense:M={rows},N={units},K={features},group={group},weight={weight}"
     sketched(parse_spec(spec), "lookup", 1, seed)
+
+
+AVX2 = replace(
+    host_target(),
+    tvm={"kind": "llvm", "mcpu": "haswell"},
+    isa=("avx2",),
+    vector_bytes=32,
+    vector_registers=16,
+)
+
+
+@pytest.mark.skipif("avx2" not in host_target().isa, reason="no AVX2")
+@pytest.mark.parametrize("features", [64, 72, 61])
+@pytest.mark.parametrize("weight", [LOW_FIRST, CODEBOOK.replace("q", LOW_FIRST)])
+def test_sixteen_numbers_in_two_registers(weight: str, features: int) -> None:
+    text = (
+        f"kernel t(X: f32[3, {features}], W: u8[21, {(features + 1) // 2}]) -> (Y: f32[3, 21]) "
+        f"{{ Y[i, j] += X[i, k] * {weight} }}"
+    )
+    workload = workload_from_notation(text, {})
+    inputs = make_inputs(workload.expression, seed=4)
+    inputs["W"] = np.random.default_rng(5).integers(0, 256, inputs["W"].shape).astype(np.uint8)
+    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    space = space_of(workload, AVX2, threads=1)
+    names = [name for name in map(str, space.space.knobs[0].values) if ":lookup_" in name]
+    assert names
+    program = space.program({"sketch": names[0]})
+    got = {"Y": output_of(program, workload.expression, inputs, AVX2)}
+    error = max_rel_error(workload.expression, got, want, magnitude)
+    assert error <= error_bound(workload.expression)
+    assembly = compile_program(program, AVX2, "kernel").sources["asm"]
+    assert ("vpermps" in assembly or "vpermd" in assembly) and "vblendvps" in assembly
+
+
+FOURS = any(dot.group == 4 for dot in isa_of(host_target()).dot_products)
+
+
+@pytest.mark.skipif(not FOURS, reason="no products in fours")
+@settings(max_examples=8, deadline=None)
+@given(
+    rows=st.integers(1, 16),
+    units=st.integers(16, 70),
+    features=st.integers(2, 200),
+    group=st.sampled_from((0, 8, 16, 32, 128)),
+    weight=st.sampled_from(("int4", "uint4", "uint4,zeros=float32")),
+    seed=st.integers(0, 99),
+)
+def test_activations_of_8_bits(
+    rows: int, units: int, features: int, group: int, weight: str, seed: int
+) -> None:
+    spec = f"qdense:M={rows},N={units},K={features},group={group},weight={weight},activations=int8"
+    sketched(parse_spec(spec), "halves", 1, seed)
+
+
+@pytest.mark.skipif(not FOURS, reason="no products in fours")
+@pytest.mark.parametrize("sign", ["i8", "u8"])
+@pytest.mark.parametrize("weight", [LOW_FIRST, f"({LOW_FIRST} - 8)", f"({LOW_FIRST} - Z[j])"])
+@pytest.mark.parametrize("features", [8, 61, 200])
+def test_sums_of_integers_are_exact(sign: str, weight: str, features: int) -> None:
+    zeros = ", Z: f32[33]" if "Z" in weight else ""
+    text = (
+        f"kernel h(Q: {sign}[5, {features}], W: u8[33, {(features + 1) // 2}]{zeros}) -> "
+        f"(Y: f32[5, 33]) {{ Y[i, j] += f32(Q[i, k]) * {weight} }}"
+    )
+    workload = workload_from_notation(text, {})
+    rng, limits = np.random.default_rng(3), np.iinfo("int8" if sign == "i8" else "uint8")
+    integers = rng.choice([limits.min, limits.max, 1], (5, features)).astype(limits.dtype)
+    packed = rng.integers(0, 256, (33, (features + 1) // 2)).astype(np.uint8)
+    numbers = np.stack([packed & 15, packed >> 4], -1).reshape(33, -1)[:, :features].astype(int)
+    inputs = {"Q": integers, "W": packed}
+    if zeros:
+        inputs["Z"] = rng.integers(0, 16, 33).astype(np.float32)
+        numbers = numbers - inputs["Z"].astype(int)[:, None]
+    elif "8" in weight.removeprefix(LOW_FIRST):
+        numbers = numbers - 8
+    space = space_of(workload, host_target(), threads=1)
+    names = [name for name in map(str, space.space.knobs[0].values) if ":halves_" in name]
+    assert names
+    got = output_of(space.program({"sketch": names[0]}), workload.expression, inputs)
+    np.testing.assert_array_equal(got, integers.astype(int) @ numbers.T)
+
+
+def test_integers_meet_only_sixteen_in_a_row() -> None:
+    """Of a codebook four bits are no factor, so floats are looked up."""
+    for weight, word in (
+        (CODEBOOK.replace("q", LOW_FIRST), "lookup"),
+        (f"({LOW_FIRST} - 3)", "halves"),
+    ):
+        text = kernel(weight).replace("X: f32", "Q: i8").replace("X[i, k]", "f32(Q[i, k])")
+        space = space_of(workload_from_notation(text, {}), GOLDEN_COVE, 1)
+        names = [str(name) for name in space.space.knobs[0].values]
+        assert any(f":{word}_" in name for name in names)
+        assert any(":halves_" in name for name in names) == (word == "halves")
+
+
+def test_halves_of_bytes_are_summed_in_fours() -> None:
+    workload = parse_spec("qdense:M=4,N=64,K=256,activations=int8,const=W+S")
+    space = space_of(workload, GOLDEN_COVE, 1)
+    names = [name for name in map(str, space.space.knobs[0].values) if ":halves_" in name]
+    compiled = compile_kernel(
+        workload=workload,
+        target=GOLDEN_COVE,
+        threads=1,
+        config={"sketch": names[0]},
+        symbol="kernel",
+    )
+    assembly = compiled.sources["asm"]
+    assert "vpdpbusd" in assembly and "vpermps" not in assembly and "vpmulld" not in assembly
 
 
 @settings(max_examples=5, deadline=None)

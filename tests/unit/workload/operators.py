@@ -199,7 +199,19 @@ def quantised(p: Params, x: Array, w: Array, s: Array, *rest: Array) -> Array:
         else:
             real -= 8
     bias = rest[-1] if p["bias"] else None
+    if p["activations"] == "int8":
+        x = np.concatenate(
+            [rounded(part) for part in np.split(x, range(group, features, group), 1)], 1
+        )
     return finished(p, x @ (real * s[:, numbers]).T, bias)
+
+
+def rounded(x: Array) -> Array:
+    """Rows as multiples of a 127th of their greatest absolute value."""
+    step = np.abs(x).max(1, keepdims=True).astype(np.float32)
+    factor = np.float32(127) / np.where(step == 0, 1, step)
+    nearest: Array = np.rint(x.astype(np.float32) * factor).astype(np.float64)
+    return np.asarray(nearest * step / 127)
 
 
 def halves(packed: Array) -> Array:

@@ -64,6 +64,7 @@ def test_dtypes(operator: Operator) -> None:
             params.get("index", "int32"),
             *others,
         }
+        is_mixed |= params.get("activations") == "int8"  # sums are of what it rounds to
         if is_mixed or any("int" in expression.tensor(name).dtype for name in expression.outputs):
             continue  # hashes are integers of floats
         for stage in expression.stages:

@@ -25,6 +25,7 @@ from tuner.target.isa import DotProduct, IsaDescription
 
 # The annotations, as stored schedules have them.
 INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"
+BYTE_BITS = 8
 SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
 # Functions that sum pairs of bfloat16, and LLVM's names of the instructions that sum groups
 # of four, by the names of the instructions.
@@ -162,19 +163,22 @@ def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
     place = vector_at(store.indices, start, lanes)
     sums = tirx.BufferLoad(store.buffer, place)
     factors = [factor_of(operand) for operand in (store.value.b.a, store.value.b.b)]
-    wide, narrow = (
-        factors
-        if factors[0].load is not None and moves_with(factors[0].load, lane)
-        else factors[::-1]
-    )
+    moving = [factor.load is not None and moves_with(factor.load, lane) for factor in factors]
+    apart = all(moving)
+    first_is_wide = moving[0]
+    if apart:  # the packed factor has the numbers of a lane side by side
+        first_is_wide = _step(factors[0], lane, number) == numbers
+    wide, narrow = factors if first_is_wide else factors[::-1]
     assert wide.load is not None
     own = tirx.BufferLoad(wide.load.source, vector_at(wide.load.indices, start, numbers * lanes))
     if numbers == FOUR:
-        return tirx.BufferStore(
-            store.buffer,
-            _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, dot),
-            place,
+        shared = (
+            _put_together(narrow, lane, number, lanes)
+            if apart
+            else _shared(narrow, start, "int32", lanes)
         )
+        total = four_products(sums, shared, own, dot, first_is_signed=narrow.is_signed)
+        return tirx.BufferStore(store.buffer, total, place)
     if narrow.dtype == "bfloat16":
         bits = f"{BITS}x{numbers * lanes}"
         shared = tirx.reinterpret(bits, _shared(narrow, start, "int32", lanes))
@@ -192,19 +196,19 @@ def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
     return tirx.BufferStore(store.buffer, sums + added, place)
 
 
-def _fours(
+def four_products(
     sums: tvm.ir.PrimExpr,
-    own: tvm.ir.PrimExpr,
-    shared: tvm.ir.PrimExpr,
-    narrow: Factor,
+    first: tvm.ir.PrimExpr,
+    second: tvm.ir.PrimExpr,
     dot: DotProduct,
+    *,
+    first_is_signed: bool,
 ) -> tvm.ir.PrimExpr:
     """The sum of dp4 groups: of mixed signs the instruction takes unsigned bytes first."""
-    lanes = dot.lanes
-    factors = (own, shared) if narrow.is_signed else (shared, own)
-    operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", factor) for factor in factors]
-    name = OF_FOURS.get(dot.name, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}")
-    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, sums, *operands)
+    factors = (second, first) if first_is_signed else (first, second)
+    operands = [tirx.reinterpret(f"int8x{FOUR * dot.lanes}", factor) for factor in factors]
+    name = OF_FOURS.get(dot.name, f"llvm.x86.avx512.vpdpbusd.{32 * dot.lanes}")
+    return tirx.call_llvm_pure_intrin(f"int32x{dot.lanes}", name, sums, *operands)
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,8 @@ class Factor:
 
     load: tvm.ir.TensorLoad | None
     dtype: str
-    offset: int
+    offset: int = 0
+    condition: tvm.ir.PrimExpr | None = None  # under which it is read, and zero elsewhere
 
     @property
     def is_signed(self) -> bool:
@@ -228,7 +233,61 @@ def factor_of(value: tvm.ir.PrimExpr) -> Factor:
         return Factor(None, str(value.ty), int(value))
     if isinstance(value, tirx.Add):
         return replace(factor_of(value.a), offset=int(value.b))
-    return Factor(*element(value.value), 0)
+    narrow, condition = value.value, None
+    if isinstance(narrow, tvm.ir.Call) and narrow.op.name == "prim.if_then_else":
+        condition, narrow, _ = narrow.args
+    return replace(Factor(*element(narrow)), condition=condition)
+
+
+def _put_together(factor: Factor, lane: tirx.Var, number: tirx.Var, lanes: int) -> tvm.ir.PrimExpr:
+    """The four numbers of each lane beside each other, of a factor that has them apart: each
+    is a vector of bytes, which are moved to their place in words of 32 bits."""
+    assert factor.load is not None
+    whole: tvm.ir.PrimExpr = tirx.Broadcast(tirx.const(0, "uint32"), lanes)
+    for place in range(FOUR):
+        point = {lane: 0, number: place}
+        inside = _condition(factor, point)
+        if isinstance(inside, tirx.IntImm) and not int(inside):
+            continue
+        row: tvm.ir.PrimExpr = tirx.BufferLoad(
+            factor.load.source, vector_at(factor.load.indices, point, lanes)
+        )
+        if factor.dtype == "int8":
+            row = tirx.reinterpret(f"uint8x{lanes}", row)
+        word = row.astype(f"uint32x{lanes}")
+        if not isinstance(inside, tirx.IntImm):
+            word = tirx.if_then_else(inside, word, tirx.Broadcast(tirx.const(0, "uint32"), lanes))
+        if place:
+            bits = tirx.Broadcast(tirx.const(place * BYTE_BITS, "uint32"), lanes)
+            word = tirx.bitwise_or(whole, tirx.shift_left(word, bits))
+        whole = word
+    if factor.offset:
+        signs = tirx.Broadcast(tirx.const(0x80808080, "uint32"), lanes)
+        whole = tirx.bitwise_xor(whole, signs)
+    return whole
+
+
+def _condition(factor: Factor, point: dict[tirx.Var, int]) -> tvm.ir.PrimExpr:
+    """Under which a factor is read at a point; a constant where that is sure."""
+    if factor.condition is None:
+        return tirx.const(True, "bool")
+    values = {name: tirx.const(place, str(name.ty)) for name, place in point.items()}
+    return tvm.sym.Analyzer().simplify(substituted(factor.condition, values))
+
+
+def _step(factor: Factor, lane: tirx.Var, number: tirx.Var) -> int | None:
+    """Elements between two lanes of a factor along the last dimension; None where that is not
+    constant."""
+    assert factor.load is not None
+    last = [
+        substituted(
+            factor.load.indices[-1],
+            {lane: tirx.const(place, str(lane.ty)), number: tirx.const(0, str(number.ty))},
+        )
+        for place in (0, 1)
+    ]
+    step = tvm.sym.Analyzer().simplify(last[1] - last[0])
+    return int(step) if isinstance(step, tirx.IntImm) else None
 
 
 def _shared(narrow: Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:

@@ -1,4 +1,4 @@
-"""Substitution of variables in TVM's trees."""
+"""Substitution of variables in TVM's trees, and what they load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ from tvm_ffi import structural_map
 def substituted(node: tvm.ir.Node, values: Mapping[tirx.Var, tvm.ir.PrimExpr]) -> Any:
     """The node with variables replaced by their values."""
     return structural_map(node, (tirx.Var, lambda name: values.get(name, name)))
+
+
+def loads_of(value: tvm.ir.PrimExpr) -> list[tvm.ir.TensorLoad]:
+    """The loads in a value."""
+    loads: list[tvm.ir.TensorLoad] = []
+
+    def seen(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
+        loads.append(load)
+        return load
+
+    structural_map(value, (tvm.ir.TensorLoad, seen))
+    return loads
 
 
 def bound_body(realize: SBlockRealize) -> Any:

@@ -160,7 +160,11 @@ def dynamic_quantize_matmul(node: Node) -> Value:
 
 
 def matmul_n_bits(node: Node) -> Value:
-    """Weights [N, K] of a few bits each, in blocks along K with a scale and a zero point."""
+    """Weights [N, K] of a few bits each, in blocks along K with a scale and a zero point.
+
+    Where the file allows x to be rounded to 8 bits (`accuracy_level` 4), weights of four
+    are multiplied with such integers: x by its greatest absolute value in each block.
+    """
     if node.attribute("weight_prepacked", 0):
         raise node.refusal("has weights in the order of one device")
     x, n, k = node[0], node.attribute("N", 1), node.attribute("K", 1)
@@ -187,13 +191,31 @@ def matmul_n_bits(node: Node) -> Value:
         return (e - zeros[row, number]) * scale
 
     # One node: a schedule may unpack the weights where they are multiplied.
+    rounds = node.attribute("accuracy_level", 0) == 4 and bits == 4 and groups is None
     with node.builder.kernel("matmul"):
         weights = node.builder.compute("unpacked", [n, k], weight, dtype=x.dtype)
-        product = contraction.matmul(x, transpose(weights, [1, 0]))
+        if rounds and x.dtype == "float32":
+            product = _product_of_rounded(x, weights, block)
+        else:
+            product = contraction.matmul(x, transpose(weights, [1, 0]))
     bias = node.optional(5)
     if bias is None:
         return product
     return elementwise("bias", lambda e, b: e + b, product, bias)
+
+
+def _product_of_rounded(x: Value, weights: Value, block: int) -> Value:
+    """Products of rows of x, rounded to -127 to 127 block by block, with rows of weights."""
+    *lead, k = x.shape
+    integers, steps = ops.block_quantize(x, block)
+
+    def body(*places: Elem) -> Elem:
+        *row, j, c = places
+        real = cast_to("float32", integers[(*row, c)]) * steps[(*row, c // block)]
+        return real * weights[j, c]
+
+    shape = [*lead, weights.shape[0]]
+    return x.builder.reduce("matmul", "sum", shape, [k], body, dtype="float32")
 
 
 def gather_block_quantized(node: Node) -> Value:

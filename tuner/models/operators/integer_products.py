@@ -52,11 +52,13 @@ def convolution(
     offset = -origin * array.sum(tuple(range(1, array.ndim)))
     if bias is not None and bias.array is not None:
         offset, bias = offset + bias.array.reshape(-1), None
-    # No instruction sums products in fours where lanes of a vector are of several groups,
-    # and few 32-bit integers are multiplied at a time.
+    # Lanes of a vector are of several groups, whose products few instructions sum. Sums that
+    # are short enough to be exact in float32 a space may compute there by itself; of longer
+    # ones only the weights tell that they are.
     greatest = 255 * np.abs(array).sum(tuple(range(1, array.ndim))) + np.abs(offset)
     dtype: DType = "int32"
-    if geometry["groups"] > 1 and bias is None and greatest.max(initial=0) < EXACT:
+    is_long = count * 255 * 255 > EXACT
+    if geometry["groups"] > 1 and is_long and bias is None and greatest.max(initial=0) < EXACT:
         dtype, weight = "float32", weight.builder.constant(array.astype(np.float32))
     sums = contraction.convolution(x, weight, **geometry, pad=origin, dtype=dtype)
     if offset.any():

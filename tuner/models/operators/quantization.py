@@ -251,3 +251,32 @@ def dynamic_quantize(x: Value) -> tuple[Value, Value, Value]:
     zero = elementwise("zero_point", origin, low, scale, dtype="uint8")
     divisors = elementwise("divisor", divisor, scale)
     return quantize(x, divisors, zero, Layout(), "uint8"), scale, zero
+
+
+def block_quantize(x: Value, block: int) -> tuple[Value, Value]:
+    """Rows to int8 from -127 to 127, each `block` elements by their greatest absolute value,
+    the last ones perhaps of fewer: integers, and the scales of blocks.
+
+    A block whose numbers are all below 1e-30 is zero: 127 divided by less may be infinite.
+    """
+    *lead, extent = x.shape
+    blocks = -(-extent // block)
+
+    def size(*places: Elem) -> Elem:
+        *row, number, within = places
+        column = number * block + within
+        if extent % block == 0:
+            return unary("abs", x[(*row, column)])
+        return where(column < extent, unary("abs", x.guarded(*row, column)), 0)
+
+    greatest = x.builder.reduce("greatest", "max", [*lead, blocks], [block], size)
+
+    def rounded(*places: Elem) -> Elem:
+        *row, column = places
+        most = greatest[(*row, column // block)]
+        factor = where(most < 1e-30, 0.0, unary("float32", 127.0 / most))
+        steps = unary("round", unary("float32", x[places] * factor))
+        return cast_to("int32", clamp(steps, -127, 127))
+
+    integers = x.builder.compute("rounded", x.shape, rounded, dtype="int8")
+    return integers, elementwise("scale", lambda e: e * (1 / 127), greatest)

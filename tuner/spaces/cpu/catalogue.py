@@ -11,11 +11,12 @@ from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cpu.amx import amx_sketch
 from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
+from tuner.spaces.cpu.float_sums import float_sketch
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.fused_sketch import fused_sketch
 from tuner.spaces.cpu.mmla import mmla_sketch
 from tuner.spaces.cpu.patch_sketch import patch_sketch
-from tuner.spaces.cpu.quantized import quantized_sketch
+from tuner.spaces.cpu.quantized import quantized_sketches
 from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
 from tuner.spaces.cpu.scatter import scatter_sketch
@@ -30,7 +31,7 @@ from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import FusedGroup, Group, RowGroup, TileGroup
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.quantized_products import with_weights_inlined
-from tuner.spaces.rewrite.stages import materialized
+from tuner.spaces.rewrite.stages import materialized, stored_narrow
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
@@ -38,7 +39,7 @@ from tuner.workload.expression import Expression, rows_from_data
 
 
 def _simplify(expression: Expression) -> Expression:
-    expression = simplified(with_weights_inlined(expression))
+    expression = simplified(with_weights_inlined(stored_narrow(expression)))
     return collapsed(materialized(polyphase.decompose(expression)))
 
 
@@ -70,6 +71,13 @@ def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNe
     return [sketch for sketch in offered if sketch is not None]
 
 
+def _float_sums(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not _is_dense_tile(group) or context.rewritten:
+        return []
+    offered = (float_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    return [sketch for sketch in offered if sketch is not None]
+
+
 def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if not _is_dense_tile(group):
         return []
@@ -97,8 +105,8 @@ def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]
 def _quantized(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if not _is_dense_tile(group) or context.rewritten:
         return []
-    offered = (quantized_sketch(group, context, vector) for vector in _vector_axes(group, context))
-    return [sketch for sketch in offered if sketch is not None]
+    vectors = _vector_axes(group, context)
+    return [sketch for vector in vectors for sketch in quantized_sketches(group, context, vector)]
 
 
 def _ragged(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
@@ -144,6 +152,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     generators=(
         _tiles,
         _dot_products,
+        _float_sums,
         _matrix_registers,
         _rows,
         _quantized,

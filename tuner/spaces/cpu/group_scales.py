@@ -17,7 +17,17 @@ from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.quantized_products import Factors
-from tuner.workload.expression import Binary, Read, Scalar, Var, reads, substitute, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    DType,
+    Read,
+    Scalar,
+    Var,
+    reads,
+    substitute,
+    walk,
+)
 
 
 @dataclass(frozen=True)
@@ -27,11 +37,13 @@ class GroupScale:
     zero_point: Scalar | None
     scale: Scalar | None
     sums: Block | None  # of the shared factor by groups, where there is a zero point
+    dtype: DType  # of the whole sum
 
     def applied(self, total: Scalar) -> Scalar:
+        total = Cast(self.dtype, total)
         if self.zero_point is not None and self.sums is not None:
-            added = Binary("mul", Read(self.sums.buffer, self.sums.indices), self.zero_point)
-            total = Binary("sub", total, added)
+            shared = Cast(self.dtype, Read(self.sums.buffer, self.sums.indices))
+            total = Binary("sub", total, Binary("mul", shared, self.zero_point))
         return total if self.scale is None else Binary("mul", total, self.scale)
 
 
@@ -44,9 +56,14 @@ def split_group_scale(
 ) -> tuple[Scalar, GroupScale]:
     """The product that a group sums, and what is done with its sum.
 
-    `body` is in the nest's iterators. The block of the sums is added to the parts.
+    `body` is in the nest's iterators. The block of the sums is added to the parts. Both are
+    of integers where the plan's instruction sums such.
     """
-    factors, anchor = Factors.of(body), group.anchor
+    anchor, narrow = group.anchor, loops.plan.instruction.group_dtype
+    factors, stated = (
+        Factors.of(whole, constants=narrow is not None) for whole in (body, anchor.body)
+    )
+    dtype = narrow or anchor.accumulator
     # A group is one iteration of its axis: within the block it stays where it is.
     still: dict[str, Scalar] = {
         axis.inner.name: constant(0)
@@ -59,7 +76,7 @@ def split_group_scale(
     )
     sums: Block | None = None
     if zero_point is not None:
-        shared = with_explicit_padding(Factors.of(anchor.body).shared, shapes, anchor.extents)
+        shared = with_explicit_padding(_summed(stated.shared, narrow), shapes, anchor.extents)
         shared = substitute(shared, loops.indices)
         moving = {
             node.name
@@ -71,7 +88,7 @@ def split_group_scale(
         axes = [axis for axis in (*loops.reduction_blocks, *loops.spatial) if axis.name in moving]
         name = f"{group.name}_groups"
         shape = tuple(axis.extent for axis in axes)
-        parts.buffers.append(Buffer(name=name, shape=shape, dtype=anchor.accumulator))
+        parts.buffers.append(Buffer(name=name, shape=shape, dtype=dtype))
         sums = parts.compute(
             name,
             axes,
@@ -80,5 +97,13 @@ def split_group_scale(
             reduce_axes=[*loops.reduction, *loops.instruction],
             reducer=anchor.reducer,
         )
-    product = Factors(shared=factors.shared, weight=factors.weight, zero_point=None, scale=None)
-    return product.body, GroupScale(zero_point, scale, sums)
+    product = Binary("mul", _summed(factors.shared, narrow), _summed(factors.weight, narrow))
+    return product, GroupScale(zero_point, scale, sums, anchor.accumulator)
+
+
+def _summed(factor: Scalar, narrow: DType | None) -> Scalar:
+    """A factor as it is summed: the integer behind a conversion, where such are."""
+    match factor:
+        case Cast(arg=arg) if narrow is not None:
+            return Cast(narrow, arg)
+    return factor

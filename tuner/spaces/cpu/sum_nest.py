@@ -134,9 +134,11 @@ class SumNest:
             for condition in self._group.live_conditions
         ]
 
-    def _buffer(self, name: str, axes: list[Axis], *, in_registers: bool) -> None:
+    def _buffer(
+        self, name: str, axes: list[Axis], *, in_registers: bool, dtype: DType | None = None
+    ) -> None:
         shape = tuple(axis.extent for axis in axes)
-        dtype = self._group.anchor.accumulator
+        dtype = dtype or self._group.anchor.accumulator
         self._parts.buffers.append(
             Buffer(name=name, shape=shape, dtype=dtype, scope="stack" if in_registers else "global")
         )
@@ -186,7 +188,8 @@ class SumNest:
         loops, sums, blocks = self._loops, self._sums, self._loops.reduction_blocks
         partial = f"{self._group.name}_part"
         partial_axes = [*blocks, *loops.spatial]
-        self._buffer(partial, partial_axes, in_registers=True)
+        dtype = self._plan.instruction.group_dtype
+        self._buffer(partial, partial_axes, in_registers=True, dtype=dtype)
         self._buffer(sums, loops.spatial, in_registers=not blocks)
         self._accumulate(partial, partial_axes, [*loops.reduction, *loops.instruction], term)
         total: Scalar = Read(partial, tuple(Var(axis.name) for axis in partial_axes))

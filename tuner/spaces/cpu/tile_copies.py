@@ -19,6 +19,7 @@ from tuner.spaces.rewrite.groups import TileGroup
 from tuner.workload.affine import value_range
 from tuner.workload.expression import (
     Axis,
+    Cast,
     Const,
     DType,
     Read,
@@ -128,6 +129,8 @@ class TileCopies:
         read, dtype = access.read, self.dtypes[access.read.tensor]
         padded = read if read.pad is not None else replace(read, pad=Const(0, dtype))
         value = with_explicit_padding(padded, self.shapes, self._stage.extents)
+        if (packed_dtype := self._plan.instruction.packed_dtype) is not None:
+            dtype, value = packed_dtype, Cast(packed_dtype, value)
         copy = packed_copy(f"{self._name}_pack{number}", access, value, self._plan, dtype)
         self._parts.buffers.append(copy.buffer)
         self._parts.blocks.append(copy.block)

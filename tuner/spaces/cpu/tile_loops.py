@@ -10,6 +10,7 @@ from tuner.spaces.program.loops import Level, LoopId
 from tuner.spaces.program.marks import (
     AmxTile,
     DotProduct,
+    HalfByteProduct,
     MatrixProduct,
     TableLookup,
     Unroll,
@@ -151,8 +152,12 @@ class TileLoops:
         return steps
 
     def _instruction_mark(self, loop: LoopId) -> Step:
-        table = self.plan.instruction.table
-        return TableLookup(loop=loop, table=table) if table else DotProduct(loop=loop)
+        instruction = self.plan.instruction
+        if instruction.table:
+            return TableLookup(loop=loop, table=instruction.table)
+        if instruction.group_dtype is not None:
+            return HalfByteProduct(loop=loop)
+        return DotProduct(loop=loop)
 
     def amx_tile(self, block: str) -> AmxTile:
         """The loops that matrix registers replace: a step of the reduction and its outermost."""

@@ -10,7 +10,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.program.loops import Level
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, add, constant, times
-from tuner.workload.expression import Axis, Read, Scalar, Var
+from tuner.workload.expression import Axis, DType, Read, Scalar, Var
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,19 @@ class Instruction:
     paired: str | None = None
     # The reduction axis over products of bfloat16 parts, whose registers share what they load.
     factor_parts: str | None = None
+    # The factor whose numbers are put beside each other in registers, lane by lane, where no
+    # copy has them so: tuner.spaces.cpu.dots.
+    interleaved: Read | None = None
+    # The dtype of packed copies, where it is not that of what they are copied from.
+    packed_dtype: DType | None = None
     # Added to the factor that the vector's lanes share, so that the instruction takes it.
     zero_point: int = 0
     # Sixteen numbers, of which four bits of a packed operand choose: tuner.spaces.cpu.quantized.
     table: tuple[float, ...] = ()
     # The reduction axis whose iterations each scale the sum of the others.
     groups: str | None = None
+    # The dtype of those sums, where it is not the accumulator's.
+    group_dtype: DType | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

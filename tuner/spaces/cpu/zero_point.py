@@ -70,9 +70,19 @@ def add_zero_point(
 ) -> tuple[Scalar, ZeroPointSums]:
     """The anchor's product with the zero point added to its shared factor, and the sums of it.
 
-    `body` is in the nest's iterators. The block of the sums is added to the parts.
+    That factor does not move with the vector's lanes, or is the one that is interleaved in
+    registers. `body` is in the nest's iterators. The block of the sums is added to the parts.
     """
-    body, added = _offset(body, loops.vector_lane, zero_point)
+    assert isinstance(body, Binary) and isinstance(group.anchor.body, Binary)
+    interleaved = loops.plan.instruction.interleaved
+    first_is_shared = (
+        loops.vector_lane in _iterators(body.rhs)
+        if interleaved is None
+        else interleaved in reads(group.anchor.body.lhs)
+    )
+    shared, own = (body.lhs, body.rhs) if first_is_shared else (body.rhs, body.lhs)
+    constant = Const(zero_point, "int32")
+    added: Scalar = Binary("mul", constant, own)
     moving = _iterators(added)
     axes = [axis for axis in (*loops.reduction_blocks, *loops.spatial) if axis.name in moving]
     name = f"{group.name}_offset"
@@ -86,19 +96,7 @@ def add_zero_point(
         reduce_axes=[*loops.reduction, *loops.instruction],
         reducer=group.anchor.reducer,
     )
-    return body, ZeroPointSums(block, loops, parts)
-
-
-def _offset(body: Scalar, vector_lane: str, zero_point: int) -> tuple[Scalar, Scalar]:
-    """A product with the zero point added to one factor, and what that adds to it.
-
-    The factor is the one that does not move with the vector's lanes.
-    """
-    assert isinstance(body, Binary) and body.op == "mul"
-    factors = (body.lhs, body.rhs)
-    shared, own = factors if vector_lane in _iterators(body.rhs) else factors[::-1]
-    constant = Const(zero_point, "int32")
-    return Binary("mul", Binary("add", shared, constant), own), Binary("mul", constant, own)
+    return Binary("mul", Binary("add", shared, constant), own), ZeroPointSums(block, loops, parts)
 
 
 def _iterators(node: Scalar) -> frozenset[str]:

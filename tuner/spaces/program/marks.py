@@ -147,6 +147,19 @@ class MatrixProduct(Mark):
     loops_below = 2
 
 
+class HalfByteProduct(Mark):
+    """A sum of products of 8-bit integers with four bits of the bytes of a word.
+
+    Stands on the outermost of the three innermost loops: the vector lanes of the
+    accumulator. The inner ones go over the halves of a byte, the low one first, and the
+    bytes of a word.
+    """
+
+    __slots__ = ()
+    label = "dot_halves"
+    loops_below = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLookup(Mark):
     """Four bits of a word choose one of sixteen factors of a product that is summed.

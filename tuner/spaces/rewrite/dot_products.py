@@ -18,11 +18,16 @@ from tuner.workload.expression import (
     DType,
     Read,
     Scalar,
+    Select,
     Stage,
     Var,
     rewrite,
     substitute,
 )
+
+# Products of two 8-bit integers whose sum float32 holds exactly, whatever they are.
+MOST_EXACT = 2**24 // (255 * 255)
+WHOLE: frozenset[DType] = frozenset({"int32", "int64"})  # accumulators without NaN
 
 
 def factors(stage: Stage) -> tuple[Read, Read] | None:
@@ -64,14 +69,15 @@ def split_reduction(
 
     Also returns the names of the inner axes, the innermost last. Where the parts do not
     divide the axis, factors without padding are padded with zero beyond its end; one is
-    enough, whatever the other has there. None where a tensor extends beyond that end, or
-    neither factor is zero there.
+    enough, whatever number the other has there. None where neither factor is zero there,
+    or where the other goes on with floats: NaN times zero would be added.
     """
     rest = axis.extent % prod(parts)
     read_accesses = accesses(stage, shapes)
+    ends = [access for access in read_accesses if ends_with(access, axis, shapes)]
     if rest and not (
-        all(ends_with(access, axis, shapes) for access in read_accesses)
-        and any(pads_with_zero(access) for access in read_accesses)
+        any(pads_with_zero(access) for access in ends)
+        and (stage.accumulator in WHOLE or len(ends) == len(read_accesses))
     ):
         return None
     names = {existing.name for existing in (*stage.axes, *stage.reduce_axes)}
@@ -91,6 +97,36 @@ def split_reduction(
         *inner,
     )
     return replace(stage, reduce_axes=reduce_axes, body=body), tuple(part.name for part in inner)
+
+
+def split_window(
+    stage: Stage,
+    axis: Axis,
+    numbers: int,
+    whole: Read,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, DType],
+) -> tuple[Stage, tuple[str, ...], Read] | None:
+    """As `split_reduction` in steps of `numbers`, where the factor `whole` goes on beyond the
+    axis, as an image does beyond a window: it is not read there, and zero. Also returns
+    what has become of that read."""
+    made = split_reduction(stage, axis, (numbers,), shapes, dtypes)
+    pair = factors(stage)
+    if made is None or pair is None:
+        return None
+    split, names = made
+    moved = factors(split)
+    assert moved is not None
+    read = moved[pair.index(whole)]
+    plain = replace(read, pad=whole.pad)
+    steps = -(-axis.extent // numbers)
+    if axis.extent % numbers == 0:
+        return split, names, plain
+    first: Scalar = Const(0, "int64") if steps == 1 else times(Var(axis.name), numbers)
+    inside = Binary("lt", add(first, Var(names[-1])), Const(axis.extent, "int64"))
+    guarded = Select(inside, plain, Const(0, dtypes[read.tensor]))
+    body = rewrite(split.body, lambda node: guarded if node == read else None)
+    return replace(split, body=body), names, plain
 
 
 def ends_with(access: Access, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:

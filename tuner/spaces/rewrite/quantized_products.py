@@ -10,6 +10,13 @@ apply to the sum of a group:
 
 The reduction is cut into groups and steps; of weights of four bits also into the bytes
 of a word of 32 bits, which is what a step takes for each output, and halves of a byte.
+
+x[k] may also be a number of 8 bits that the weights of four bits meet as float32. Where
+the table is sixteen integers in a row, the sum of a group is one of integers then:
+
+    sum over k of x[k] * w[k]  =  sum over k of x[k] * h[k]  +  t * (sum over k of x[k])
+
+with h the four bits and t the first number of the table, which joins the zero point.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ from tuner.workload.evaluator import Dual, evaluate_stage
 from tuner.workload.expression import (
     Axis,
     Binary,
+    Cast,
     Const,
     DType,
     Expression,
@@ -45,6 +53,7 @@ from tuner.workload.expression import (
 WORD_BYTES = 4  # of weights that one step takes for each output
 # Rows up to which weights are unpacked for each product again, and not once for all.
 MOST_ROWS = 128
+HALF_BITS = 4
 HALVES = 2  # of a byte with weights of four bits
 BYTES = 256
 
@@ -56,7 +65,7 @@ class QuantizedProduct:
     stage: Stage  # its body is `product_of`'s
     groups: str  # reduction axis over groups
     instruction: tuple[str, ...]  # axes within a word, the innermost last; none of whole bytes
-    table: tuple[float, ...]  # of sixteen weights; empty for whole bytes
+    table: tuple[float, ...]  # of sixteen weights; empty for whole bytes, and of integers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,21 +86,24 @@ class Factors:
         return product if self.scale is None else Binary("mul", product, self.scale)
 
     @staticmethod
-    def of(body: Scalar) -> Factors:
-        """Of a body that `body` has made, perhaps with its reads redirected."""
+    def of(body: Scalar, *, constants: bool = False) -> Factors:
+        """Of a body that `body` has made, perhaps with its reads redirected.
+
+        `constants`: whether a zero point may be a constant, and not part of the weight.
+        """
         scale: Scalar | None = None
         match body:
             case Binary(lhs=Binary() as product, rhs=factor):
                 body, scale = product, factor
         assert isinstance(body, Binary)
-        weight, zero_point = split_zero_point(body.rhs)
+        weight, zero_point = split_zero_point(body.rhs, constants=constants)
         return Factors(shared=body.lhs, weight=weight, zero_point=zero_point, scale=scale)
 
 
-def split_zero_point(factor: Scalar) -> tuple[Scalar, Scalar | None]:
-    """A weight and the zero point that is subtracted from it, if that is read."""
+def split_zero_point(factor: Scalar, *, constants: bool = False) -> tuple[Scalar, Scalar | None]:
+    """A weight and the zero point that is subtracted from it, if that is read, or any."""
     match factor:
-        case Binary(op="sub", lhs=weight, rhs=zero_point) if any(reads(zero_point)):
+        case Binary(op="sub", lhs=weight, rhs=zero_point) if constants or any(reads(zero_point)):
             return weight, zero_point
     return factor, None
 
@@ -161,11 +173,74 @@ def _factors(body: Scalar, axis: str, dtypes: Mapping[str, DType]) -> Factors | 
             weights.append((weight, zero_point))
         else:
             return None
+    if not shared and len(weights) == 2:
+        shared, weights = _with_integers_apart(weights, axis, dtypes)
     if len(shared) != 1 or len(weights) != 1:
         return None
     scale = reduce(lambda a, b: Binary("mul", a, b), scales) if scales else None
     ((weight, zero_point),) = weights
     return Factors(shared=shared[0], weight=weight, zero_point=zero_point, scale=scale)
+
+
+def _with_integers_apart(
+    weights: list[tuple[Scalar, Scalar | None]], axis: str, dtypes: Mapping[str, DType]
+) -> tuple[list[Scalar], list[tuple[Scalar, Scalar | None]]]:
+    """Of two factors made of bytes the one that is a plain number of 8 bits, and the packed
+    one. None where that is both of them or neither."""
+    plain: list[Scalar] = []
+    packed: list[tuple[Scalar, Scalar | None]] = []
+    for factor, zero_point in weights:
+        read = narrow_read(factor, dtypes)
+        if read is not None and zero_point is None and _moves_singly(read, axis):
+            plain.append(Cast("float32", read))
+        else:
+            packed.append((factor, zero_point))
+    return plain, packed
+
+
+def narrow_read(factor: Scalar, dtypes: Mapping[str, DType]) -> Read | None:
+    """The 8-bit integer that a factor is as float32. None where it is anything else."""
+    match factor:
+        case Cast(dtype="float32", arg=(Read() as read) | Cast(dtype="int32", arg=Read() as read)):
+            return read if dtypes[read.tensor] in ("int8", "uint8") else None
+    return None
+
+
+def in_integers(product: QuantizedProduct, dtypes: Mapping[str, DType]) -> QuantizedProduct | None:
+    """The product with the sums of groups in integers: of x with the four bits themselves,
+    which lie below 16. Halves are outside of the bytes within a word then.
+
+    None where x is no integer, or the table not sixteen in a row.
+    """
+    factors, table = Factors.of(product.stage.body), product.table
+    shared = narrow_read(factors.shared, dtypes)
+    if shared is None or not table or table != tuple(table[0] + place for place in range(16)):
+        return None
+    (packed,) = set(reads(factors.weight))
+    within, half = product.instruction
+    shift = Cast("int32", times(Var(half), HALF_BITS))
+    bits = Binary("bitand", Binary("shr", packed, shift), Const(15, "int32"))
+    zero_point: Scalar | None = Const(-table[0], "float32") if table[0] else None
+    if factors.zero_point is not None:
+        zero_point = (
+            factors.zero_point
+            if zero_point is None
+            else Binary("add", factors.zero_point, zero_point)
+        )
+    body = Factors(
+        shared=Cast("float32", shared),
+        weight=Cast("float32", bits),
+        zero_point=zero_point,
+        scale=factors.scale,
+    ).body
+    order = {within: 1, half: 0}
+    axes = tuple(sorted(product.stage.reduce_axes, key=lambda axis: order.get(axis.name, -1)))
+    return replace(
+        product,
+        stage=replace(product.stage, reduce_axes=axes, body=body),
+        instruction=(half, within),
+        table=(),
+    )
 
 
 def _multiplied(node: Scalar) -> Iterator[Scalar]:

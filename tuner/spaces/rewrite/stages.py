@@ -49,6 +49,31 @@ def approximated_functions(node: Scalar) -> int:
     )
 
 
+def stored_narrow(expression: Expression) -> Expression:
+    """The expression with maps that make 8-bit integers stored as such, and not as the
+    integers of 32 bits that they are computed with."""
+    stages: list[Stage] = []
+    narrow: set[str] = set()
+
+    def widened(node: Scalar) -> Scalar | None:
+        if not (isinstance(node, Read) and node.tensor in narrow):
+            return None
+        indices = tuple(rewrite(index, widened) for index in node.indices)
+        return Cast("int32", replace(node, indices=indices))
+
+    for stage in expression.stages:
+        body = rewrite(stage.body, widened)
+        match body:
+            case Cast(dtype="int32", arg=Cast(dtype="int8" | "uint8" as dtype)) if (
+                is_elementwise(stage) and stage.name not in expression.outputs
+            ):
+                narrow.add(stage.name)
+                stages.append(replace(stage, body=body.arg, dtype=dtype))
+            case _:
+                stages.append(replace(stage, body=body))
+    return replace(expression, stages=tuple(stages)) if narrow else expression
+
+
 def is_expensive(node: Scalar) -> bool:
     """Whether evaluating the node twice is too expensive.
 

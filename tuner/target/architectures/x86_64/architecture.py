@@ -27,7 +27,7 @@ def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
         vector_registers=vector_registers,
         dot_products=tuple(dot for dot in DOT_PRODUCTS if dot.features & set(features)),
         matrix_units=tuple(unit for unit in MATRIX_UNITS if unit.feature in features),
-        table_numbers=16 if vector_bytes == 64 else 0,  # vpermps
+        table_numbers=vector_bytes // 4 if vector_bytes >= 32 else 0,  # vpermps
         native_float16="avx512fp16" in features,
         non_temporal_stores=True,
         prefetch=True,
