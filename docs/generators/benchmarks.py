@@ -101,6 +101,11 @@ PARTS = (
                 title="Few points and two threads",
                 about="`few.json`: reductions to few points, for `--threads 2`.",
             ),
+            "decode": Suite(
+                title="Weights of few bits",
+                about="`python -m benchmarks.decode -o FILE`: one row times the weights of layers "
+                "of Llama 2 7B, beside the memory's bandwidth, ONNX Runtime and PyTorch.",
+            ),
             "expressions": Suite(
                 title="Random expressions",
                 about="`python -m benchmarks.expressions -o FOLDER` draws random programs with the "

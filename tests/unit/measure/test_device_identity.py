@@ -9,7 +9,7 @@ from tuner.measure.device.protocol import DeviceFacts, FenceBit
 from tuner.target.detect import parse_target
 from tuner.target.microarchitectures import declared_cpus
 
-NEON, HALVES, DOTS = 1 << 1, 1 << 10, 1 << 20  # AT_HWCAP of Linux on Arm
+NEON, HALVES, DOTS, WIDENING = 1 << 1, 1 << 10, 1 << 20, 1 << 23  # AT_HWCAP of Linux on Arm
 
 
 def facts(
@@ -36,7 +36,11 @@ def facts(
         (facts(), "cpu:neoverse-n1", None),
         (facts(part=0xD0B), "cpu:cortex-a76", None),
         (facts(part=0xD03, hwcap=NEON), "cpu:cortex-a53", None),
-        (facts(implementer=0x61, part=0x023), "cpu:apple-m1", None),
+        (
+            facts(implementer=0x61, part=0x023, hwcap=NEON | HALVES | DOTS | WIDENING),
+            "cpu:apple-m1",
+            None,
+        ),
         (facts("riscv64"), "cpu:rv64gcv", None),
         (facts("x86_64"), "cpu:x86-64-v3", None),
         (facts(part=0xD0B), "cpu:neoverse-n1", "its core is 0x41:0xd0b, which is no neoverse-n1"),
