@@ -174,9 +174,13 @@ class Applier:
                 self._mark(step)
 
     def _rename(self, fused: list[str], into: LoopId) -> None:
-        """Puts the axis of a fused loop in the place of those that it was made of."""
+        """Puts the axis of a fused loop in the place of those that it was made of.
+
+        Splits are not followed: a loop fused of their parts may keep the name of one that
+        was split, which has its place.
+        """
         axes, spatial = self._axes[into.block], self._spatial[into.block]
-        if set(fused) <= set(axes):
+        if set(fused) <= set(axes) and into.axis not in axes:
             first = axes.index(fused[0])
             self._axes[into.block] = [
                 *axes[:first],
