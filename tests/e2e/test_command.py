@@ -117,7 +117,8 @@ def test_tune_prints_the_promised_document(user: User, tuned: Any) -> None:
     kernel = result["kernel"]
     assert set(kernel) == {
         "id", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error",
-        "verified", "default_median_s", "disturbed", "loss",
+        "verified", "default_median_s", "disturbed", "loss", "cache", "workspace_bytes",
+        "code_bytes", "instances", "calls_per_s", "energy_j",
     }  # fmt: skip
     assert kernel["verified"] and kernel["ci95_s"][0] <= kernel["median_s"] <= kernel["ci95_s"][1]
     assert kernel["gflops"] == pytest.approx(
