@@ -76,8 +76,8 @@ def test_source_is_generated(spec: str) -> None:
         shared_space(spec, cuda_target("sm_80", lambda fingerprint: "declared")).algorithm.groups
     )
     for source in sources(spec, "sm_80", 2):
-        assert source.count("__global__") == 2 * groups, (
-            "each group is one kernel, declared and defined"
+        assert len(set(re.findall(r"__global__ void \S+ (?:1\) )?(\w+)\(", source))) == groups, (
+            "each group is one kernel"
         )
         assert "threadIdx.x" in source
 
@@ -92,9 +92,11 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
     (point,) = space.space.sample(np.random.default_rng(0), 1)
     program = space.program(space.space.config(point))
     made = cuda_kernels(program, target, "k")
-    declared = re.findall(
-        r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text
+    # TVM declares each kernel before it defines it; our own generators define it only.
+    heads = re.findall(
+        r"__global__ void __launch_bounds__\((\d+)(?:, 1)?\) (\w+)\(([^)]*)\)\s*[;{]", made.text
     )
+    declared = list({head[1]: head for head in heads}.values())
     assert len(declared) == len(made.launches) == len(space.algorithm.groups)
     names = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {
         buffer.name for buffer in program.buffers
@@ -102,7 +104,9 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
     for (threads, name, parameters), launch in zip(declared, made.launches, strict=True):
         assert (launch.kernel, math.prod(launch.block)) == (name, int(threads))
         written = [re.sub(r"_ptr$", "", text.split()[-1]) for text in parameters.split(",")]
-        assert list(launch.arguments) == written and set(written) <= names
+        assert set(launch.arguments) <= names and len(launch.arguments) == len(written)
+        if "_ptr" in parameters:  # TVM names them by tensors, our own generators by roles
+            assert list(launch.arguments) == written
         assert launch.grid[0] >= 1 and launch.grid[1:] == (1, 1)
 
 
