@@ -16,6 +16,11 @@ from tuner.spaces.cpu.fused_layout import FusedLayout, layout_of
 from tuner.spaces.cpu.fused_nest import FusedNest
 from tuner.spaces.cpu.fused_plan import FusedPlan, RegisterTile
 from tuner.spaces.cpu.fused_tiles import FusedTile, fused_tiles
+from tuner.spaces.cpu.shared_choices import (
+    fixed_choice,
+    math_functions_choice,
+    unrolling_choice,
+)
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import MathFunctions
@@ -98,17 +103,11 @@ class FusedSketch:
     @cached_property
     def unrolling(self) -> Choice[Unrolling]:
         """Iterations of the innermost loops of long reductions."""
-        values = [Unrolling(position=0, factor=factor) for factor in UNROLLINGS]
-        return choice(self._owner, KnobRole.UNROLL, values, lambda value: value.factor)
+        return unrolling_choice(self._owner, UNROLLINGS)
 
     @cached_property
     def math_functions(self) -> Choice[MathFunctions]:
-        values: tuple[MathFunctions, ...] = ("polynomial", "libm")
-        return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
-
-    def _fixed(self, role: KnobRole, value: T) -> Choice[T]:
-        """A choice that leaves nothing open."""
-        return Choice(owner=self._owner, role=role, values=(value,), stored=(role.value,))
+        return math_functions_choice(self._owner)
 
     # --- for the cost model
 
@@ -121,7 +120,7 @@ class FusedSketch:
         names = tuple(axis.name for axis in spatial)
         fitting = min(layout.lanes, layout.vector.extent)
         lanes: tuple[int, ...] = (fitting,)
-        register_tile = self._fixed(KnobRole.REGISTER_TILE, lanes)
+        register_tile = fixed_choice(self._owner, KnobRole.REGISTER_TILE, lanes)
         tiled: tuple[str, ...] = (layout.vector.name,)
         if (rows := self.registers.get(root.name)) is not None:
             sizes: list[tuple[int, ...]] = [
@@ -140,15 +139,15 @@ class FusedSketch:
             tiled=tiled,
             register_tile=register_tile,
             cache_blocks={axis.name: self._extent_of(axis) for axis in spatial},
-            outer_order=self._fixed(KnobRole.OUTER_ORDER, names),
-            inner_order=self._fixed(KnobRole.INNER_ORDER, names),
+            outer_order=fixed_choice(self._owner, KnobRole.OUTER_ORDER, names),
+            inner_order=fixed_choice(self._owner, KnobRole.INNER_ORDER, names),
             reduction_block=self._extent_of(_longest(anchor.reduce_axes))
             if anchor.reduce_axes
             else None,
             unrolling=self.unrolling if anchor.reduce_axes else None,
             reads=self._reads(),
-            prefetch=self._fixed(KnobRole.PREFETCH, 0),
-            store_mode=self._fixed(KnobRole.STORE_MODE, StoreMode.CACHED),
+            prefetch=fixed_choice(self._owner, KnobRole.PREFETCH, 0),
+            store_mode=fixed_choice(self._owner, KnobRole.STORE_MODE, StoreMode.CACHED),
             math_functions=self.math_functions,
             fusion=Fusion(
                 recomputation=_derived(self.tile, [t.recomputation for t in self.tiles]),

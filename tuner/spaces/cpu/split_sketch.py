@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner.spaces.core.choice import Choice, choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cpu.facts import LoopNestFacts, Unrolling
+from tuner.spaces.cpu.shared_choices import (
+    fixed_choice,
+    math_functions_choice,
+    unrolling_choice,
+)
 from tuner.spaces.cpu.split_nest import SplitNest
 from tuner.spaces.cpu.split_plan import SplitPlan
 from tuner.spaces.cpu.store_mode import StoreMode
@@ -22,8 +27,6 @@ from tuner.spaces.rewrite.access import access, accesses
 from tuner.spaces.rewrite.predicates import live_fraction
 from tuner.spaces.rewrite.stream_group import StreamGroup
 from tuner.workload.expression import DTYPE_BYTES, reads
-
-T = TypeVar("T")
 
 POINTS = (4, 8, 2, 1)  # of the streamed axis whose products are in registers at a time
 MAX_VECTORS = 8  # of columns in registers
@@ -129,17 +132,11 @@ class SplitSketch:
     @cached_property
     def unrolling(self) -> Choice[Unrolling]:
         """Iterations of the innermost loops."""
-        values = [Unrolling(position=0, factor=factor) for factor in UNROLLINGS]
-        return choice(self._owner, KnobRole.UNROLL, values, lambda value: value.factor)
+        return unrolling_choice(self._owner, UNROLLINGS)
 
     @cached_property
     def math_functions(self) -> Choice[MathFunctions]:
-        values: tuple[MathFunctions, ...] = ("polynomial", "libm")
-        return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
-
-    def _fixed(self, role: KnobRole, value: T) -> Choice[T]:
-        """A choice that leaves nothing open."""
-        return Choice(owner=self._owner, role=role, values=(value,), stored=(role.value,))
+        return math_functions_choice(self._owner)
 
     # --- for the cost model
 
@@ -165,8 +162,8 @@ class SplitSketch:
             lanes=self.column_lanes,
             tiled=("", group.columns[-1].name),
             register_tile=self.tile,
-            outer_order=self._fixed(KnobRole.OUTER_ORDER, names),
-            inner_order=self._fixed(KnobRole.INNER_ORDER, names),
+            outer_order=fixed_choice(self._owner, KnobRole.OUTER_ORDER, names),
+            inner_order=fixed_choice(self._owner, KnobRole.INNER_ORDER, names),
             reduction_block=blocks,
             unrolling=self.unrolling,
             reads=tuple(
@@ -176,8 +173,8 @@ class SplitSketch:
                     for read in accesses(stage, self.context.shapes)
                 }.values()
             ),
-            prefetch=self._fixed(KnobRole.PREFETCH, 0),
-            store_mode=self._fixed(KnobRole.STORE_MODE, StoreMode.CACHED),
+            prefetch=fixed_choice(self._owner, KnobRole.PREFETCH, 0),
+            store_mode=fixed_choice(self._owner, KnobRole.STORE_MODE, StoreMode.CACHED),
             math_functions=self.math_functions,
             computed_share=live_fraction(stages[-1], group.live_conditions),
         )

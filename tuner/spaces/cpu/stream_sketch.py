@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner.spaces.core.choice import Choice, choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cpu.facts import LoopNestFacts, Unrolling
+from tuner.spaces.cpu.shared_choices import (
+    fixed_choice,
+    math_functions_choice,
+    unrolling_choice,
+)
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.cpu.stream_nest import StreamNest
 from tuner.spaces.cpu.stream_plan import StreamPlan
@@ -30,8 +35,6 @@ from tuner.workload.expression import (
     Var,
     rewrite,
 )
-
-T = TypeVar("T")
 
 MAX_VECTORS = 6  # of rows in a tile
 MAX_POINTS = 12  # of the streamed axis, and columns, in a register tile
@@ -106,17 +109,11 @@ class StreamSketch:
     @cached_property
     def unrolling(self) -> Choice[Unrolling]:
         """Iterations of both products' innermost loops."""
-        values = [Unrolling(position=0, factor=factor) for factor in UNROLLINGS]
-        return choice(self._owner, KnobRole.UNROLL, values, lambda value: value.factor)
+        return unrolling_choice(self._owner, UNROLLINGS)
 
     @cached_property
     def math_functions(self) -> Choice[MathFunctions]:
-        values: tuple[MathFunctions, ...] = ("polynomial", "libm")
-        return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
-
-    def _fixed(self, role: KnobRole, value: T) -> Choice[T]:
-        """A choice that leaves nothing open."""
-        return Choice(owner=self._owner, role=role, values=(value,), stored=(role.value,))
+        return math_functions_choice(self._owner)
 
     # --- for the cost model
 
@@ -140,13 +137,13 @@ class StreamSketch:
             lanes=self.lanes,
             tiled=(self.vector.name, "", group.columns[-1].name),
             register_tile=self.tile,
-            outer_order=self._fixed(KnobRole.OUTER_ORDER, names),
-            inner_order=self._fixed(KnobRole.INNER_ORDER, names),
+            outer_order=fixed_choice(self._owner, KnobRole.OUTER_ORDER, names),
+            inner_order=fixed_choice(self._owner, KnobRole.INNER_ORDER, names),
             reduction_block=self.block,
             unrolling=self.unrolling,
             reads=tuple(reads_of_stages.values()),
-            prefetch=self._fixed(KnobRole.PREFETCH, 0),
-            store_mode=self._fixed(KnobRole.STORE_MODE, StoreMode.CACHED),
+            prefetch=fixed_choice(self._owner, KnobRole.PREFETCH, 0),
+            store_mode=fixed_choice(self._owner, KnobRole.STORE_MODE, StoreMode.CACHED),
             math_functions=self.math_functions,
             computed_share=live_fraction(stages[-1], group.live_conditions),
         )
