@@ -439,6 +439,38 @@ def mark_validated(session: Session, kernel_id: str) -> None:
     )
 
 
+def settle_disturbed(
+    session: Session,
+    kernel_id: str,
+    median_s: float,
+    ci95_s: tuple[float, float],
+    default_median_s: float | None,
+) -> None:
+    """Puts the time of an undisturbed race in the place of a disturbed one.
+
+    A time that was not disturbed stays: what a kernel has lost since is told by its races.
+    """
+    before = get(session, kernel_id)
+    if not before.disturbed:
+        return
+    if default_median_s is None:  # the race that was disturbed says no more of it
+        default_median_s = before.default_median_s
+    ratio = before.median_s / median_s
+    share = before.roofline_fraction
+    session.execute(
+        update(KernelRow)
+        .where(KernelRow.id == kernel_id)
+        .values(
+            median_s=median_s,
+            ci95_low_s=ci95_s[0],
+            ci95_high_s=ci95_s[1],
+            gflops=before.gflops * ratio,
+            roofline_fraction=None if share is None else share * ratio,
+            default_median_s=default_median_s,
+        )
+    )
+
+
 def record_of(row: KernelRow) -> Kernel:
     same = (
         "id", "threads", "state", "artifact", "median_s", "gflops", "roofline_fraction",

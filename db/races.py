@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from tuner.db.engine import Session
-from tuner.db.kernels import CANARY, IS_PROMOTED
+from tuner.db.kernels import CANARY, IS_PROMOTED, settle_disturbed
 from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.db.tables import ContestRow, KernelRow, RaceRow, RegressionRow
 from tuner.errors import UsageError
 from tuner.measure.cache import WARM
 from tuner.measure.regression import (
     BASE,
+    DEFAULT,
     FAILURE,
     Contest,
     Evidence,
@@ -26,7 +27,7 @@ from tuner.measure.regression import (
     advanced,
     evidence,
 )
-from tuner.measure.statistics import Ratio
+from tuner.measure.statistics import Ratio, disturbed
 
 OPEN = (State.SUSPECTED, State.RAISED)
 STATES = tuple(state.value for state in State)
@@ -74,7 +75,8 @@ def record(
 ) -> tuple[Regression, ...]:
     """Stores a race and what follows from it; returns the regressions that it changed.
 
-    A text instead of a race says why the kernel failed.
+    A text instead of a race says why the kernel failed. Where the kernel's own time was
+    disturbed and the race was not, that of the race takes its place.
     """
     before = [stored.record for stored in series(session, kernel) if stored.record is not None]
     row: dict[str, Any] = {
@@ -93,6 +95,13 @@ def record(
             contests = [_columns(race_id, contest) for contest in race.contests]
             session.execute(insert(ContestRow), contests)
         facts = evidence(before, race)
+        if not race.disturbed:
+            default_s = {
+                contest.contender: contest.median_s
+                for contest in race.contests
+                if not contest.disturbed
+            }.get(DEFAULT)
+            settle_disturbed(session, kernel, race.median_s, race.ci95_s, default_s)
     changed = (_advance(session, kernel, fact) for fact in facts)
     return tuple(regression for regression in changed if regression is not None)
 
@@ -120,9 +129,9 @@ def due(
     """The promoted kernels of a target that are to be raced again now.
 
     First those suspected of something, then those never raced, then by age. A kernel is
-    due `every` so often, sooner while it has no base, and at once where `libraries` are not
-    those of its last race. One marked stale is timed by a job of its own, and one of cold
-    caches is not raced: rivals run with warm ones.
+    due `every` so often, sooner while it has no base or its own time is disturbed, and at
+    once where `libraries` are not those of its last race. One marked stale is timed by a
+    job of its own, and one of cold caches is not raced: rivals run with warm ones.
     """
     now = session.now()
     latest = (
@@ -139,6 +148,9 @@ def due(
             KernelRow.id,
             KernelRow.workload_key,
             KernelRow.threads,
+            KernelRow.median_s,
+            KernelRow.ci95_low_s,
+            KernelRow.ci95_high_s,
             latest.c.races,
             RaceRow.raced_at,
             RaceRow.libraries,
@@ -169,17 +181,18 @@ def due(
         )
     }
     urgent: list[tuple[tuple[int, datetime], Due]] = []
-    for kernel, workload, threads, races, raced_at, installed in session.execute(query):
-        each = Due(kernel=kernel, workload=workload, threads=threads)
-        if raced_at is None:
+    for row in session.execute(query):
+        each = Due(kernel=row.id, workload=row.workload_key, threads=row.threads)
+        if row.raced_at is None:
             urgent.append(((1, now), each))
             continue
-        soon = kernel in unsettled or (workload, threads) in canaries
+        soon = row.id in unsettled or (row.workload_key, row.threads) in canaries
         wait = CONFIRM_AFTER if soon else every
-        if races < BASE:
+        in_doubt = disturbed(row.median_s, (row.ci95_low_s, row.ci95_high_s))
+        if row.races < BASE or in_doubt:
             wait = min(wait, BASE_AFTER)
-        if now - raced_at >= wait or dict(installed) != dict(libraries):
-            urgent.append(((0 if kernel in unsettled else 2, raced_at), each))
+        if now - row.raced_at >= wait or dict(row.libraries) != dict(libraries):
+            urgent.append(((0 if row.id in unsettled else 2, row.raced_at), each))
     return tuple(each for _, each in sorted(urgent, key=lambda pair: pair[0]))
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from tests.e2e.kernel_samples import many_kernels
 from tests.support.database_samples import ManualClock
@@ -16,6 +17,7 @@ from tuner.db import jobs, kernels, leases, races
 from tuner.db.engine import Database, Session
 from tuner.db.errors import StaleLease
 from tuner.db.races import BASE_AFTER, CONFIRM_AFTER
+from tuner.db.tables import KernelRow
 from tuner.measure.regression import CONFIRMATIONS, Contest, RaceRecord, State
 from tuner.measure.statistics import Ratio
 from tuner.workers.fleet.messages import RaceOutcome, Ranked
@@ -148,6 +150,36 @@ def test_due_are_the_suspected_then_the_new_then_the_oldest(
     with database.write() as session:
         kernels.mark_stale(session, kernels.get(session, first).target, "apache-tvm was 1, is 2")
     assert due() == []
+
+
+def test_an_undisturbed_race_takes_the_place_of_a_disturbed_time(
+    clocked: tuple[Database, ManualClock],
+) -> None:
+    database, clock = clocked
+    (kernel,) = many_kernels(database, 1)
+    with database.write() as session:
+        session.execute(update(KernelRow).values(median_s=3e-3, ci95_high_s=4e-3, gflops=1.0))
+        target = kernels.get(session, kernel).target
+
+    def now() -> tuple[float, float, float | None]:
+        with database.read() as session:
+            stored = kernels.get(session, kernel)
+        return stored.median_s, stored.gflops, stored.default_median_s
+
+    before = now()
+    recorded(database, clock, kernel, [race(width=0.1)] * 4)
+    assert now() == before
+    clock.advance(BASE_AFTER.total_seconds())
+    with database.read() as session:  # it has a base, and is due daily all the same
+        (due,) = races.due(session, target, every=EVERY, libraries=LIBRARIES)
+    assert due.kernel == kernel
+    recorded(database, clock, kernel, [race(1.5e-3)])
+    assert now() == pytest.approx((1.5e-3, 2.0, 2e-3))
+    recorded(database, clock, kernel, [race(1.4e-3)])
+    assert now()[0] == 1.5e-3
+    clock.advance(BASE_AFTER.total_seconds())
+    with database.read() as session:
+        assert not races.due(session, target, every=EVERY, libraries=LIBRARIES)
 
 
 def test_a_job_at_a_time_races_what_is_due(clocked: tuple[Database, ManualClock]) -> None:
