@@ -132,6 +132,8 @@ def add_layers(app: FastAPI, service: Service) -> None:
     def limit_of(path: str) -> int:
         if path == "/v1/models":
             return options.max_model_bytes
+        if path in ("/v1/estimates", "/v1/estimates/jobs"):
+            return options.max_estimates_bytes
         if path.startswith(("/v1/kernels/", "/v1/models/")) and path.endswith("/run"):
             return options.max_run_bytes
         return options.max_body_bytes

@@ -19,6 +19,7 @@ from tuner.db import promoted_kernels, workloads
 from tuner.db.engine import Database
 from tuner.db.kernels import Kernel
 from tuner.errors import UsageError, WorkloadError
+from tuner.target.capability import target_flag
 from tuner.target.roofline import Work, least_seconds
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_bytes
@@ -230,14 +231,15 @@ def _predicted(workload: Workload, latency: Latency, learned: Learned) -> Estima
 
 
 def _too_few(target: Target, threads: int, count: int) -> str:
+    flags = target_flag(target)
     if target.on_device:
         return (
             f"times on {target.name} are only known once they were measured; estimates are of "
-            f"CPUs so far. Tune the workload: tuner tune SPEC --target {target.name}"
+            f"CPUs so far. Tune the workload: tuner tune SPEC{flags}"
         )
     with_threads = f"{threads} thread{'s' if threads > 1 else ''}"
     return (
         f"{count} kernels with {with_threads} were found by searches on {target.name}, and an "
         f"estimate learns from {LEAST} or more; tune some workloads there first, such as with "
-        f"'tuner tune SPEC… --threads {threads}'"
+        f"'tuner tune SPEC… --threads {threads}{flags}'"
     )

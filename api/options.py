@@ -29,6 +29,7 @@ class ServiceOptions:
     host: str = "127.0.0.1"
     port: int = 8077
     max_body_bytes: int = 1_000_000
+    max_estimates_bytes: int = 8 * MIB  # 10,000 workloads of the most parameters take 3
     max_model_bytes: int = 64 * MIB
     max_run_bytes: int = 64 * MIB  # body of a run request; its arrays have limits of their own
     requests_per_s: float = 1000.0  # refill of a key's token bucket

@@ -116,6 +116,16 @@ def test_nothing_is_learned_twice_or_of_nothing(service: LiveService) -> None:
     assert refused.value.status == 403
 
 
+def test_as_many_workloads_as_are_allowed_fit_into_a_request(service: LiveService) -> None:
+    promote_products(service.database, ZEN5)
+    extents = {"N": 1, "H": 112, "W": 112, "CI": 128, "CO": 128, "KH": 3, "KW": 3}
+    words = {"stride": 1, "pad": 1, "layout": "NHWC", "bias": True, "act": "relu"}
+    asked = [{"op": "conv2d", "params": {**extents, **words}}] * MAX_ESTIMATES  # 1.6 MB
+    answer = service.client(service.key("read")).estimates(asked)
+    assert len(answer.items) == MAX_ESTIMATES
+    assert len({item.median_s for item in answer.items}) == 1
+
+
 def test_too_many_workloads_and_unknown_targets_are_refused(service: LiveService) -> None:
     with service.database.write() as session:
         targets.remember(session, ZEN5)

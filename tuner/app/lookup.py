@@ -15,6 +15,7 @@ from tuner.db.kernels import PROMOTED
 from tuner.measure.cache import WARM, check_cache
 from tuner.measure.objective import FASTEST
 from tuner.settings import Settings
+from tuner.target.capability import target_flag
 from tuner.target.detect import parse_target
 from tuner.workload.workload import Workload
 
@@ -50,6 +51,7 @@ def look_up(
             written = workload.spec if workload.op is not None else "--notation FILE"
             flags = "" if settings.cache == WARM else f" --cache {settings.cache}"
             flags += f" --threads {count}" if count is not None and count != 1 else ""
+            flags += target_flag(machine)
             raise NotFound(
                 f"there is no kernel of {workload.spec} for {machine.name}; make one: "
                 f"tuner tune {written}{flags}"

@@ -51,6 +51,16 @@ def is_declared(target: Target) -> bool:
     return target.declared
 
 
+def target_flag(target: Target) -> str:
+    """What a command is told besides to mean the target, such as ` --target cpu:neoverse-n1`.
+
+    Nothing for a CPU that was seen: that is what commands mean there.
+    """
+    if target.declared:
+        return f" --target {called(target)}"
+    return " --target cuda" if target.on_device else ""
+
+
 def called(target: Target) -> str:
     """What `--target` takes for the target: `cuda:sm_90`, `cpu:neoverse-n1`.
 

@@ -45,7 +45,9 @@ def test_an_empty_database_says_what_would_help(
     tuner: Callable[..., Any], database: Database
 ) -> None:
     called = tuner("estimate", PRODUCT.format(5))
-    assert called.code == 2 and "tune some workloads there first" in called.err
+    assert called.code == 2 and "'tuner tune SPEC… --threads 1'" in called.err
+    called = tuner("estimate", PRODUCT.format(5), "--target", "cpu:neoverse-n1")
+    assert called.code == 2 and "--threads 1 --target cpu:neoverse-n1'" in called.err
 
 
 def test_what_is_tuned_first_needs_time_and_something_to_tune(

@@ -21,6 +21,7 @@ from tuner.measure.rivals.rivals import check_rival
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.measure.timing import PROMOTION, with_cache
 from tuner.settings import Settings
+from tuner.target.capability import target_flag
 from tuner.target.target import Target
 from tuner.workers.backends.table import backend_of
 from tuner.workers.fleet.build_server import build
@@ -100,7 +101,7 @@ def find_kernel(
     kernel = promoted_kernel(database, workload, target, threads, cache)
     if kernel is None:
         written = workload.spec if workload.op is not None else "--notation FILE"
-        way = f"tuner tune {written} --threads {threads}"
+        way = f"tuner tune {written} --threads {threads}{target_flag(target)}"
         caches = "" if cache == WARM else f" and {cache} caches"
         way += "" if cache == WARM else f" --cache {cache}"
         raise NotFound(
