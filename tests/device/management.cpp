@@ -2,10 +2,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #define API extern "C" __attribute__((visibility("default"))) int
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 static int device, slices[7];
 
 /* Slices that the GPU is partitioned into, by the environment. */
@@ -48,3 +49,10 @@ API nvmlDeviceGetCurrentClocksThrottleReasons(void *of, unsigned long long *to) 
 }
 API nvmlDeviceGetTemperature(void *of, unsigned, unsigned *to) { return number(of, to, 40); }
 API nvmlDeviceGetPowerUsage(void *of, unsigned *to) { return number(of, to, 100000); }
+/* At those 100 W since the machine was started; a chip before Volta has no such counter, nor has a slice. */
+API nvmlDeviceGetTotalEnergyConsumption(void *of, unsigned long long *millijoules) {
+  if (of != &device || getenv("DOUBLE_WITHOUT_ENERGY")) return NOT_SUPPORTED;
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return *millijoules = 100ull * (now.tv_sec * 1000 + now.tv_nsec / 1000000), SUCCESS;
+}

@@ -132,6 +132,14 @@ def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str
     assert "GPU's lane runs nothing else" in race["absent"]["numpy"]
 
 
+def test_its_energy_is_what_the_board_counts(machine: Machine) -> None:
+    asked = ("matmul:M=16,N=16,K=16", "--target", "cuda", "--trials", "3")
+    (result,) = machine.run("tune", *asked, "--objective", "energy")["results"]
+    kernel = result["kernel"]
+    # The double takes 100 W, whatever runs.
+    assert kernel["energy_j"] == pytest.approx(100 * kernel["median_s"], rel=0.5)
+
+
 def test_doctor_names_the_gpu_and_its_compiler(machine: Machine) -> None:
     findings = {finding["check"]: finding for finding in machine.run("doctor")["findings"]}
     assert (

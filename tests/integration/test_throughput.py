@@ -9,7 +9,7 @@ import pytest
 
 import tuner
 from tuner.app.kernels.kernel import Kernel
-from tuner.app.races.throughput import throughput
+from tuner.app.races.throughput import throughput, throughputs
 from tuner.errors import UsageError
 from tuner.search.strategies import DEFAULT_STRATEGY
 from tuner.settings import load_settings
@@ -27,12 +27,12 @@ def test_instances_add_up_and_threads_need_cores(
     kernel = tuner.tune(SPEC, trials=1, strategy=DEFAULT_STRATEGY)
     assert isinstance(kernel, Kernel)
     cores, settings = sorted(os.sched_getaffinity(0)), load_settings().values
-    alone = throughput(parse_spec(SPEC), kernel, 1, cores[:1], settings)
+    alone = throughput(parse_spec(SPEC), kernel, cores[:1], settings)
     assert (alone.instances, alone.threads) == (1, 1)
     assert alone.calls_per_s == pytest.approx(1 / alone.call_s)
     if len(cores) > 1:
-        both = throughput(parse_spec(SPEC), kernel, 1, cores[:2], settings)
+        (both,) = throughputs(parse_spec(SPEC), [kernel], cores[:2], settings)
         assert both.instances == 2
         assert both.calls_per_s >= 1 / both.call_s, "the median of two is the slower one"
-    with pytest.raises(UsageError, match="needs as many cores, and there are 1"):
-        throughput(parse_spec(SPEC), kernel, 2, cores[:1], settings)
+    with pytest.raises(UsageError, match="needs as many cores, and there are 0"):
+        throughput(parse_spec(SPEC), kernel, [], settings)

@@ -10,7 +10,8 @@ from tuner.db import targets
 from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
-from tuner.measure.gpu.runner import GpuLane, GpuRunnerError
+from tuner.measure.energy import Counter, NoEnergyCounters, board_counter, package_counters
+from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
 from tuner.measure.gpu.visible import VisibleGpu, visible_gpus
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
@@ -90,6 +91,25 @@ def seen_gpus(target: Target) -> tuple[VisibleGpu, ...]:
         return tuple(gpu for gpu in visible_gpus() if serves(gpu.target, target))
     except (NoDriver, CudaError, GpuRunnerError):
         return ()
+
+
+def energy_counters(target: Target) -> tuple[Counter, ...]:
+    """What counts the energy of this machine's kernels for a target: of its packages, or of
+    the first GPU that serves it.
+
+    Raises NoEnergyCounters, naming what is missing, and GpuRunnerError.
+    """
+    if not target.on_device:
+        return package_counters()
+    lanes = gpus_for(target)
+    if not lanes:
+        raise NoEnergyCounters(
+            f"energy of {called(target)} is read on the machine that has it, and this one has "
+            f"none; run the command there, or choose another objective"
+        )
+    with GpuRunner(lanes[0]) as runner:
+        runner.start()
+        return (board_counter(str(runner.facts["pci"])),)
 
 
 def first_lane(settings: Settings, threads: int) -> Lane:

@@ -67,13 +67,18 @@ def tune_scaling(
             f"--threads auto measures on all cores of this machine, and {settings.target} is "
             f"elsewhere; give --threads N"
         )
+    jobs: list[JobAnswer] = []
     curves: dict[str, list[Point]] = {workload.key: [] for workload in request.workloads}
     for count in thread_counts(cores):
         with invocation.backend(create=True, **flags, threads=count) as backend:
             ended = run(invocation, backend, backend.work.submit(request))
             check_ended(invocation, ended)
             measure_figures(invocation, ended, also=(THROUGHPUT,))
-            for result in results_of(backend, ended):
+            jobs.append(ended)
+            if count < cores:
+                continue
+            # Only now: each count was measured again beside those after it.
+            for result in (result for job in jobs for result in results_of(backend, job)):
                 point = None if result.kernel is None else _point(result.kernel)
                 if point is not None:
                     curves[result.task.workload.key].append(point)

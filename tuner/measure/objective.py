@@ -129,10 +129,13 @@ def check_goal(goal: Goal, target: Target) -> None:
     """Raises UsageError for what is not measured of a target's kernels."""
     if goal == FASTEST or not (target.on_device or target.declared):
         return
+    if target.on_device and set(goal.objectives) <= {TIME, ENERGY}:
+        return
     kind = "a GPU" if target.on_device else "a declared CPU"
+    ways = f"{TIME.name} or {ENERGY.name}" if target.on_device else TIME.name
     raise UsageError(
-        f"objective is {goal.text}, and {target.name} is {kind}: all but time is measured on a "
-        f"machine's own CPU; give {TIME.name}"
+        f"objective is {goal.text}, and {target.name} is {kind}, of whose kernels that is not "
+        f"measured; give {ways}"
     )
 
 

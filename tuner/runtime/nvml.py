@@ -1,4 +1,4 @@
-"""NVIDIA's management library by ctypes: what a device's clocks are and what holds them down.
+"""NVIDIA's management library by ctypes: a device's clocks, what holds them down, its energy.
 
 It needs the driver only. Where the library, the device or a function is missing, nothing
 is known; nothing raises.
@@ -133,6 +133,15 @@ class ManagedDevice:
             memory_mhz=self.number("nvmlDeviceGetClockInfo", MEMORY),
             reasons=self._reasons(),
         )
+
+    def energy_mj(self) -> int | None:
+        """Millijoules since the driver was loaded, of the whole board.
+
+        None before Volta, of slices, and where there is no NVML.
+        """
+        value = ctypes.c_ulonglong()
+        function = "nvmlDeviceGetTotalEnergyConsumption"
+        return value.value if self._call(function, self._handle, ctypes.byref(value)) else None
 
     def number(self, function: str, *arguments: int) -> int:
         """What a function of the device says; 0 where it says nothing."""

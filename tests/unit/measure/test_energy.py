@@ -1,17 +1,23 @@
-"""RAPL's counters as Linux shows them, in a folder of their form."""
+"""RAPL's counters as Linux shows them, in a folder of their form; NVML's of a double."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.device.machine import needs_compiler
 from tuner.measure.energy import (
+    BoardCounter,
     NoEnergyCounters,
+    board_counter,
     joules_between,
     package_counters,
     readings,
 )
+from tuner.runtime import nvml
 
 
 def zone(powercap: Path, folder: str, name: str, energy_uj: str = "1000000") -> Path:
@@ -49,3 +55,37 @@ def test_counters_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", "none").unlink()
     with pytest.raises(NoEnergyCounters, match=r"intel-rapl:0/energy_uj cannot be read .*root"):
         package_counters(tmp_path)
+
+
+@pytest.fixture
+def management(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets this process find the double of NVML."""
+    folder = Path(doubles["LD_LIBRARY_PATH"].split(":")[0])
+    monkeypatch.setattr(nvml, "LIBRARY", str(folder / nvml.LIBRARY))
+
+
+@needs_compiler
+@pytest.mark.usefixtures("management")
+def test_a_gpu_counts_what_its_board_takes() -> None:
+    counter = board_counter("0000:01:00.0")
+    before, started = counter.read(), time.monotonic()
+    time.sleep(0.05)
+    took_s = time.monotonic() - started
+    # 100 W; the counter tells a millisecond.
+    assert counter.joules(before, counter.read()) == pytest.approx(100 * took_s, abs=0.3)
+
+
+@needs_compiler
+@pytest.mark.usefixtures("management")
+def test_a_gpu_without_a_counter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoEnergyCounters, match=r"NVML has none of 0001:00:00\.0"):
+        board_counter("0001:00:00.0")  # no such place
+    monkeypatch.setenv("DOUBLE_WITHOUT_ENERGY", "1")
+    with pytest.raises(NoEnergyCounters, match="older than Volta; choose another objective"):
+        board_counter("0000:01:00.0")
+
+
+def test_without_nvml_a_gpu_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", "libno-such-library.so")
+    with pytest.raises(NoEnergyCounters, match=r"libnvidia-ml\.so\.1 is missing"):
+        BoardCounter(pci="0000:01:00.0").read()

@@ -66,15 +66,18 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
         goal_of(text)
 
 
-def test_other_targets_and_services_measure_time_alone() -> None:
+def test_other_targets_and_services_measure_less() -> None:
     check_goal(goal_of("code_size"), sample_target())
     gpu = replace(sample_target("gpu"), kind="cuda")
-    check_goal(FASTEST, gpu)
-    with pytest.raises(UsageError, match="objective is memory, and gpu is a GPU: all but time"):
-        check_goal(goal_of("memory"), gpu)
+    for text in ("time", "energy", "time,energy"):
+        check_goal(goal_of(text), gpu)
+    for text in ("memory", "energy,code_size"):
+        with pytest.raises(UsageError, match=f"{text}, and gpu is a GPU.*give time or energy"):
+            check_goal(goal_of(text), gpu)
     declared = replace(ZEN5, fingerprint={"declared": "yes"})
-    with pytest.raises(UsageError, match="is a declared CPU"):
-        check_goal(goal_of("time,memory"), declared)
+    for text in ("time,memory", "energy"):
+        with pytest.raises(UsageError, match=r"is a declared CPU.*give time$"):
+            check_goal(goal_of(text), declared)
     refuse_beside_work(goal_of("time,code_size"))
     for text in ("throughput", "energy,time"):
         with pytest.raises(UsageError, match="a service measures beside other work"):

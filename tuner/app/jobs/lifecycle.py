@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tuner.app.devices import device_lanes
 from tuner.app.jobs.abandoned import is_gone, settled
 from tuner.app.jobs.waiting import target_of, wait
-from tuner.app.machine import gpus_for
+from tuner.app.machine import energy_counters, gpus_for
 from tuner.db import jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, NewJob
@@ -19,7 +19,6 @@ from tuner.errors import UsageError
 from tuner.export.signature import KEY_FILE
 from tuner.measure.assignment import Lane
 from tuner.measure.cache import check_cache, refuse_cold
-from tuner.measure.energy import package_counters
 from tuner.measure.gpu.runner import GpuLane
 from tuner.measure.objective import ENERGY, check_goal
 from tuner.measure.outcome import FailureKind
@@ -71,7 +70,7 @@ def submit(
     if settings.goal.on_idle_machine:
         refuse_cold(settings.cache, f"{settings.objective} is measured by calls in a row")
     if ENERGY in settings.goal.objectives:
-        package_counters()
+        energy_counters(target)
     with database.write("submit") as session:
         targets.remember(session, target)
         keys = tuple(

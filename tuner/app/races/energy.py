@@ -1,8 +1,8 @@
 """Energy of a call: what the processors took while one instance of a kernel ran.
 
-The counters are those of whole packages, so that the idle power of all their cores counts
-as long as a call takes. Two runs, a short one and a long one, tell the power of calls alone:
-what starts and checks a process is in both.
+The counters are those of whole packages, or of a GPU's board, so that the idle power of all
+that is on them counts as long as a call takes. Two runs, a short one and a long one, tell
+the power of calls alone: what starts and checks a process is in both.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.app.kernels.kernel import Kernel
+from tuner.app.kernels.promoted import Promoted
+from tuner.app.machine import energy_counters
+from tuner.app.platforms.table import platform_of
 from tuner.app.races.race import RaceError
-from tuner.measure.assignment import Assignment, Request
-from tuner.measure.energy import Counter, joules_between, package_counters, readings
+from tuner.measure.assignment import Request
+from tuner.measure.energy import Counter, joules_between, readings
 from tuner.measure.outcome import Timed
-from tuner.measure.runner import RunnerProcess
+from tuner.measure.race import Runs
 from tuner.measure.timing import PROMOTION, TimingPlan
 from tuner.settings import Settings
-from tuner.workers.fleet.lanes import lane
+from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
 # Counters tell a millisecond; the short run is as long as a processor takes to its clocks.
@@ -27,21 +29,16 @@ SHORT = replace(PROMOTION, budget_s=1.0, max_samples=10_000)
 LONG = replace(PROMOTION, budget_s=4.0, max_samples=10_000)
 
 
-def energy(workload: Workload, kernel: Kernel, cores: Sequence[int], settings: Settings) -> float:
-    """Joules of a call of a kernel that runs alone on the first of these cores.
+def energy(workload: Workload, kernel: Promoted, target: Target, settings: Settings) -> float:
+    """Joules of a call of a kernel that runs alone on the first lane, or on the first GPU.
 
     Raises NoEnergyCounters, and RaceError where a run fails or other work hides it.
     """
-    counters = package_counters()
-    threads = kernel.stored.threads
-    with RunnerProcess() as runner:
-        runner.prepare(
-            Assignment(
-                workload=workload, lane=lane(cores[:threads]), threads=threads, seed=settings.seed
-            )
-        )
-        short = _run(runner, kernel, settings, counters, SHORT)
-        long = _run(runner, kernel, settings, counters, LONG)
+    counters = energy_counters(target)
+    with platform_of(target).runner(target, settings) as runner:
+        runs = runner.prepare(workload, threads=kernel.stored.threads, seed=settings.seed)
+        short = _run(runs, kernel, settings, counters, SHORT)
+        long = _run(runs, kernel, settings, counters, LONG)
     return energy_of_call(workload, short, long)
 
 
@@ -59,8 +56,8 @@ def energy_of_call(
 
 
 def _run(
-    runner: RunnerProcess,
-    kernel: Kernel,
+    runs: Runs,
+    kernel: Promoted,
     settings: Settings,
     counters: Sequence[Counter],
     plan: TimingPlan,
@@ -74,7 +71,7 @@ def _run(
         plan=plan,
     )
     before, started = readings(counters), time.monotonic()
-    outcome = runner.measure(request)
+    outcome = runs.measure(request)
     seconds, after = time.monotonic() - started, readings(counters)
     if not isinstance(outcome, Timed):
         raise RaceError(

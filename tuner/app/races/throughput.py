@@ -1,6 +1,7 @@
 """Calls a second of a kernel on all cores: as many instances at once as there is room for.
 
-Instances share caches, memory and frequency, so that a call takes longer than alone.
+Instances share caches, memory and frequency, so that a call takes longer than alone. All
+kernels of a workload run in turn: what slows the machine for a while falls on each of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Barrier
 
-from tuner.app.kernels.kernel import Kernel
+from tuner.app.kernels.promoted import Promoted
 from tuner.app.races.race import RaceError
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Request
@@ -23,7 +24,8 @@ from tuner.workers.fleet.lanes import lane
 from tuner.workload.workload import Workload
 
 # Long beside what instances start apart, so that nearly all calls are beside the others'.
-PLAN = replace(PROMOTION, budget_s=1.0, max_samples=5000)
+PLAN = replace(PROMOTION, budget_s=0.6, max_samples=3000)
+ROUNDS = 3  # of all kernels, of which the median counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +38,31 @@ class Throughput:
     calls_per_s: float  # of all together
 
 
+def throughputs(
+    workload: Workload, kernels: Sequence[Promoted], cores: Sequence[int], settings: Settings
+) -> list[Throughput]:
+    """What instances of each kernel do, in rounds of all; in the order of `kernels`.
+
+    Raises as `throughput` does.
+    """
+    rounds = [
+        [throughput(workload, kernel, cores, settings) for kernel in kernels] for _ in range(ROUNDS)
+    ]
+    return [
+        sorted(of_one, key=lambda each: each.calls_per_s)[ROUNDS // 2]
+        for of_one in zip(*rounds, strict=True)
+    ]
+
+
 def throughput(
-    workload: Workload, kernel: Kernel, threads: int, cores: Sequence[int], settings: Settings
+    workload: Workload, kernel: Promoted, cores: Sequence[int], settings: Settings
 ) -> Throughput:
-    """Runs as many instances of a kernel of so many threads as `cores` have room for.
+    """Runs as many instances of a kernel as `cores` have room for.
 
     Each has cores of its own. Raises UsageError for more threads than cores, RaceError
     where an instance fails.
     """
+    threads = kernel.stored.threads
     count = len(cores) // threads
     if count < 1:
         raise UsageError(
