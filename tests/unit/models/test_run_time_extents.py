@@ -74,15 +74,20 @@ def outputs_of(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 
 
 def agree(content: bytes, *cases: Mapping[str, Array]) -> Graph:
-    """Checks that the graph gives what ONNX Runtime does, shapes included."""
-    graph, session = read(content), onnxruntime.InferenceSession(content)
+    """Checks that a graph with bounded extents gives what ONNX Runtime does, shapes included."""
+    graph = read(content)
     assert graph.bounded and not graph.fixed
+    compare(graph, content, *cases)
+    return graph
+
+
+def compare(graph: Graph, content: bytes, *cases: Mapping[str, Array]) -> None:
+    session = onnxruntime.InferenceSession(content)
     for inputs in cases:
         right = session.run(None, dict(inputs))
         for got, array in zip(outputs_of(graph, inputs), right, strict=True):
             assert got.dtype == array.dtype
             np.testing.assert_allclose(got, array, 1e-5, 1e-6, strict=True)
-    return graph
 
 
 # --- selection, against NumPy
@@ -322,6 +327,36 @@ def test_what_cannot_follow_is_refused_with_the_way_out(name: str) -> None:
 
 
 # --- a detection head
+
+
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceLogSumExp", "ReduceProd")
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions_along_axes_of_run_time_keep_the_dimensions(op: str) -> None:
+    draw = np.random.default_rng(5)
+    x = draw.standard_normal((3, 1, 4)).astype(np.float32)
+    content = model_of({"x": x, "axes": np.zeros(2, np.int64)}, [node(op, "x axes")], {"y": FLOAT})
+    agree(content, *({"x": x, "axes": np.array(axes)} for axes in ([0, 2], [-1, 1], [1, 0])))
+
+
+def test_dimensions_of_run_time_are_not_dropped() -> None:
+    inputs: dict[str, Array] = {
+        "x": np.zeros((3, 4), np.float32),
+        "axes": np.zeros(1, np.int64),
+    }
+    with pytest.raises(ModelRefused, match="computes its input 1 at run time"):
+        read(model_of(inputs, [node("ReduceSum", "x axes", keepdims=0)], {"y": FLOAT}))
+
+
+@pytest.mark.parametrize("options", [{}, {"exclusive": 1}, {"reverse": 1}])
+def test_prefixes_along_an_axis_of_run_time(options: dict[str, Any]) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+    content = model_of(
+        {"x": x, "axis": np.array(0)}, [node("CumSum", "x axis", **options)], {"y": FLOAT}
+    )
+    cases = [{"x": x, "axis": np.array(axis)} for axis in (0, 1, -1, -2)]
+    compare(read(content), content, *cases)
 
 
 def detector(boxes: int, classes: int) -> bytes:

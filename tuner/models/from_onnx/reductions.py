@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from math import prod
 
 from tuner.models.from_onnx.node import Convert, Node, Results
@@ -11,7 +12,7 @@ from tuner.models.operators import reduction as ops
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.extents import count, count_of, counted, masked, scalar, whole
 from tuner.models.operators.movement import reshape
-from tuner.models.operators.scalars import Elem, clamp, constant, minimum, unary, where
+from tuner.models.operators.scalars import Elem, clamp, constant, index, minimum, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import Reducer
 
@@ -31,8 +32,19 @@ def reduced(
     after: Callable[[Elem], Elem] | None = None,
 ) -> Convert:
     def convert(node: Node) -> Value:
-        axes, keep = _axes(node)
         label = node.op.lower()
+        if (chosen := _late_axes(node)) is not None:
+            total = _along_chosen(
+                elementwise(label, before, node[0]),
+                chosen,
+                lambda x, axis: ops.reduce(label, reducer, x, [axis], keep=True),
+            )
+            return (
+                total
+                if after is None
+                else counted(elementwise(label, after, whole(total)), total.counts)
+            )
+        axes, keep = _axes(node)
         with node.builder.kernel(label):
             total = ops.reduce(label, reducer, node[0], axes, keep=keep, function=before)
             return total if after is None else elementwise(label, after, total)
@@ -41,13 +53,53 @@ def reduced(
 
 
 def mean(node: Node) -> Value:
+    if (chosen := _late_axes(node)) is not None:
+        return _along_chosen(node[0], chosen, lambda x, axis: ops.mean(x, [axis], keep=True))
     axes, keep = _axes(node)
     return ops.mean(node[0], axes, keep=keep) if axes else node[0]
 
 
 def log_sum_exp(node: Node) -> Value:
+    if (chosen := _late_axes(node)) is not None:
+        return _along_chosen(node[0], chosen, lambda x, axis: ops.log_sum_exp(x, [axis], keep=True))
     axes, keep = _axes(node)
     return ops.log_sum_exp(node[0], axes, keep=keep)
+
+
+def _late_axes(node: Node) -> list[Elem] | None:
+    """For each dimension whether it is reduced, where that is computed at run time; None
+    where it is known at import."""
+    given = node.optional(1)
+    if given is None or given.array is not None or "axes" in node.attributes:
+        return None
+    rank = node[0].rank
+    if not given.elements or not rank:
+        return None
+    if not node.attribute("keepdims", 1) or node[0].counts or not node[0].elements:
+        raise node.late_number(1)  # the result has dimensions that no bound is known of
+    named = node.elements(1)
+
+    def chosen(axis: int) -> Elem:
+        equal = [(name.equals(axis) | name.equals(axis - rank)) for name in map(index, named)]
+        return reduce(Elem.__or__, equal)
+
+    return [chosen(axis) for axis in range(rank)]
+
+
+def _along_chosen(x: Value, chosen: list[Elem], along: Callable[[Value, int], Value]) -> Value:
+    """One dimension after the other: reduced to one element, or as it was."""
+    extents: dict[int, Value] = {}
+    for axis, is_chosen in enumerate(chosen):
+        before, total = x, along(x, axis)
+
+        def body(*i: Elem, axis: int = axis, before: Value = before, total: Value = total) -> Elem:
+            edge = [*i]
+            edge[axis] = constant(0, "int64")
+            return where(chosen[axis], total[tuple(edge)], before[i])
+
+        x = x.builder.compute("reduced", x.shape, body, dtype=x.dtype)
+        extents[axis] = count(x, where(is_chosen, constant(1, "int64"), x.shape[axis]))
+    return counted(x, extents)
 
 
 def arg_extreme(greatest: bool) -> Convert:
@@ -66,13 +118,30 @@ def arg_extreme(greatest: bool) -> Convert:
 
 def cumulative(reducer: Reducer) -> Convert:
     def convert(node: Node) -> Value:
-        return ops.cumulative(
-            node[0],
-            int(node.scalar(1, 0)) % node[0].rank,
-            reducer,
-            exclusive=bool(node.attribute("exclusive", 0)),
-            reverse=bool(node.attribute("reverse", 0)),
-        )
+        x, given = node[0], node.optional(1)
+
+        def along(axis: int) -> Value:
+            return ops.cumulative(
+                x,
+                axis,
+                reducer,
+                exclusive=bool(node.attribute("exclusive", 0)),
+                reverse=bool(node.attribute("reverse", 0)),
+            )
+
+        if given is None or given.array is not None:
+            return along(int(node.scalar(1, 0)) % x.rank)
+        # One that is known at run time is one of a few.
+        results = [along(axis) for axis in range(x.rank)]
+
+        def body(*i: Elem) -> Elem:
+            chosen = results[0][i]
+            for axis, result in enumerate(results[1:], start=1):
+                is_it = scalar(given).equals(axis) | scalar(given).equals(axis - x.rank)
+                chosen = where(is_it, result[i], chosen)
+            return chosen
+
+        return x.builder.compute("cumulative", x.shape, body, dtype=x.dtype)
 
     return convert
 
