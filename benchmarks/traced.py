@@ -181,13 +181,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600, help="of tuning, for each program")
     parser.add_argument("--rounds", type=int, default=7, help="pairs of runs of each program")
+    parser.add_argument("--only", choices=PROGRAMS, help="this program alone")
     parser.add_argument("--overhead", action="store_true", help="only what a call takes")
     options = parser.parse_args(arguments)
     if options.overhead:
         for library in OVERHEAD:
             print(f"{library}: {overhead(library, options.rounds) * 1e6:.2f} µs", flush=True)
         return
-    for name in PROGRAMS:
+    for name in [options.only] if options.only else PROGRAMS:
         row = measured(name, options.seconds, options.rounds)
         low, high = row["ci95"]
         print(

@@ -30,7 +30,7 @@ def work(seconds):
     return calls
 work(1.0)
 begun = time.perf_counter()
-calls = work(8.0)
+calls = work(float(sys.argv[2]))
 open(sys.argv[1], "w").write(str((time.perf_counter() - begun) / calls))
 """
 TRANSFORMER = """import torch
@@ -52,9 +52,9 @@ PROGRAMS = {
 }
 
 
-def seconds(program: Path, out: Path, *, traced: bool) -> float:
+def seconds(program: Path, out: Path, work_s: float, *, traced: bool) -> float:
     """Seconds of a unit of a program's work."""
-    command = [sys.executable, str(program), str(out)]
+    command = [sys.executable, str(program), str(out), str(work_s)]
     if traced:
         record = str(out.with_suffix(".json"))
         command = [sys.executable, "-m", "tuner", "trace", "-o", record, "--", *command]
@@ -66,14 +66,17 @@ def seconds(program: Path, out: Path, *, traced: bool) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="pairs of runs of each program")
-    rounds = parser.parse_args(arguments).rounds
+    parser.add_argument("--seconds", type=float, default=8, help="of work in a run")
+    parser.add_argument("--only", choices=PROGRAMS, help="this program alone")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tuner-tracing-") as folder:
-        for name, text in PROGRAMS.items():
+        for name in [options.only] if options.only else PROGRAMS:
             program, out = Path(folder, "program.py"), Path(folder, "seconds")
-            program.write_text(text)
+            program.write_text(PROGRAMS[name])
             ratios = sorted(
-                seconds(program, out, traced=True) / seconds(program, out, traced=False)
-                for _ in range(rounds)
+                seconds(program, out, options.seconds, traced=True)
+                / seconds(program, out, options.seconds, traced=False)
+                for _ in range(options.rounds)
             )
             low, high = median_ci95(ratios)
             middle = ratios[len(ratios) // 2]
