@@ -10,13 +10,14 @@ them NaN.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import gcd
 
 from tuner.spaces.program.tiles import add, constant
 from tuner.spaces.rewrite.access import in_bounds_condition
+from tuner.spaces.rewrite.implication import implies
 from tuner.spaces.rewrite.predicates import conjuncts
 from tuner.spaces.rewrite.stages import fresh_name, inlined, is_elementwise
 from tuner.workload.affine import Affine, linear, value_range
@@ -387,53 +388,9 @@ def _implied_by_read(condition: Scalar, factor: Scalar, tensors: Tensors) -> boo
         return False
     places = tuple(zip(read.indices, tensors[read.tensor].shape, strict=True))
     least = [Binary("ge", index, constant(0)) for index, _ in places]
-    return _implies(
+    return implies(
         condition, [*least, *(Binary("lt", index, constant(extent)) for index, extent in places)]
     )
-
-
-def _implies(condition: Scalar, premises: Iterable[Scalar]) -> bool:
-    """Whether a comparison follows from others, each taken by itself."""
-    conclusion = _limit(condition)
-    if conclusion is None:
-        return False
-    limits = [
-        limit
-        for limit in map(_limit, premises)
-        if limit is not None and limit.moving == conclusion.moving
-    ]
-    if conclusion.low is not None:
-        return any(limit.low is not None and limit.low >= conclusion.low for limit in limits)
-    return any(
-        limit.high is not None and conclusion.high is not None and limit.high <= conclusion.high
-        for limit in limits
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """A comparison as a sum of steps of iterators that is at least `low`, or less than `high`."""
-
-    moving: Mapping[str, int]  # without a common divisor, the first by name forwards
-    low: int | None
-    high: int | None
-
-
-def _limit(condition: Scalar) -> _Limit | None:
-    match condition:
-        case Binary(op="ge" | "lt" as op, lhs=lhs, rhs=Const(value=value)):
-            form = linear(lhs)
-        case _:
-            return None
-    if form is None or not form.coefficients:
-        return None
-    by = gcd(*form.coefficients.values())
-    least = -(-(int(value) - form.constant) // by)
-    if form.coefficients[min(form.coefficients)] > 0:
-        moving = {name: step // by for name, step in form.coefficients.items()}
-        return _Limit(moving, least, None) if op == "ge" else _Limit(moving, None, least)
-    moving = {name: -step // by for name, step in form.coefficients.items()}
-    return _Limit(moving, None, 1 - least) if op == "ge" else _Limit(moving, 1 - least, None)
 
 
 def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
@@ -465,7 +422,7 @@ def _padded_where_needed(
         leaves = (
             read.pad is None
             and inside is not None
-            and not all(_implies(bound, premises) for bound in conjuncts(inside))
+            and not all(implies(bound, premises) for bound in conjuncts(inside))
         )
         return replace(read, pad=identity("sum", tensor.dtype)) if leaves else read
 
