@@ -8,8 +8,9 @@ from dataclasses import replace
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tuner.lowering.passes.amx import AMX
 from tuner.lowering.passes.transposition import TRANSPOSE
-from tuner.lowering.scalars import Scope, lower
+from tuner.lowering.scalars import Scope, lower, lower_bits
 from tuner.spaces.program.loop_tree import Loop, LoopKind, LoopTree, Statement, Store, When
 from tuner.spaces.program.program import MathFunctions
 from tuner.workload.expression import Var, walk
@@ -52,7 +53,10 @@ def _statement(statement: Statement, scope: Scope, how: MathFunctions) -> tirx.S
 
 def _store(store: Store, scope: Scope, how: MathFunctions) -> tirx.Stmt:
     target = scope.buffers[store.buffer]
-    stored = lower(store.value, scope, how).astype(str(target.dtype))
+    if store.buffer in scope.bits:
+        stored = lower_bits(store.value, scope)
+    else:
+        stored = lower(store.value, scope, how).astype(str(target.dtype))
     return tirx.BufferStore(target, stored, scope.place(store.indices))
 
 
@@ -77,6 +81,8 @@ def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
         extents={**scope.extents, loop.iterator: loop.extent},
         lanes=scope.lanes | ({loop.iterator} if kind is LoopKind.VECTOR else set()),
     )
+    if loop.in_matrices:
+        return _in_matrices(loop, variable, inside, how)
     body = _sequence(loop.body, inside, how)
     if loop.transposed:
         (inner,) = loop.body
@@ -93,6 +99,16 @@ def _loop(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:
     end = tirx.const(loop.extent, scope.index_dtype) if loop.end is None else scope.index(loop.end)
     count = end if loop.first is None else end - first
     return tirx.For(variable, first, count, KINDS[kind], body)
+
+
+def _in_matrices(loop: Loop, variable: tirx.Var, inside: Scope, how: MathFunctions) -> tirx.Stmt:
+    """The loop annotated, a store in it bare, where the pass looks for it."""
+    (inner,) = loop.body
+    body = (
+        _store(inner, inside, how) if isinstance(inner, Store) else _statement(inner, inside, how)
+    )
+    zero, count = (tirx.const(value, inside.index_dtype) for value in (0, loop.extent))
+    return tirx.For(variable, zero, count, tirx.ForKind.SERIAL, body, annotations={AMX: 1})
 
 
 def _copied(loop: Loop, scope: Scope, how: MathFunctions) -> tirx.Stmt:

@@ -284,7 +284,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
     if not marked[0] or sum(marked) != INNER + 1 or not isinstance(innermost, tirx.BufferStore):
         return None
     inner, product = chain[-INNER:], innermost.value.b
-    factors = [element(factor.value) for factor in (product.a, product.b)]
+    factors = [_factor(factor.value) for factor in (product.a, product.b)]
     wide, narrow = sorted(factors, key=lambda factor: not _moves(factor[0], inner[2].loop_var))
     residuals = RESIDUALS if narrow is factors[0] else (RESIDUALS[1], RESIDUALS[0])
     return _Sum(
@@ -296,6 +296,15 @@ def _sum(loop: tirx.For) -> _Sum | None:
         instruction=MULTIPLY_ADD[narrow[1], wide[1]],
         residuals=residuals,
     )
+
+
+def _factor(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
+    """A factor's load and its dtype, as `element` says. It may be half of a word of 32 bits,
+    all numbers of which an instruction takes."""
+    load, dtype = element(value)
+    if not isinstance(load, tvm.ir.TensorLoad):
+        (load,) = _every(tvm.ir.TensorLoad, load)
+    return load, dtype
 
 
 def _with(statement: tirx.Stmt, loop: tirx.Var, value: int) -> tirx.Stmt:
@@ -351,6 +360,13 @@ class _Configured:
                     else self.statement(*part)
                     for part in parts
                 ]
+            )
+        if isinstance(statement, tirx.AttrStmt):
+            return tirx.AttrStmt(
+                statement.node,
+                statement.attr_key,
+                statement.value,
+                self.statement(statement.body),
             )
         if isinstance(statement, tirx.For) and any(
             loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)

@@ -21,6 +21,7 @@ from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
 from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
 from tuner.spaces.cpu.scatter import scatter_sketch
 from tuner.spaces.cpu.split_sketch import split_sketch
+from tuner.spaces.cpu.stream_matrix_sketch import matrix_stream_sketch
 from tuner.spaces.cpu.stream_sketch import stream_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
@@ -123,7 +124,11 @@ def _scattered(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestF
 def _streams(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if not isinstance(group, StreamGroup):
         return []
-    offered = (stream_sketch(group, context), split_sketch(group, context))
+    offered = (
+        stream_sketch(group, context),
+        matrix_stream_sketch(group, context),
+        split_sketch(group, context),
+    )
     return [sketch for sketch in offered if sketch is not None]
 
 

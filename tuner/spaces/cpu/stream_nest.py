@@ -16,6 +16,7 @@ have the same order on GPUs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from tuner.spaces.cpu.stream_bounds import live_range
 from tuner.spaces.cpu.stream_masks import turned, turned_reads
@@ -74,9 +75,7 @@ class StreamNest:
         self.peak = self._buffer("m", plan.rows)  # maximum so far; then what is subtracted
         self.highest = self._buffer("h", plan.rows)  # maximum with the block
         self.scale = self._buffer("f", plan.rows)  # of the sums so far
-        self.products = self._buffer("x", plan.points, plan.rows, stack=True)
         self.partial = self._buffer("z", plan.rows, stack=True)
-        self.registers = self._buffer("y", plan.columns, plan.rows, stack=True)
         self.totals = {
             running.name: self._buffer(
                 f"t{number}", *(axis.extent for axis in running.columns), plan.rows
@@ -88,16 +87,26 @@ class StreamNest:
             plan, shapes, dtypes, lambda name, shape, dtype: self._buffer(name, *shape, dtype=dtype)
         )
 
+    @cached_property
+    def products(self) -> str:
+        """The product of a register tile's points."""
+        return self._buffer("x", self.plan.points, self.plan.rows, stack=True)
+
+    @cached_property
+    def registers(self) -> str:
+        """The sums of a register tile's columns."""
+        return self._buffer("y", self.plan.columns, self.plan.rows, stack=True)
+
     def build(self) -> Nest:
         """The nest: one tree, and its buffers."""
         plan = self.plan
-        packing = self._pack()
+        before, packing = tuple(self._before()), self._pack()
         body = (*packing, *self._start(), *self._stream(), *self._finish(), *self._write())
         kind = LoopKind.PARALLEL if plan.threads > 1 and plan.tasks > 1 else LoopKind.SERIAL
         tree = LoopTree(
             name=f"{self.group.name}_stream",
             buffer=self.group.name,
-            body=(Loop(iterator=TASK, extent=plan.tasks, kind=kind, body=body),),
+            body=(*before, Loop(iterator=TASK, extent=plan.tasks, kind=kind, body=body)),
             polynomials=plan.math_functions == "polynomial",
         )
         return Nest((), tuple(self.buffers), (), tree)
@@ -146,6 +155,10 @@ class StreamNest:
         return Const(value, self.group.dtype)
 
     # --- before the first block
+
+    def _before(self) -> Iterable[Statement]:
+        """What stands before all tasks."""
+        return ()
 
     def _pack(self) -> Iterable[Statement]:
         """Copies of the product's operands that differ between rows, rows side by side."""

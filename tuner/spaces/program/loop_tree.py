@@ -37,6 +37,10 @@ class Loop:
     # Lanes of the vectors in which a plain copy is transposed in registers, as the mark
     # `TransposeInRegisters` says of its outer loop; 0 elsewhere.
     transposed: int = 0
+    # One of the loops around a store that adds products in matrix registers, or sets these
+    # sums to zero just before: the outermost over the terms, and the innermost five, which
+    # the mark `AmxTile` names.
+    in_matrices: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
