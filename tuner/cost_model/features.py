@@ -64,42 +64,45 @@ def featurizer(space: TargetSpace[LoopNestFacts]) -> Callable[[Points], NDArray[
 
 
 def _plain_featurizer(space: TargetSpace[LoopNestFacts]) -> Callable[[Points], NDArray[np.float32]]:
-    combinations = [(_groups(space, name), space.units_of(name)) for name in space.sketches]
+    combinations = [
+        (_nests(space, name), len(sketches), space.units_of(name))
+        for name, sketches in space.sketches.items()
+    ]
 
     def features(points: Points) -> NDArray[np.float32]:
         out = np.empty((len(points), WIDTH + TERMS), np.float32)
         for combination in np.unique(points[:, 0]):
             rows = np.flatnonzero(points[:, 0] == combination)
-            groups, threads = combinations[combination]
+            nests, groups, threads = combinations[combination]
             for batch in np.array_split(rows, -(-len(rows) // BATCH)):
-                columns = _described(space.target, groups, threads, points[batch])
+                columns = _described(space.target, nests, groups, threads, points[batch])
                 out[batch] = np.ascontiguousarray(columns.T)  # rows go in whole
         return out
 
     return features
 
 
-def _groups(space: TargetSpace[LoopNestFacts], combination: str) -> list[NestTable]:
+def _nests(space: TargetSpace[LoopNestFacts], combination: str) -> list[NestTable]:
     return sorted(tables(space, combination), key=lambda table: -table.flops)
 
 
 def _described(
-    target: Target, groups: Sequence[NestTable], threads: int, points: Points
+    target: Target, nests: Sequence[NestTable], groups: int, threads: int, points: Points
 ) -> NDArray[np.float32]:
     """Features of points of one combination of sketches, shape (WIDTH + TERMS, n).
 
-    `threads` share the loops of each kernel.
+    `threads` share the loops of each kernel. A fused group has several nests.
     """
     columns = np.zeros((WIDTH + TERMS, len(points)), np.float32)
     units = np.zeros((TERMS, len(points)), np.float32)
-    for slot, table in enumerate(groups):
+    for slot, table in enumerate(nests):
         work = nest_work(table, points, target)
         units += cycles(table, work, target) * critical_share(work.nest.blocks, threads)
         if slot < MAX_GROUPS:
             of_group = columns[slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES]
             for number, row in enumerate(group_features(table, work, target, threads)):
                 of_group[number] = row
-    columns[ESTIMATE - 2] = len(groups)
+    columns[ESTIMATE - 2] = groups
     columns[ESTIMATE - 1] = threads
     costs = units * ROUND_COSTS.astype(np.float32)[:, None]
     total = np.maximum(costs.sum(axis=0), 1.0)

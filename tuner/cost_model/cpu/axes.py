@@ -25,6 +25,7 @@ class NestAxes:
 
     spatial: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
+    repeated: frozenset[str]  # of `spatial`, those of one element that are computed again
     instruction_axes: frozenset[str]  # of `reduced`, those that one instruction takes as a whole
 
     @cached_property
@@ -55,12 +56,16 @@ class NestAxes:
 
 def nest_axes(facts: LoopNestFacts) -> NestAxes:
     """The axes with loops of the nests that the facts describe."""
+    repeated = frozenset(facts.fusion.repeated if facts.fusion is not None else ())
+    own = [axis for axis in facts.spatial if axis.name not in repeated]
+    again = [axis for axis in facts.spatial if axis.name in repeated]
     reduced = _with_loops(facts.reduction)
     if facts.columns is not None:  # the column has a loop whatever its extent
         reduced = (*_with_loops(facts.reduction[:-1], 0), facts.reduction[-1])
     return NestAxes(
-        spatial=_with_loops(facts.spatial),
+        spatial=(*_with_loops(own), *again),
         reduced=reduced,
+        repeated=repeated,
         instruction_axes=frozenset(facts.instruction_axes),
     )
 

@@ -24,10 +24,12 @@ class CopyCounts:
 
 
 def copy_counts(table: NestTable, nest: Nests) -> CopyCounts:
-    """Copies of all inputs; rows are never copied."""
+    """Copies of all inputs; rows are never copied, and fused nests count their own."""
     counts = np.zeros((6, nest.span.shape[1]), np.float32)
     padded, parts, packed, at_root, elementwise, elementwise_at_root = counts
-    for number, read in enumerate(() if table.is_rows else table.reads[: table.inputs]):
+    packed += nest.copied
+    apart = table.is_rows or table.facts.fusion is not None
+    for number, read in enumerate(() if apart else table.reads[: table.inputs]):
         mode, whole = nest.copy_mode[number], float(np.prod(read.shape))
         each_call = float(not table.constant[number])
         padded += whole * each_call * (mode == PAD).astype(np.float32)

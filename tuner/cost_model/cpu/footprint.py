@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.cost_model.arrays import Floats, Mask
+from tuner.cost_model.arrays import Floats
 from tuner.cost_model.cpu.nests import Nests, NestTable
 from tuner.cost_model.cpu.reads import ReadMap
 from tuner.target.isa import IsaDescription
@@ -45,10 +45,11 @@ def level_spans(table: NestTable, nest: Nests) -> Floats:
     return clipped
 
 
-def footprints(table: NestTable, spans: Floats, packed: Mask) -> Footprints:
+def footprints(table: NestTable, nest: Nests, spans: Floats) -> Footprints:
     """Footprints of levels whose iterations span (axes, levels, n) elements.
 
-    A packed copy, (reads, n), is contiguous.
+    A packed copy is contiguous, in the order of reading. So are buffers of a
+    tile's size, which have each element of a box once.
     """
     touched = np.empty((4, len(table.reads), *spans.shape[1:]), np.float32)
     nbytes, room, pages, runs = touched
@@ -56,14 +57,17 @@ def footprints(table: NestTable, spans: Floats, packed: Mask) -> Footprints:
         nbytes[number], room[number], pages[number], runs[number] = _in_place(
             read, spans, table.isa
         )
-        if packed[number].any():
+        packed, boxed = nest.packed[number] & ~nest.boxed[number], nest.boxed[number]
+        if boxed.any():
+            of_box = _in_box(read, nest, number, spans, table.isa)
+            for place, values in enumerate(of_box):
+                np.copyto(touched[place, number], values, where=boxed)
+        if packed.any():
             copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
-            np.copyto(nbytes[number], copied, where=packed[number])
-            np.copyto(room[number], copied, where=packed[number])
-            np.copyto(
-                pages[number], np.maximum(copied / table.isa.page_bytes, 1.0), where=packed[number]
-            )
-            np.copyto(runs[number], 1.0, where=packed[number])
+            np.copyto(nbytes[number], copied, where=packed)
+            np.copyto(room[number], copied, where=packed)
+            np.copyto(pages[number], np.maximum(copied / table.isa.page_bytes, 1.0), where=packed)
+            np.copyto(runs[number], 1.0, where=packed)
     return Footprints(nbytes=nbytes, room=room, pages=pages, runs=runs)
 
 
@@ -102,6 +106,26 @@ def _in_place(
             room = np.maximum(room * apart, lines)
         room, runs = room * rows, runs * rows
     return runs * lines, room, pages * np.maximum(reach / isa.page_bytes, 1.0), runs
+
+
+def _in_box(
+    read: ReadMap, nest: Nests, number: int, spans: Floats, isa: IsaDescription
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """As `_in_place`, of a buffer of a tile's size, whose rows lie a pitch apart."""
+    last = read.last(nest.vector)
+    sizes = read.sizes(spans)
+    run, pitch = sizes[last] * read.dtype_bytes, nest.pitch[number] * read.dtype_bytes
+    rows = np.delete(sizes, last, axis=0).prod(axis=0)
+    whole = run >= pitch
+    reach = np.where(whole, rows * run, (rows - 1) * pitch + run)
+    lines = np.where(
+        whole, _in_lines(rows * run, isa.line_bytes), rows * _in_lines(run, isa.line_bytes)
+    )
+    sets = np.gcd(pitch.astype(np.int64), isa.page_bytes).astype(np.float32)
+    apart = ~whole & (sets > isa.line_bytes) & (rows > 1)
+    room = np.where(apart, np.maximum(lines, rows * sets), lines)
+    pages = np.maximum(np.minimum(reach / isa.page_bytes, rows), 1.0)
+    return lines, room, pages, np.where(whole, 1.0, rows)
 
 
 def _in_lines(size: Floats, line_bytes: int) -> Floats:

@@ -65,24 +65,42 @@ class BlockLookup:
 
     choice: Choice[int] | None
     values: int  # of the choice
-    # (2, tiles * values): register tiles of a cache block, and cache blocks
+    # (3, tiles * values): register tiles of a cache block, cache blocks, and elements of a
+    # register tile
     table: Floats
 
     def decode(self, points: Points, columns: ChoiceColumns, tile: Ints) -> Floats:
-        """(register tiles of a cache block, cache blocks) of each point, (2, n)."""
+        """What the table has of each point, (3, n)."""
         return self.table[:, tile * self.values + columns.index(points, self.choice)]
 
 
 def block_lookup(axis: Axis, tiles: Floats, choice: Choice[int] | None) -> BlockLookup:
     """Of an axis whose register tiles have these sizes; without a choice there are no blocks."""
     elements = (0,) if choice is None else choice.values
-    pairs = []
+    rows = []
     for tile in map(int, tiles):
         count = -(-axis.extent // tile)
         fitting = [fit_block(count, -(-size // tile)) for size in elements]
-        pairs += [(block, -(-count // block)) for block in fitting]
-    table = np.array(pairs, np.float32).T.copy()
+        rows += [(block, -(-count // block), tile) for block in fitting]
+    table = np.array(rows, np.float32).T.copy()
     return BlockLookup(choice=choice, values=len(elements), table=table)
+
+
+def region_lookup(
+    tiles: Floats, regions: Choice[int], loops: Choice[int], lanes: int
+) -> BlockLookup:
+    """Of an axis of a fused stage, whose cache blocks are its regions.
+
+    A register tile has whole vectors of `lanes`, of fewer lanes where a region has fewer
+    elements. `loops` over tiles of the last stage move the region.
+    """
+    choice = regions if regions.is_open else loops
+    region = np.broadcast_to(np.array(regions.values, np.float32), len(choice.values))
+    fitting = np.minimum(lanes, np.exp2(np.floor(np.log2(region))))
+    size = np.maximum(np.minimum(tiles[:, None], region) // fitting * fitting, fitting)
+    moved = np.broadcast_to(np.array(loops.values, np.float32), size.shape)
+    table = np.stack([np.ceil(region / size), moved, size]).reshape(3, -1)
+    return BlockLookup(choice=choice, values=len(region), table=table.astype(np.float32))
 
 
 def order_lookup(orders: Choice[tuple[str, ...]], axes: NestAxes) -> Ints:

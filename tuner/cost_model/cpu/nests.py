@@ -24,6 +24,7 @@ from tuner.cost_model.cpu.lookups import (
     block_lookup,
     order_lookup,
     reduction_lookup,
+    region_lookup,
     tile_lookup,
 )
 from tuner.cost_model.cpu.reads import ReadMap, input_map, output_map
@@ -37,7 +38,7 @@ from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.predicates import term_operations
 from tuner.spaces.rewrite.stages import approximated_functions
 from tuner.target.isa import IsaDescription
-from tuner.workload.expression import DTYPE_BYTES, Binary, Stage, walk
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, walk
 
 # The order in which features have them.
 COPIES = (CopyMode.NONE, CopyMode.PAD, CopyMode.PACK, CopyMode.PACK_ROOT, CopyMode.PAD_PARTS)
@@ -70,11 +71,13 @@ class Nests:
     computed: Floats  # (n,) points computed, overlap included
     blocks: Floats  # (n,) cache blocks, each a task of its own
     copy_mode: Ints  # (reads, n) index into COPIES
-    packed: Mask  # (reads, n)
+    packed: Mask  # (reads, n) whether elements lie in the order in which the nest reads them
+    boxed: Mask  # (reads, n) whether a box of the tensor lies in a buffer of a tile's size
+    pitch: Floats  # (reads, n) elements from one row to the next of such a buffer
     polynomial: Mask  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
-    recomputation: Floats  # (n,) operations for each that is needed once; 1 without fusion
-    held_bytes: Floats  # (n,) of what fused stages hand on to each other within a tile
+    held_bytes: Floats  # (n,) of the buffers in which fused stages hand on to each other
+    copied: Floats  # (n,) elements of the copies that each tile of fused stages has of its own
     non_temporal: Mask  # (n,) whether the output is stored past the caches
     # (n,) tiles of rows, bytes of a map, blocks of a reduction; 0 without prefetching
     prefetch_distance: Floats
@@ -92,6 +95,7 @@ class NestTable:
     places: tuple[int, ...]  # of the operands among the facts' reads
     constant: tuple[bool, ...]  # operands that are copied before the first call, where at all
     reads: tuple[ReadMap, ...]  # of the operands, then of the output
+    held: Mask  # (reads,) whether fused stages hand it on in a buffer of a tile's size
     tiles: TileLookup
     blocks: tuple[BlockLookup, ...]  # of the spatial axes
     outer_order: Ints  # (spatial, values)
@@ -166,14 +170,15 @@ class NestTable:
         facts, choices, axes = self.facts, self.choices, self.axes
         fusion = facts.fusion
         tile = choices.index(points, facts.register_tile)
-        pairs = np.empty((self.spatial, 2, len(points)), np.float32)
+        rows = np.empty((self.spatial, 3, len(points)), np.float32)
         for number, lookup in enumerate(self.blocks):
-            pairs[number] = lookup.decode(points, choices, tile)
-        block, blocks = pairs[:, 0], pairs[:, 1]
+            rows[number] = lookup.decode(points, choices, tile)
+        block, blocks, sizes = rows[:, 0], rows[:, 1], rows[:, 2]
         reduction = self._reduction_index(points, tile)
         axis, extent = self._loops(points, reduction, block=block, blocks=blocks)
-        sizes = self.tiles.sizes[:, tile]
         copy_mode = self._copy_modes(points, axis, extent)
+        pitch = self._pitches(points)
+        boxed = self.held[:, None] | (pitch > 0)
         vector = -1 if facts.vector is None else axes.names.index(facts.vector)
         polynomial = np.array([value == "polynomial" for value in facts.math_functions.values])
         non_temporal = np.array(
@@ -190,13 +195,15 @@ class NestTable:
             span=np.concatenate([sizes, self.reduction.span[:, reduction]]),
             partials=self.tiles.partials[tile],
             computed=(blocks * block * sizes).prod(axis=0) * reduced_points,
-            blocks=blocks.prod(axis=0),
+            blocks=self._of_tile(points, fusion.tasks) if fusion else blocks.prod(axis=0),
             copy_mode=copy_mode,
-            packed=(copy_mode == PACK) | (copy_mode == PACK_ROOT),
+            packed=(copy_mode == PACK) | (copy_mode == PACK_ROOT) | boxed,
+            boxed=boxed,
+            pitch=pitch,
             polynomial=polynomial[choices.index(points, facts.math_functions)],
             recomputed=self._recomputed(points),
-            recomputation=self._of_tile(points, fusion.recomputation if fusion else None, 1.0),
-            held_bytes=self._of_tile(points, fusion.held_bytes if fusion else None, 0.0),
+            held_bytes=self._of_tile(points, fusion.held_bytes if fusion else None),
+            copied=self._of_tile(points, fusion.copied if fusion else None),
             non_temporal=non_temporal[choices.index(points, facts.store_mode)],
             prefetch_distance=distances[choices.index(points, facts.prefetch)]
             * self._prefetches(copy_mode, extent),
@@ -243,6 +250,9 @@ class NestTable:
         `axis` and `extent` are those of the loops.
         """
         modes = np.zeros((len(self.reads), len(points)), np.int64)
+        if self.facts.fusion is not None:
+            copied = (self._pitches(points) > 0) & ~self.held[:, None]
+            return np.where(copied, PACK, NONE)
         for number, place in enumerate(self.places if self.facts.copies else ()):
             choice = self.facts.copies[place]
             codes = np.array([COPIES.index(mode) for mode in choice.values], np.int64)
@@ -256,6 +266,17 @@ class NestTable:
                 moved = (read.uses[axis[outside]] & (extent[outside] > 1)).any(axis=0)
                 modes[number][(modes[number] == PACK) & ~moved] = PACK_ROOT
         return modes
+
+    def _pitches(self, points: Points) -> Floats:
+        """Elements of a row of each buffer of a tile's size, (reads, n); 0 without one."""
+        pitches = np.zeros((len(self.reads), len(points)), np.float32)
+        if self.facts.fusion is not None:
+            for number, operand in enumerate(self.operands):
+                pitches[number] = self._of_tile(points, self.facts.fusion.pitches[operand.read])
+            if self.held[-1]:  # of the result, elements along the vectors side by side
+                row = self.facts.cache_blocks[str(self.facts.vector)]
+                pitches[-1] = self._of_tile(points, row)
+        return pitches
 
     def _prefetches(self, copy_mode: Ints, extent: Floats) -> Mask | bool:
         """Whether there is anything to prefetch, (n,), or the same for all configs."""
@@ -271,10 +292,10 @@ class NestTable:
                 prefetches |= mode == PACK
         return prefetches
 
-    def _of_tile(self, points: Points, choice: Choice[Any] | None, otherwise: float) -> Floats:
-        """A number that the tile of fused stages says of itself, (n,)."""
+    def _of_tile(self, points: Points, choice: Choice[Any] | None) -> Floats:
+        """A number that the tile of fused stages says of itself, (n,); 0 without fusion."""
         if choice is None:
-            return np.full(len(points), otherwise, np.float32)
+            return np.zeros(len(points), np.float32)
         values = np.array(choice.values, np.float32)
         of_points: Floats = values[self.choices.index(points, choice)]
         return of_points
@@ -287,10 +308,11 @@ class NestTable:
 
 
 def tables(space: TargetSpace[LoopNestFacts], combination: str) -> list[NestTable]:
-    """Of each group's sketch in a combination."""
+    """Of each group's sketch in a combination; of a fused group one for each of its nests."""
     return [
-        nest_table(sketch.facts, space.space, space.constants)
+        nest_table(nest, space.space, space.constants)
         for sketch in space.sketches[combination]
+        for nest in sketch.facts.nests
     ]
 
 
@@ -303,6 +325,18 @@ def nest_table(facts: LoopNestFacts, space: Space, constants: Collection[str] = 
         key=lambda place: -prod(facts.context.shapes[facts.reads[place].read.tensor]),
     )
     operands = tuple(facts.reads[place] for place in by_size)
+    read_by = [operand.read for operand in operands]
+    fusion = facts.fusion
+    held = fusion.held if fusion is not None else frozenset()
+    handed = [read.tensor in held for read in read_by]
+    maps = [input_map(access, axes, facts.context) for access in operands]
+    if fusion is not None and facts.vector is not None:
+        vector = axes.names.index(facts.vector)
+        moved = zip(maps, read_by, handed, strict=True)
+        maps = [
+            each.turned(vector) if hold or all(fusion.pitches[read].values) else each
+            for each, read, hold in moved
+        ]
     output = output_map(
         axes,
         _dtype_bytes(facts),
@@ -319,16 +353,27 @@ def nest_table(facts: LoopNestFacts, space: Space, constants: Collection[str] = 
         operands=operands,
         places=tuple(by_size),
         constant=tuple(access.read.tensor in constants for access in operands),
-        reads=(*(input_map(access, axes, facts.context) for access in operands), output),
+        reads=(*maps, output),
+        held=np.array([*handed, facts.result in held]),
         tiles=tiles,
         blocks=tuple(
-            block_lookup(axis, sizes, facts.cache_blocks.get(axis.name))
+            _blocks(facts, axis, sizes)
             for axis, sizes in zip(axes.spatial, tiles.sizes, strict=True)
         ),
         outer_order=order_lookup(facts.outer_order, axes),
         inner_order=order_lookup(facts.inner_order, axes),
         reduction=reduction_lookup(facts, axes, tiles.column),
     )
+
+
+def _blocks(facts: LoopNestFacts, axis: Axis, tiles: Floats) -> BlockLookup:
+    """Of one spatial axis, register tiles of these sizes."""
+    choice = facts.cache_blocks.get(axis.name)
+    if facts.fusion is None:
+        return block_lookup(axis, tiles, choice)
+    assert choice is not None  # regions have an extent along each axis
+    lanes = facts.lanes if axis.name == facts.vector else 1
+    return region_lookup(tiles, choice, facts.fusion.loops[axis.name], lanes)
 
 
 def _dtype_bytes(facts: LoopNestFacts) -> int:

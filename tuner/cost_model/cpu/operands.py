@@ -50,7 +50,8 @@ def operand_counts(table: NestTable, nest: Nests, accumulators: Floats) -> Opera
     """
     counts = _counts(nest.span.shape[1])
     for number, read in enumerate(table.reads[: table.inputs]):
-        counts += _of_read(table, read, nest, nest.packed[number], accumulators)
+        in_order = nest.packed[number] & ~nest.boxed[number]
+        counts += _of_read(table, read, nest, in_order, accumulators)
     return counts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -59,6 +59,19 @@ class ReadMap:
         ]
         return np.array(inside, np.int64) * self._steps
 
+    def turned(self, vector: int) -> ReadMap:
+        """In a copy in which the dimension comes last that the vectorised axis moves in."""
+        if not self.uses[vector]:
+            return self
+        last = self.coefficients[self.last(vector)]
+        return replace(self, strides=np.where(last > 0, last, self.strides))
+
+    def last(self, vector: int) -> int:
+        """The dimension that such a copy has last."""
+        moved = [row[vector] != 0 for row in self.coefficients] if vector >= 0 else []
+        last = len(self.shape) - 1
+        return last - moved[::-1].index(True) if True in moved else last
+
     def crossing(self, page_bytes: int) -> float:
         """Share of the runs of adjacent bytes that begin on another page than the one before."""
         pitches = [
@@ -109,7 +122,7 @@ def input_map(access: Access, axes: NestAxes, context: SpaceContext) -> ReadMap:
 def output_map(axes: NestAxes, dtype_bytes: int, *, is_rows: bool, whole_rows: bool) -> ReadMap:
     """Of what is written: an element of each row, or with `whole_rows` all of it."""
     count = len(axes.names)
-    uses = np.arange(count) < len(axes.spatial)
+    uses = np.arange(count) < len(axes.spatial) - len(axes.repeated)
     uses[-1] |= whole_rows
     written = axes.extents[uses]
     # Elements of rows are written one after the other.

@@ -46,7 +46,7 @@ class MemoryTraffic:
 def memory_traffic(table: NestTable, nest: Nests, target: Target) -> MemoryTraffic:
     """Of one group's nest."""
     spans = level_spans(table, nest)
-    touched = footprints(table, spans, nest.packed)
+    touched = footprints(table, nest, spans)
     entered = products_before(nest.extent)
     reuse = _Reuse(
         table=table,
@@ -69,6 +69,11 @@ def memory_traffic(table: NestTable, nest: Nests, target: Target) -> MemoryTraff
         _read_by_read(touched.room, conflicting, alone, cache)
         for conflicting, alone, cache in zip(misses[:3], misses[3:], without, strict=True)
     ]
+    for (traffic, runs), size in zip(separate, sizes, strict=True):
+        # A tile's buffers stay in a cache that holds them, from one tile to the next.
+        stays = table.held[:, None] & (nest.held_bytes <= USABLE * size)
+        traffic *= ~stays
+        runs *= ~stays
     (first, first_runs), (second, second_runs), (third, _) = separate
     page_bytes = table.isa.page_bytes
     crossing = np.array([read.crossing(page_bytes) for read in table.reads], np.float32)
@@ -228,7 +233,7 @@ class _Reuse:
         spans[axis, which, configs] = np.minimum(
             spans[axis, which, configs] * 2, self.table.axes.lengths[axis]
         )
-        touched = footprints(self.table, spans, self.nest.packed)
+        touched = footprints(self.table, self.nest, spans)
         # The bytes of all reads, or the room of one whose own rows conflict.
         occupied = np.maximum(touched.nbytes.sum(axis=0), touched.room)
         in_pages = [number for number, cache in enumerate(caches) if cache.in_pages]

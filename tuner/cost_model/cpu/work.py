@@ -81,6 +81,9 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
     contiguous = lanes > 1 and output.strides[nest.vector] == 1
     conflicting_reads, conflicting_writes = set_conflicts(table, nest, target)
     checks, checks_2d = border_checks(table, nest)
+    overlap = nest.computed / max(table.axes.points, 1)
+    # Overlap within a nest of one group is counted with the arithmetic alone.
+    evaluated = 1.0 if table.facts.fusion is None else overlap
     return NestWork(
         nest=nest,
         depth=depth,
@@ -89,7 +92,7 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
         operands=operand_counts(table, nest, accumulators),
         copies=copy_counts(table, nest),
         accumulators=accumulators,
-        overlap=nest.computed / max(table.axes.points, 1) * nest.recomputation,
+        overlap=overlap,
         bodies=bodies,
         steps=steps,
         lives=steps / table.share / iterations,
@@ -99,5 +102,5 @@ def nest_work(table: NestTable, points: Points, target: Target) -> NestWork:
         border_checks_2d=checks_2d,
         written=written,
         scattered=np.zeros_like(written) if contiguous else written,
-        transcendentals=table.transcendentals * (1.0 + nest.recomputed) * nest.recomputation,
+        transcendentals=table.transcendentals * (1.0 + nest.recomputed) * evaluated,
     )

@@ -11,7 +11,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.rewrite.access import Access
-from tuner.workload.expression import Axis, Stage
+from tuner.workload.expression import Axis, Read, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,23 @@ class PrefetchedRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """Facts of nests in whose tiles other stages are computed."""
+    """Facts of the nest of one stage of several that share the tiles of the last one.
 
-    recomputation: Choice[float]  # operations for each that is needed once
-    held_bytes: Choice[int]  # of what a tile's stages hand on to each other
+    Cache blocks are the stage's regions: register tiles are no larger than these, and those
+    side by side may overlap. What stages hand on to each other is held in buffers of a
+    tile's size, in which elements along the vectors lie side by side.
+    """
+
+    loops: Mapping[str, Choice[int]]  # by axis, over the tiles with which the region moves
+    # of `spatial`, with one element: those of the last stage along which tiles compute all again
+    repeated: tuple[str, ...]
+    tasks: Choice[int]  # that threads share
+    held: frozenset[str]  # names of what is handed on, in `reads` and as a result
+    held_bytes: Choice[int]  # of all buffers for what is handed on, and of copies
+    # by read the elements from one row to the next of a tile's copy, 0 where it is in place
+    pitches: Mapping[Read, Choice[int]]
+    copied: Choice[float]  # elements of these copies, in the whole kernel
+    inner: tuple[LoopNestFacts, ...] = ()  # of the last stage, the nests of all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +96,13 @@ class LoopNestFacts:
     operations: float | None = None  # of each point, where they are not those of the stages' bodies
     fusion: Fusion | None = None  # None for a nest of one group
     computed_share: float = 1.0  # of the points, those that conditions do not exclude
+
+    @property
+    def nests(self) -> tuple[LoopNestFacts, ...]:
+        """These, and those of the other stages of a fused group."""
+        return (self,) if self.fusion is None else (self, *self.fusion.inner)
+
+    @property
+    def result(self) -> str:
+        """The name of what is written."""
+        return self.stages[0].name if self.epilogue is None else self.epilogue.name

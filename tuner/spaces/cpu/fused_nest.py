@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-from tuner.spaces.cpu.fused_plan import BLOCK, TASK, FusedPlan, dimensions
+from tuner.spaces.cpu.fused_plan import BLOCK, TASK, FusedPlan, dimensions, unrolled_whole
 from tuner.spaces.cpu.fused_windows import WindowCopy, window_order
 from tuner.spaces.program.loop_tree import (
     Loop,
@@ -45,7 +44,6 @@ from tuner.workload.scalar_operators import REDUCTIONS, identity
 # Names that no axis has.
 ROW, VECTOR, LANE = "_row", "_vector", "_lane"  # iterators of a register tile
 TILE = "_tile"  # ends the name of an iterator over register tiles
-UNROLLED_POINTS = 16  # of a whole reduction, up to which all its loops are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +323,7 @@ class FusedNest:
         """The loops of a reduction, short ones unrolled, of long ones the innermost in part."""
         extents = self._extents(member)
         axes = [(axis.name, extents[axis.name]) for axis in member.anchor.reduce_axes]
-        if prod(extent for _, extent in axes) <= UNROLLED_POINTS:
+        if unrolled_whole(extent for _, extent in axes):
             for name, extent in reversed(axes):
                 body = Loop(iterator=name, extent=extent, kind=LoopKind.UNROLLED, body=(body,))
             return body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -15,6 +15,7 @@ from tuner.spaces.rewrite.regions import Region, Regions, first_of
 from tuner.workload.affine import Affine
 from tuner.workload.expression import Axis, Binary, Scalar, Var, substitute
 
+UNROLLED_POINTS = 16  # of a whole reduction, up to which all its loops are
 TASK, BLOCK = "_task", "_block"  # iterators over tiles and reduction blocks; no axis has them
 
 
@@ -95,3 +96,8 @@ def dimensions(member: TileGroup, plan: FusedPlan) -> tuple[Axis, ...]:
     """The axes of a member's buffer: its tensor's, the one of its vectors last."""
     vector = plan.layout.members[member.name].vector
     return (*(axis for axis in member.output.axes if axis != vector), vector)
+
+
+def unrolled_whole(extents: Iterable[int]) -> bool:
+    """Whether all loops of a reduction with these extents are unrolled."""
+    return prod(extents) <= UNROLLED_POINTS

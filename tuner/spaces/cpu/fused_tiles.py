@@ -54,7 +54,7 @@ def fused_tiles(
             extents=extents,
             regions=regions,
             recomputation=_recomputation(group, regions, extents),
-            held_bytes=_held_bytes(group, regions, extents, context),
+            held_bytes=held_bytes(group, regions, extents, context),
         )
         if tile.held_bytes <= USABLE * context.target.l2_bytes:
             tiles.append(tile)
@@ -102,9 +102,7 @@ def _blocks(axis: Axis) -> tuple[int, ...]:
     return (*sorted(near), axis.extent)
 
 
-def _executions(
-    region: Region, regions: Regions, group: FusedGroup, tile: Mapping[str, int]
-) -> int:
+def executions(region: Region, regions: Regions, group: FusedGroup, tile: Mapping[str, int]) -> int:
     """How often a region is computed: in each tile and block that it moves with, and in those
     inside of them."""
     root = group.root.anchor
@@ -124,16 +122,21 @@ def _recomputation(group: FusedGroup, regions: Regions, tile: Mapping[str, int])
         each = max(term_operations(anchor), 1)
         reduced = prod(axis.extent for axis in anchor.reduce_axes)
         needed += anchor.points * each
-        times = 1 if member is group.root else _executions(region, regions, group, tile)
+        times = 1 if member is group.root else executions(region, regions, group, tile)
         points = anchor.points if member is group.root else prod(region.extents) * reduced
         computed += times * points * each
     return max(computed / needed, 1.0)
 
 
-def _held_bytes(
-    group: FusedGroup, regions: Regions, tile: Mapping[str, int], context: SpaceContext
+def held_bytes(
+    group: FusedGroup,
+    regions: Regions,
+    tile: Mapping[str, int],
+    context: SpaceContext,
+    *,
+    of_tasks: bool = True,
 ) -> int:
-    """Of the members' regions and their windows, as far as each task has its own."""
+    """Of members' regions and windows; with `of_tasks` of those that each task has its own of."""
     total = 0
     for member in group.members:
         region = regions.members[member.name]
@@ -142,9 +145,9 @@ def _held_bytes(
             blocks = any(tile[axis.name] < axis.extent for axis in axes)
             # Sums are kept between blocks; else a tile of the output passes through.
             total += prod(region.extents) * DTYPE_BYTES[member.anchor.accumulator] * blocks
-        elif regions.depends_on(region):
+        elif not of_tasks or regions.depends_on(region):
             total += prod(region.extents) * DTYPE_BYTES[member.output.dtype]
     for window in regions.windows:
-        if regions.depends_on(window.region):
+        if not of_tasks or regions.depends_on(window.region):
             total += prod(window.region.extents) * DTYPE_BYTES[context.dtypes[window.tensor]]
     return total

@@ -79,8 +79,10 @@ class KernelCounts:
 
         Where a cache block is a single tile, nothing comes between two blocks of its
         reduction. LLVM then keeps the sums beside those of the block, as far as there
-        are registers for both.
+        are registers for both. Between those of fused stages comes what they sum.
         """
+        if self.table.facts.fusion is not None:
+            return np.zeros(len(self.work.bodies), np.float32)
         spatial = self.table.spatial
         tiles = self.nest.extent[spatial + 1 : 2 * spatial + 1].prod(axis=0)
         free = self.target.vector_registers - self.work.registers_needed
@@ -149,20 +151,7 @@ class KernelCounts:
         """
         missed = self.work.memory.missed[cache]
         brought: Floats = missed.sum(axis=0) - missed[-1] * self.written_past_caches
-        if self.table.facts.fusion is not None:
-            brought = brought + self.handed_on(cache)
         return brought
-
-    def handed_on(self, cache: int) -> Floats:
-        """Bytes that fused stages hand on to each other, where the cache does not hold them.
-
-        They are written and read once in each tile and reduction block.
-        """
-        size = (self.target.l1d_bytes, self.target.l2_bytes, self.target.l3_bytes)[cache]
-        held = self.nest.held_bytes
-        times = 2.0 * self.nest.blocks * self.reduction_blocks
-        handed: Floats = held * times * (held > size)
-        return handed
 
     @property
     def prefetches(self) -> Mask:
