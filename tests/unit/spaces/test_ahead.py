@@ -1,5 +1,5 @@
 """What a tile nest fetches ahead: lines of the next block or packed part, a page of
-what a map streams; nothing changes by it."""
+what a map streams or a packed copy holds; nothing changes by it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.spaces import shared_space
-from tests.support.targets import ZEN5
+from tests.support.targets import GOLDEN_COVE, ZEN5
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
@@ -23,7 +23,16 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Block
 from tuner.spaces.program.tiles import constant
 from tuner.workload.affine import value_range
-from tuner.workload.expression import Axis, Scalar, reads, substitute
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    Binary,
+    Scalar,
+    Var,
+    reads,
+    substitute,
+    walk,
+)
 from tuner.workload.spec import parse_spec
 
 # So little that the second cache holds nothing of what tests can compute; as many lanes
@@ -57,6 +66,11 @@ def configs(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
         "conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=1,KW=1",
         "conv2d:N=1,H=7,W=9,CI=12,CO=40,KH=3,KW=3,pad=1,stride=2",
         "conv1d:N=2,W=19,CI=10,CO=37,KW=3",
+        "dense:M=2,N=90,K=96",
+        "matmul:M=2,N=70,K=96,dtype=int8",
+        "qdense:M=2,N=70,K=96,group=32",
+        "qdense:M=2,N=70,K=96,group=32,activations=int8",
+        "qdense:M=2,N=70,K=96,group=16,weight=int8",
         "spmm:M=19,N=37,K=48,density=0.2",
         "embedding_bag:V=50,D=41,B=7,L=5,mode=weighted,index=int64",
         "slide_layer_gradient:B=5,D=48,C=31,L=7",
@@ -233,6 +247,47 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
         }
 
 
+@pytest.mark.parametrize(
+    ("spec", "sketch", "register", "copy"),
+    [
+        ("dense:M=2,N=128,K=64,const=W", "tile_j", (2, 64), "copy1_W"),
+        ("qdense:M=1,N=128,K=64,group=32,const=W", "lookup_j", (1, 64), "copy1_W"),
+        ("qdense:M=2,N=128,K=64,group=32,weight=int8,const=W", "grouped_j", (2, 64), "copy1_W"),
+        ("qdense:M=2,N=96,K=64,group=32,weight=int8,const=W", "grouped_j", (2, 96), "copy1_W"),
+        ("matmul:M=2,N=128,K=64,dtype=int8,const=B", "fours_j", (2, 64), "copy1_B"),
+    ],
+)
+def test_a_sum_fetches_each_line_of_a_packed_copy_a_page_ahead(
+    spec: str, sketch: str, register: tuple[int, int], copy: str
+) -> None:
+    space = shared_space(spec, replace(GOLDEN_COVE, l2_bytes=1024))
+    (name,) = (name for name in map(str, space.space.knobs[0].values) if f":{sketch}" in name)
+    owner = name.replace(":", ".")
+    chosen: dict[str, Value] = {"register": register, copy: "pack_root", "ahead": 1}
+    open_knobs = {knob.name for knob in space.space.knobs}
+    program = space.program(
+        {"sketch": name}
+        | {f"{owner}.{what}": v for what, v in chosen.items() if f"{owner}.{what}" in open_knobs}
+    )
+    (block,) = (block for block in program.blocks if block.prefetches)
+    (line,) = block.prefetches
+    (packed,) = (tensor for tensor in program.buffers if tensor.name == line.read.tensor)
+    element = DTYPE_BYTES[packed.dtype]
+    conditions = [condition for condition in line.when if isinstance(condition, Binary)]
+    assert len(conditions) == len(line.when)
+    used = {node for index in (*line.read.indices, *line.when) for node in walk(index)}
+    loops = [axis for axis in (*block.axes, *block.reduce_axes) if Var(axis.name) in used]
+    fetched: Counter[int] = Counter()
+    for turn in turns(loops):
+        place = 0
+        for index, extent in zip(line.read.indices, packed.shape, strict=True):
+            place = place * extent + number(index, turn)
+        if all(number(condition.lhs, turn) == 0 for condition in conditions):
+            fetched[place * element // 64] += 1
+    lines = prod(packed.shape) * element // 64
+    assert set(fetched) == set(range(64, 64 + lines))
+
+
 def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     space = shared_space("elementwise:M=64,N=1024,act=gelu", SIXTEEN)
     config: dict[str, Value] = {
@@ -268,6 +323,11 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
         ("matmul:M=257,N=257,K=256", 1 << 17, False),  # computing takes longer by far
         ("matmul:M=16,N=256,K=256,transpose_b=true", 1 << 10, True),
         ("matmul:M=16,N=256,K=32", 1 << 10, True),
+        ("qdense:M=1,N=256,K=256,group=32", 1 << 14, True),
+        ("qdense:M=1,N=256,K=256,group=32", 1 << 16, False),
+        ("qdense:M=16,N=256,K=256,group=32", 1 << 15, True),
+        ("qdense:M=17,N=256,K=256,group=32", 1 << 15, False),
+        ("qdense:M=1,N=256,K=256,group=16,weight=int8", 1 << 14, True),
         ("conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=3,KW=3", 1 << 10, True),  # its weights
         ("global_avg_pool2d:N=2,H=7,W=7,C=64", 1 << 10, False),  # nothing is read twice
     ],

@@ -14,6 +14,7 @@ from tests.support.targets import GOLDEN_COVE, host_target
 from tests.unit.spaces.kernels import check_programs, output_of
 from tuner.lowering.compiler import compile_kernel, compile_program
 from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config
 from tuner.spaces.rewrite.quantized_products import quantized_product
 from tuner.target.architectures.table import isa_of
 from tuner.workload.inputs import make_inputs
@@ -219,6 +220,25 @@ def test_halves_of_bytes_are_summed_in_fours() -> None:
     )
     assembly = compiled.sources["asm"]
     assert "vpdpbusd" in assembly and "vpermps" not in assembly and "vpmulld" not in assembly
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [("", "lookup"), (",activations=int8", "halves"), (",weight=int8", "grouped")],
+)
+def test_packed_weights_are_fetched_ahead(parameters: str, word: str) -> None:
+    """Beyond the second cache: a core that unpacks looks no page ahead by itself."""
+    workload = parse_spec(f"qdense:M=1,N=128,K=256{parameters},const=W+S")
+    target = replace(GOLDEN_COVE, l2_bytes=1024)
+    space = space_of(workload, target, 1)
+    (name,) = (name for name in map(str, space.space.knobs[0].values) if f":{word}_" in name)
+    config: Config = {
+        "sketch": name,
+        f"Y.{word}_j.copy1_W": "pack_root",
+        f"Y.{word}_j.ahead": 1,
+    }
+    assembly = compile_program(space.program(config), target, "kernel").sources
+    assert "prefetcht0" in assembly["asm"]
 
 
 @settings(max_examples=5, deadline=None)

@@ -290,6 +290,8 @@ class NestTable:
                 prefetches |= (mode == NONE) & (extent[self.spatial] > 1)
             if prefetched.packed:
                 prefetches |= mode == PACK
+            if prefetched.whole:
+                prefetches |= mode == PACK_ROOT
         return prefetches
 
     def _of_tile(self, points: Points, choice: Choice[Any] | None) -> Floats:

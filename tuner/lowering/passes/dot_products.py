@@ -18,7 +18,7 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import DOT_BFLOAT16, DOT_BFLOAT16_ARM
-from tuner.lowering.passes.substitution import bound_body, substituted
+from tuner.lowering.passes.substitution import bound_body, bound_prefetches, substituted
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR
 from tuner.target.isa import DotProduct, IsaDescription
@@ -53,7 +53,9 @@ def use_dot_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
             return loop
         dot = _instruction(loop, isa) if isinstance(loop.body, tirx.For) else None
         if dot is not None:
-            return _summed(loop, dot)
+            prefetches = bound_prefetches(loop.body.body)
+            summed = _summed(loop, dot)
+            return tirx.SeqStmt([*prefetches, summed]) if prefetches else summed
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 

@@ -15,7 +15,12 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 from tuner.lowering.passes.dot_products import four_products
-from tuner.lowering.passes.substitution import bound_body, loads_of, substituted
+from tuner.lowering.passes.substitution import (
+    bound_body,
+    bound_prefetches,
+    loads_of,
+    substituted,
+)
 from tuner.target.isa import DotProduct, IsaDescription
 
 DOT_HALVES = "tuner_sum_halves"  # the annotation, as stored schedules have it
@@ -100,6 +105,7 @@ def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
         )
     return tirx.SeqStmt(
         [
+            *bound_prefetches(loop.body.body.body),
             tirx.Bind(words, tirx.reinterpret(f"int32x{lanes}", loaded)),
             tirx.BufferStore(store.buffer, total, place),
         ]

@@ -29,7 +29,18 @@ def loads_of(value: tvm.ir.PrimExpr) -> list[tvm.ir.TensorLoad]:
 
 
 def bound_body(realize: SBlockRealize) -> Any:
-    """A block's body in terms of the loops around it, without iterators of its own."""
+    """A block's body in terms of the loops around it, without iterators of its own and
+    what it prefetches."""
+    return _bound(realize)[-1]
+
+
+def bound_prefetches(realize: SBlockRealize) -> list[Any]:
+    """The prefetches before a block's body, likewise. They name no vector lane."""
+    return _bound(realize)[:-1]
+
+
+def _bound(realize: SBlockRealize) -> list[Any]:
     iterators = (iterator.var for iterator in realize.block.iter_vars)
     values = dict(zip(iterators, realize.iter_values, strict=True))
-    return substituted(realize.block.body, values)
+    body = substituted(realize.block.body, values)
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]

@@ -16,7 +16,12 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
-from tuner.lowering.passes.substitution import bound_body, loads_of, substituted
+from tuner.lowering.passes.substitution import (
+    bound_body,
+    bound_prefetches,
+    loads_of,
+    substituted,
+)
 from tuner.target.isa import IsaDescription
 
 LOOK_UP = "tuner_look_up"  # the annotation, as stored schedules have it
@@ -83,6 +88,7 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
             total = total + factor * picked
     return tirx.SeqStmt(
         [
+            *bound_prefetches(halves.body),
             tirx.Bind(words, tirx.reinterpret(f"uint32x{lanes}", bytes_loaded)),
             tirx.BufferStore(store.buffer, total, place),
         ]

@@ -37,6 +37,7 @@ class PrefetchedRead:
     read: Access
     in_place: bool  # its next block of the reduction, or gathered rows, where it is not copied
     packed: bool  # its next part, where parts are packed
+    whole: bool  # what follows in the packed copy of all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import prod
 
 from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.copy_prefetch import is_streamed
 from tuner.spaces.cpu.copy_values import copy_modes
 from tuner.spaces.cpu.prefetch import (
     MOST_USES,
@@ -30,15 +31,15 @@ ROWS_AHEAD = (4, 16)
 
 def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
     """How far ahead a nest fetches what it uses seldom and has beyond the second cache:
-    bytes along the vectors of a map, blocks of a reduction, parts that are packed, rows
-    that are gathered.
+    bytes along the vectors of a map, blocks of a reduction, parts that are packed or
+    packed copies of the whole, rows that are gathered.
 
     Without `copying` only the last: other operands are neither copied nor prefetched.
     """
     context, anchor = stage.context, stage.group.anchor
     if not context.isa.prefetch:
         return (0,)
-    if stage.across is not None or stage.lanes == 1 or stage.instruction.axes:
+    if stage.across is not None or stage.lanes == 1 or not _takes_vectors(stage):
         return (0,)
     distances: tuple[int, ...]
     if rows := gathered_rows(anchor, stage.vector, context.shapes):
@@ -46,19 +47,36 @@ def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
     elif not copying:
         return (0,)
     elif stage.is_sum:
-        ahead_of = (read for read in boxes(anchor, context.shapes) if _prefetchable(stage, read))
-        tensors, distances = {access.read.tensor for access in ahead_of}, (1,)
+        tensors, distances = {read.read.tensor for read in _prefetchable(stage)}, (1,)
     else:
         streams = read_once(anchor, stage.vector, context.shapes)
         tensors = {anchor.name, *(read.tensor for read in streams)} if streams else set()
         distances = (context.isa.page_bytes,)
     # TVM stores narrow floats as integers, under pointers of another type.
-    wide = all(context.dtypes[name] in ("float32", "float64") for name in tensors)
+    wide = not any(context.dtypes[name] in ("float16", "bfloat16") for name in tensors)
     size = sum(prod(context.shapes[name]) * DTYPE_BYTES[context.dtypes[name]] for name in tensors)
     return (0, *distances) if wide and size > context.target.l2_bytes else (0,)
 
 
-def _prefetchable(stage: TiledStage, access: Access) -> bool:
+def _takes_vectors(stage: TiledStage) -> bool:
+    """Whether a step takes plain vectors of memory, and no rows of a matrix."""
+    instruction = stage.instruction
+    return instruction.register_rows is None and instruction.paired is None
+
+
+def _prefetchable(stage: TiledStage) -> list[Access]:
+    """What a sum reads that can come ahead."""
+    anchor, shapes = stage.group.anchor, stage.context.shapes
+    in_boxes = () if stage.instruction.axes else boxes(anchor, shapes)
+    return [
+        read
+        for read in stage.reads
+        if (stage.packable(read) and is_streamed(read, anchor, stage.vector, stage.instruction))
+        or (read in in_boxes and _comes_in_boxes(stage, read))
+    ]
+
+
+def _comes_in_boxes(stage: TiledStage, access: Access) -> bool:
     """Whether a box of what a sum reads can come ahead: a part that is packed, or the
     next block of the reduction."""
     modes, anchor = copy_modes(stage, access), stage.group.anchor

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.spaces.cpu.copy_prefetch import copy_prefetches
 from tuner.spaces.cpu.group_scales import GroupScale, split_group_scale
 from tuner.spaces.cpu.nest_parts import NestParts
 from tuner.spaces.cpu.prefetch import row_prefetches, sum_prefetches
@@ -119,12 +120,21 @@ class SumNest:
             body, self._zero_point = add_zero_point(
                 body, self._group, plan.instruction.zero_point, loops, self._parts
             )
-        prefetches: tuple[Prefetch, ...] = ()
-        if plan.prefetch:
-            prefetches = row_prefetches(
-                plan, anchor, loops, copies.shapes, copies.dtypes, within
-            ) or sum_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes)
-        return _Term(body, when, prefetches)
+        return _Term(body, when, self._prefetches(within) if plan.prefetch else ())
+
+    def _prefetches(self, within: tuple[Scalar, ...]) -> tuple[Prefetch, ...]:
+        """`within` holds in the iterations of the sum."""
+        plan, anchor, loops, copies = self._plan, self._group.anchor, self._loops, self._copies
+        if rows := row_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes, within):
+            return rows
+        prefetches = (
+            ()
+            if plan.instruction.axes
+            else sum_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes)
+        )
+        for access, copy in copies.whole:
+            prefetches += copy_prefetches(plan, anchor, loops, access, copy)
+        return prefetches
 
     def _live(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""

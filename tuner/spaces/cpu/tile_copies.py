@@ -45,6 +45,7 @@ class TileCopies:
         self._name, self._stage, self._plan, self._parts = group.name, group.anchor, plan, parts
         self._loops = TileLoops(plan)
         self._packed: list[PackedCopy] = []  # those made where they are used
+        self.whole: list[tuple[Access, PackedCopy]] = []  # those of whole operands
         self._padded_parts: list[tuple[str, Axis]] = []  # copies, and the loop they belong under
 
     def add(self) -> Scalar:
@@ -66,6 +67,7 @@ class TileCopies:
                 if mode is CopyMode.PACK:
                     self._packed.append(copy)
                 else:
+                    self.whole.append((access, copy))
                     self._parts.steps += copy.marks
                     self._parts.share_loops(copy.block.name, copy.levels)
         return with_explicit_padding(

@@ -8,6 +8,7 @@ from functools import cached_property
 from tuner.spaces.core.choice import open_knobs
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cpu.arithmetic import Arithmetic
+from tuner.spaces.cpu.copy_prefetch import is_streamed
 from tuner.spaces.cpu.facts import LoopNestFacts, PrefetchedRead
 from tuner.spaces.cpu.map_nest import map_nest
 from tuner.spaces.cpu.prefetch import boxes, gathered_rows, is_packed_in_parts, is_walked
@@ -84,17 +85,18 @@ class TileSketch:
         stage, anchor = self.stage, self.group.anchor
         if rows := gathered_rows(anchor, stage.vector, stage.context.shapes):
             return tuple(
-                PrefetchedRead(read=row.access, in_place=True, packed=False) for row in rows
+                PrefetchedRead(read=row.access, in_place=True, packed=False, whole=False)
+                for row in rows
             )
-        prefetchable = {box.read for box in boxes(anchor, stage.context.shapes)}
+        in_boxes = () if stage.instruction.axes else boxes(anchor, stage.context.shapes)
         return tuple(
             PrefetchedRead(
                 read=read,
-                in_place=is_walked(read, anchor, stage.vector),
-                packed=is_packed_in_parts(read, anchor),
+                in_place=read in in_boxes and is_walked(read, anchor, stage.vector),
+                packed=read in in_boxes and is_packed_in_parts(read, anchor),
+                whole=is_streamed(read, anchor, stage.vector, stage.instruction),
             )
             for read in stage.reads
-            if read.read in prefetchable
         )
 
     def _computed_share(self) -> float:
