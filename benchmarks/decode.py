@@ -87,21 +87,26 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--layers", default=",".join(LAYERS))
     options = parser.parse_args()
-    target = detect_cpu()
     shapes = product(
         map(int, options.rows.split(",")),
         map(int, options.threads.split(",")),
         options.layers.split(","),
         STORED,
     )
-    lines = []
+    lines: list[list[Value]] = []
     for rows, threads, layer, stored in shapes:
         units, features = map(int, layer.split("x"))
         lines.append(line(Layer(units, features, *stored), rows, threads, options))
         print(*lines[-1], sep="  ", flush=True)
+        options.out.write_text(to_text(measurement(lines, options)))
+
+
+def measurement(lines: list[list[Value]], options: argparse.Namespace) -> Measurement:
+    """What has been measured so far."""
+    target = detect_cpu()
     ratios = [float(str(cells[-1])) for cells in lines]
     mean = exp(sum(map(log, ratios)) / len(ratios))
-    measurement = Measurement(
+    return Measurement(
         suite="decode",
         date=date.today().isoformat(),
         machine=this_machine(str(target.tvm["mcpu"]), target.name),
@@ -121,7 +126,6 @@ def main() -> None:
         ],
         tables=[Table(title="", columns=COLUMNS, rows=lines)],
     )
-    options.out.write_text(to_text(measurement))
 
 
 def line(layer: Layer, rows: int, threads: int, options: argparse.Namespace) -> list[Value]:
