@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,16 @@ def test_what_two_products_share_is_loaded_once() -> None:
             assert text.count("tdpbf16ps") == 12 and text.count("tileloadd64") == 8
             return
     raise AssertionError("no such config among those drawn")
+
+
+def test_a_packed_factor_has_each_of_its_two_parts_once() -> None:
+    """Though it is read by three products."""
+    space, configs = rewritten_configs(parse_spec("matmul:M=64,N=64,K=64,numerics=fast"), 400)
+    copies = [f"Csplit.amx_j.copy{number}" for number in ("0_CAsplit", "1_CBsplit")]
+    packs = (c for c in configs if all(str(c[name]).startswith("pack") for name in copies))
+    buffers = space.program(next(packs)).buffers
+    sizes = [prod(buffer.shape) for buffer in buffers if "_pack" in buffer.name]
+    assert len(sizes) == 2 and all(size <= 2 * 64 * 64 for size in sizes)
 
 
 @pytest.mark.slow

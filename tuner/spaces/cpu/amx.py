@@ -22,6 +22,7 @@ from tuner.spaces.cpu.tile_plan import Instruction
 from tuner.spaces.cpu.tile_sketch import TileSketch
 from tuner.spaces.cpu.tiled_stage import TiledStage
 from tuner.spaces.rewrite.access import Access, accesses
+from tuner.spaces.rewrite.bf16x3 import FactorParts
 from tuner.spaces.rewrite.dot_products import factors, shared_axes, split_reduction
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.architectures.x86_64.instructions import AMX
@@ -121,17 +122,18 @@ def _reduction_blocks(stage: TiledStage) -> list[int]:
 def _unrollings(stage: TiledStage) -> list[Unrolling]:
     """Never unrolled. Products of parts are done one after another wherever their axis is."""
     axes, parts = stage.group.anchor.reduce_axes, stage.instruction.factor_parts
+    over_parts = None if parts is None else parts.axis
     positions = dict.fromkeys(way.position for way in unrollings(stage))
-    kept = [position for position in positions if axes[position].name != parts]
+    kept = [position for position in positions if axes[position].name != over_parts]
     return [Unrolling(position=position, factor=1) for position in kept or [len(axes) - 1]]
 
 
 def amx_sketch(
-    group: TileGroup, context: SpaceContext, vector: str, parts: str | None = None
+    group: TileGroup, context: SpaceContext, vector: str, parts: FactorParts | None = None
 ) -> TileSketch | None:
     """None where the target has no such registers for the anchor's operands, or the
     anchor is no sum of products with an axis for a register's rows and one for its
-    steps. `parts`: its reduction axis over products of parts, if it has one."""
+    steps. `parts`: its products of parts, if it sums such."""
     anchor, reads = group.anchor, accesses(group.anchor, context.shapes)
     operands = factors(anchor)
     if operands is None:
@@ -144,7 +146,8 @@ def amx_sketch(
     narrow = next(read for read in reads if vector not in read.axes)
     apart = set().union(*(read.axes for read in reads if vector in read.axes))
     rows = [axis for axis in anchor.axes if axis.extent > 1 and axis.name in narrow.axes - apart]
-    steps = [axis for axis in shared_axes(anchor, reads) if axis.name != parts]
+    over_parts = None if parts is None else parts.axis
+    steps = [axis for axis in shared_axes(anchor, reads) if axis.name != over_parts]
     if not rows or not steps:
         return None
     row = max(rows, key=lambda axis: (min(axis.extent, 2 * unit.rows), anchor.axes.index(axis)))

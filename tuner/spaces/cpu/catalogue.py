@@ -26,7 +26,7 @@ from tuner.spaces.cpu.stream_sketch import stream_sketch
 from tuner.spaces.cpu.vectors import tile_sketches, vectorised_stages
 from tuner.spaces.rewrite import polyphase
 from tuner.spaces.rewrite.algorithm import simplified
-from tuner.spaces.rewrite.bf16x3 import part_axis
+from tuner.spaces.rewrite.bf16x3 import factor_parts
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
 from tuner.spaces.rewrite.groups import FusedGroup, Group, RowGroup, TileGroup
@@ -85,7 +85,7 @@ def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[Lo
     vectors = _vector_axes(group, context)
     parts = None
     if context.rewritten:
-        vectors, parts = vectors[:1], part_axis(group.anchor)
+        vectors, parts = vectors[:1], factor_parts(group.anchor)
     offered = (amx_sketch(group, context, vector, parts) for vector in vectors)
     return [sketch for sketch in offered if sketch is not None]
 

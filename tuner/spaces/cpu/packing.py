@@ -11,7 +11,7 @@ transposed by shuffles, and stored along the lanes, or rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
@@ -118,10 +118,19 @@ def _for_instruction(
 ) -> PackedCopy:
     """A copy in which what one instruction takes lies in one row: of the operand with
     the vector's lanes the numbers that each lane sums, beside each other; of the other
-    what all of them share."""
+    what all of them share. Of a factor in parts it has each part once."""
     outer, inner, registers = levels
     moving = [axis for axis in plan.reduction if axis.axis.name in access.axes]
-    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.instruction.axes]
+    packed = {axis.axis.name: _within(axis) for axis in moving}
+    indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in access.axes}
+    indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
+    here = {_within(axis).name: axis.within for axis in moving}
+    if (parts := plan.instruction.factor_parts) is not None:
+        tensor, part = access.read.tensor, replace(packed[parts.axis], extent=2)
+        packed[parts.axis] = part
+        indices[parts.axis] = parts.product(tensor, Var(part.name))
+        here[part.name] = parts.part(tensor, here[part.name])
+    steps = [axis for name, axis in packed.items() if name not in plan.instruction.axes]
     instruction = [_within(axis) for axis in moving if axis.axis.name in plan.instruction.axes]
     vectorised = plan.vector in access.axes
     if vectorised:
@@ -137,8 +146,6 @@ def _for_instruction(
             position = add(times(position, axis.extent), within.get(axis.name, Var(axis.name)))
         return (*(within.get(axis.name, Var(axis.name)) for axis in kept), position)
 
-    indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in access.axes}
-    indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     mark: Mark | None = None
     innermost = [name for name in plan.instruction.axes if name in access.axes][-1]
@@ -170,7 +177,7 @@ def _for_instruction(
     return PackedCopy(
         block=block,
         buffer=Buffer(name=name, shape=shape, dtype=dtype, raw_bits=True),
-        read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
+        read=Read(name, placed(here)),
         levels=tuple(outer),
         marks=() if mark is None else (mark,),
     )

@@ -233,10 +233,11 @@ class SumNest:
         for block in dict.fromkeys((innermost, self._sums)):
             if block == innermost and plan.instruction.register_rows is not None:
                 steps.append(loops.amx_tile(block))
+                parts = plan.instruction.factor_parts
                 over_parts = [
                     axis.inner
                     for axis in plan.reduction
-                    if axis.axis.name == plan.instruction.factor_parts
+                    if parts is not None and axis.axis.name == parts.axis
                 ]
                 steps += [AmxParts(loop=loop) for loop in loops_of(block, over_parts)]
             else:

@@ -10,6 +10,7 @@ from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.program.loops import Level
 from tuner.spaces.program.program import MathFunctions
 from tuner.spaces.program.tiles import TiledAxis, add, constant, times
+from tuner.spaces.rewrite.bf16x3 import FactorParts
 from tuner.workload.expression import Axis, DType, Read, Scalar, Var
 
 
@@ -66,8 +67,8 @@ class Instruction:
     register_rows: str | None = None  # the axis along which AMX's registers have their rows
     # The axis of which each vector of sums holds two elements: tuner.spaces.cpu.mmla.
     paired: str | None = None
-    # The reduction axis over products of bfloat16 parts, whose registers share what they load.
-    factor_parts: str | None = None
+    # Products of bfloat16 parts, whose registers share what they load.
+    factor_parts: FactorParts | None = None
     # The factor whose numbers are put beside each other in registers, lane by lane, where no
     # copy has them so: tuner.spaces.cpu.dots.
     interleaved: Read | None = None

@@ -13,16 +13,18 @@ numbers whose residuals are not subnormal. The algorithm is for `numerics=fast`.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tuner.spaces.program.tiles import constant
+from tuner.spaces.program.tiles import constant, times
 from tuner.spaces.rewrite.stages import fresh_name, renamed
 from tuner.workload.expression import (
     Axis,
     Binary,
+    BinaryOp,
     Cast,
     Expression,
     Read,
+    Scalar,
     Select,
     Stage,
     Tensor,
@@ -71,16 +73,37 @@ def bf16x3(expression: Expression) -> Expression | None:
     )
 
 
-def part_axis(stage: Stage) -> str | None:
-    """The axis of a rewritten stage over its three products; None of other stages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorParts:
+    """The three products of a rewritten stage, and which part of a factor each takes."""
+
+    axis: str  # over the products
+    left: str  # tensor of the left factor's operands
+
+    def part(self, tensor: str, product: Scalar) -> Scalar:
+        """What the product takes of a factor: 0 for the nearest bfloat16, 1 for the residual."""
+        op: BinaryOp = "floormod" if self._residual(tensor) == 1 else "floordiv"
+        return Binary(op, product, constant(2))
+
+    def product(self, tensor: str, part: Scalar) -> Scalar:
+        """One that takes this part of a factor."""
+        return times(part, self._residual(tensor))
+
+    def _residual(self, tensor: str) -> int:
+        return RESIDUALS[0] if tensor == self.left else RESIDUALS[1]
+
+
+def factor_parts(stage: Stage) -> FactorParts | None:
+    """The products of a rewritten stage; None of other stages."""
     match stage.body:
         case Binary(
             op="mul",
-            lhs=Cast(arg=Read(indices=(Var(name=left), *_))),
+            lhs=Cast(arg=Read(tensor=tensor, indices=(Var(name=left), *_))),
             rhs=Cast(arg=Read(indices=(Var(name=right), *_))),
         ):
             extents = {axis.name: axis.extent for axis in stage.reduce_axes}
-            return left if left == right and extents.get(left) == PRODUCTS else None
+            is_rewritten = left == right and extents.get(left) == PRODUCTS
+            return FactorParts(axis=left, left=tensor) if is_rewritten else None
         case _:
             return None
 
