@@ -32,7 +32,13 @@ Entry = Mapping[str, Any]
 
 TOLERANCE = 1e-3  # of the greatest value; ONNX Runtime sums in float32
 LEAST = 1e-3  # greatest value, below which errors are absolute: nothing was detected
-DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+}
 
 
 def main() -> None:
@@ -87,16 +93,20 @@ def shapes_of(entry: Entry) -> dict[str, Any]:
 
 
 def inputs(session: Any, entry: Entry) -> dict[str, Array]:
-    """Random inputs, and the values that the entry has."""
-    draw = np.random.default_rng(0)
+    """Random inputs, and the values that the entry has. Integers are below one number, or
+    below one for each input; masks let everything through."""
+    draw, below = np.random.default_rng(0), entry.get("below", 2)
     feeds: dict[str, Array] = {}
     for value in session.get_inputs():
         dtype = DTYPES[value.type]
         shape = entry["shapes"].get(value.name, value.shape)
         if value.name in entry.get("values", {}):
             feeds[value.name] = np.array(entry["values"][value.name], dtype)
+        elif dtype is np.bool_:
+            feeds[value.name] = np.ones(shape, np.bool_)
         elif np.issubdtype(dtype, np.integer):
-            feeds[value.name] = draw.integers(0, entry["below"], shape).astype(dtype)
+            high = below.get(value.name, 2) if isinstance(below, Mapping) else below
+            feeds[value.name] = draw.integers(0, high, shape).astype(dtype)
         else:
             feeds[value.name] = (draw.standard_normal(shape) / 2).astype(dtype)
     return feeds
