@@ -106,6 +106,11 @@ PARTS = (
                 about="`python -m benchmarks.decode -o FILE`: one row times the weights of layers "
                 "of Llama 2 7B, beside the memory's bandwidth, ONNX Runtime and PyTorch.",
             ),
+            "fusion": Suite(
+                title="Chains as one kernel",
+                about="`python -m benchmarks.fusion -o FILE`: groups placed in the tiles of their "
+                "readers, beside our own kernels of the same groups one after the other.",
+            ),
             "expressions": Suite(
                 title="Random expressions",
                 about="`python -m benchmarks.expressions -o FOLDER` draws random programs with the "

@@ -33,6 +33,8 @@ class FusedLayout:
 
     members: Mapping[str, MemberLayout]
     copied: frozenset[tuple[str, Read]]  # reads of inputs whose elements are laid out anew
+    # of inputs in place that register tiles of several rows use again, a row of vectors at a time
+    packable: frozenset[tuple[str, Read]]
 
 
 def layout_of(
@@ -43,6 +45,7 @@ def layout_of(
     members: dict[str, MemberLayout] = {}
     given: dict[str, Axis] = {}
     copied: set[tuple[str, Read]] = set()
+    packable: set[tuple[str, Read]] = set()
     for member in reversed(group.members):
         anchor = member.anchor
         dtype = anchor.accumulator if anchor.reducer else anchor.dtype
@@ -58,7 +61,9 @@ def layout_of(
                     given.setdefault(source.name, source.output.axes[along])
             elif not _in_place(each, vector.name) and _is_linear(each):
                 copied.add((member.name, each.read))
-    return FusedLayout(members=members, copied=frozenset(copied))
+            elif _is_packable(each, anchor, members[member.name]):
+                packable.add((member.name, each.read))
+    return FusedLayout(members=members, copied=frozenset(copied), packable=frozenset(packable))
 
 
 def _vector(
@@ -100,6 +105,17 @@ def _in_place(each: Access, axis: str) -> bool:
     """Whether lanes along the axis lie side by side in what is read, or a few places apart."""
     stride = each.stride(axis)
     return stride is not None and 0 <= stride <= LARGEST_SHUFFLED_STRIDE
+
+
+def _is_packable(each: Access, anchor: Stage, layout: MemberLayout) -> bool:
+    """Whether vectors of a read, for one term after another, lie rows of a tensor apart."""
+    if each.stride(layout.vector.name) != 1 or each.padded or not _is_linear(each):
+        return False
+    return (
+        layout.tiled is not None
+        and layout.tiled.name not in each.axes
+        and any((each.stride(axis.name) or 0) > layout.lanes for axis in anchor.reduce_axes)
+    )
 
 
 def _is_linear(each: Access) -> bool:

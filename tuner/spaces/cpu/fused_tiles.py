@@ -27,6 +27,7 @@ class FusedTile:
     """Extents along the last member's axes, and the regions of all members."""
 
     extents: Mapping[str, int]  # by axis, those of the reduction included
+    packed: bool  # whether a tile has copies of operands that its rows use again
     regions: Regions
     recomputation: float  # operations for each that is needed once
     held_bytes: int  # of buffers that live while a tile is computed
@@ -34,7 +35,7 @@ class FusedTile:
     @property
     def stored(self) -> tuple[int, ...]:
         """As configs have it."""
-        return tuple(self.extents.values())
+        return (*self.extents.values(), *([1] if self.packed else []))
 
 
 def fused_tiles(
@@ -43,15 +44,19 @@ def fused_tiles(
     """The tiles whose buffers fit into the second cache; none where that is none."""
     root = group.root.anchor
     tiles = []
-    for sizes in product(*_sizes(group, layout)):
-        extents = dict(
-            zip((axis.name for axis in (*root.axes, *root.reduce_axes)), sizes, strict=True)
-        )
-        regions = regions_of(group, context.shapes, extents, layout.copied)
+    names = [axis.name for axis in (*root.axes, *root.reduce_axes)]
+    ways = (False, True) if layout.packable else (False,)
+    for sizes, packed in product(product(*_sizes(group, layout)), ways):
+        extents = dict(zip(names, sizes, strict=True))
+        of_tile = layout.packable if packed else ()
+        regions = regions_of(group, context.shapes, extents, layout.copied, of_tile)
         if regions is None:
             return ()
+        if packed and not _packs(regions, layout):
+            continue
         tile = FusedTile(
             extents=extents,
+            packed=packed,
             regions=regions,
             recomputation=_recomputation(group, regions, extents),
             held_bytes=held_bytes(group, regions, extents, context),
@@ -61,6 +66,12 @@ def fused_tiles(
     least = min((tile.recomputation for tile in tiles), default=1.0)
     most = max(MAX_RECOMPUTATION, least)
     return tuple(tile for tile in tiles if tile.recomputation <= most)
+
+
+def _packs(regions: Regions, layout: FusedLayout) -> bool:
+    """Whether a tile has any operand's rows closer together."""
+    packed = {read for _, read in layout.packable}
+    return any(window.reads & packed for window in regions.windows)
 
 
 def _sizes(group: FusedGroup, layout: FusedLayout) -> list[tuple[int, ...]]:

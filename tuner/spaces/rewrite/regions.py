@@ -95,13 +95,16 @@ def regions_of(
     shapes: Mapping[str, tuple[int, ...]],
     tile: Mapping[str, int],
     copied: Collection[tuple[str, Read]] = (),
+    packed: Collection[tuple[str, Read]] = (),
 ) -> Regions | None:
     """The regions for a tile with these extents; None where reads do not move together.
 
     `tile` has an extent for each axis of the root, those that it reduces over included.
-    `copied` are reads of inputs, each with its member, that go through windows too.
+    `copied` are reads of inputs, each with its member, that go through windows too. Where
+    tiles side by side read the same, these are of the whole tensor; of `packed` ones each
+    tile has its own.
     """
-    return _Derivation(group, shapes, frozenset(copied)).regions(tile)
+    return _Derivation(group, shapes, frozenset(copied), frozenset(packed)).regions(tile)
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,10 @@ class _Derivation:
         group: FusedGroup,
         shapes: Mapping[str, tuple[int, ...]],
         copied: frozenset[tuple[str, Read]],
+        packed: frozenset[tuple[str, Read]],
     ) -> None:
-        self.group, self.shapes, self.copied = group, shapes, copied
+        self.group, self.shapes = group, shapes
+        self.copied, self.packed = copied | packed, packed
         self.inside = {member.name for member in group.members}
         self.members: dict[str, Region] = {}
         self.windows: list[Window] = []
@@ -161,17 +166,20 @@ class _Derivation:
             shape = self.shapes[read.tensor]
             beyond = in_bounds_condition(read.indices, shape, extents) is not None
             padded = read.pad is not None and beyond
-            if not (is_member or padded or (member.name, read) in self.copied):
+            key = (member.name, read)
+            if not (is_member or padded or key in self.copied):
                 continue
             region = read_region(read, box)
+            if region is not None and key in self.packed and region.extents[-1] == shape[-1]:
+                continue  # whose rows would lie as far apart
             if region is None:
                 if is_member:
                     return False
                 continue  # gathered, in place
             if padded or not is_member:
                 steps = tuple(tuple(sorted(s.coefficients.items())) for s in region.starts)
-                key = (read.tensor, read.pad if padded else None, (padded, steps))
-                shared.setdefault(key, []).append((read, region))
+                place = (read.tensor, read.pad if padded else None, (padded, steps))
+                shared.setdefault(place, []).append((read, region))
             else:
                 self.needs[read.tensor].append(_Need(region, beyond))
         for places in shared.values():
@@ -186,7 +194,12 @@ class _Derivation:
         padded = read.pad is not None and beyond is not None
         if read.tensor in self.inside:
             self.needs[read.tensor].append(_Need(region, True))
-        elif not padded and region.symbols and region.symbols <= _reduced_symbols(self.group):
+        elif (
+            not padded
+            and (member.name, read) not in self.packed
+            and region.symbols
+            and region.symbols <= _reduced_symbols(self.group)
+        ):
             # Tiles side by side would all copy the same: it is copied once as a whole.
             shape = self.shapes[read.tensor]
             region = Region(starts=tuple(Affine({}, 0) for _ in shape), extents=shape)
