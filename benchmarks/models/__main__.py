@@ -105,7 +105,8 @@ def _line(row: Row) -> str:
 
 
 def _is_right(row: Row) -> bool:
-    tolerance = INT8_TOLERANCE if row["door"] == "int8" else TOLERANCE
+    usual = INT8_TOLERANCE if row["door"] == "int8" else TOLERANCE
+    tolerance = max(row.get("max_error") or 0.0, usual)
     return bool(row.get("error", 1.0) <= tolerance)
 
 
