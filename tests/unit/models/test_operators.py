@@ -113,6 +113,13 @@ def test_gathers_stay_inside_whatever_the_index() -> None:
     np.testing.assert_array_equal(got[:, 0], [0, 10, 10, 10, 0])
 
 
+def test_an_empty_list_of_indices_takes_nothing() -> None:
+    make = nets.Maker()
+    none = make.constant("none", np.zeros(0, np.int64))
+    taken = make.add("Gather", "x", none, axis=1)
+    check(make.model({"x": (2, 3)}, make.add("Concat", taken, "x", axis=1), (2, 3)))
+
+
 def test_an_operator_without_an_expression_is_named() -> None:
     node = helper.make_node("ImageDecoder", ["x"], ["y"])
     graph = helper.make_graph(

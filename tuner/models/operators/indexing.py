@@ -45,7 +45,8 @@ def gather(x: Value, indices: Value, axis: int) -> Value:
         steps = set(np.diff(flat).tolist())
         if len(steps) <= 1:  # an index, or a slice
             step = steps.pop() if steps else 1
-            return reshape(along(x, axis, int(flat[0]), flat.size, step), shape)
+            first = int(flat[0]) if flat.size else 0
+            return reshape(along(x, axis, first, flat.size, step), shape)
         indices = x.builder.constant(places, "int64")
 
     def body(*i: Elem) -> Elem:
