@@ -21,6 +21,7 @@ from tuner.db import jobs
 from tuner.db.engine import open_database
 from tuner.errors import TunerError, UsageError
 from tuner.export.directory import check_replaceable
+from tuner.export.frameworks import checked_frameworks
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
 from tuner.models.evaluation import evaluate_graph
@@ -50,6 +51,7 @@ def tune_model(
     directory: str | Path,
     *,
     name: str = "model",
+    frameworks: str = "c",
     shapes: InputShapes | None = None,
     inputs: InputValues | None = None,
     trials: int | None = None,
@@ -65,7 +67,8 @@ def tune_model(
 ) -> TunedModel:
     """Tunes a model in this process and writes its library into `directory`.
 
-    The library is called `name` and has the function `<name>_run`.
+    The library is called `name` and has the function `<name>_run`. `frameworks` names what
+    it is for, with commas: c, torch, jax, onnxruntime.
 
     `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives, a
     `torch.export.ExportedProgram`, or a graph of `tuner.grad_model`. `inputs` gives values of
@@ -98,6 +101,7 @@ def tune_model(
     loaded = load_settings(given, given_as="argument {}")
     settings, command = loaded.values, CommandTime(seconds=loaded.model_seconds)
     check_library_name(name)
+    chosen = checked_frameworks(frameworks, name)
     check_replaceable(Path(directory))
     model = _read(
         source,
@@ -106,7 +110,7 @@ def tune_model(
         command,
         lambda text: observer(WorkerNotice(message=text)),
     )
-    return _tuned(model, Path(directory), name, settings, command, observer)
+    return _tuned(model, Path(directory), name, chosen, settings, command, observer)
 
 
 def _read(
@@ -173,13 +177,14 @@ def _tuned(
     model: Model,
     directory: Path,
     name: str,
+    frameworks: Sequence[str],
     settings: Settings,
     command: CommandTime,
     observer: Observer,
 ) -> TunedModel:
     machine = checked_target(settings, on_devices=True)
     devices = device_lanes(settings, machine)
-    check_runnable(machine, settings, model.graph)
+    check_runnable(machine, settings, model.graph, frameworks=frameworks)
     database = open_database(settings.db)
     try:
         target = with_limits(database, machine, devices)
@@ -197,6 +202,7 @@ def _tuned(
             directory,
             name,
             signing_key=settings.data_dir / KEY_FILE,
+            frameworks=frameworks,
             command=command,
         )
     finally:

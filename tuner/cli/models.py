@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ def tune_model(
     inputs: Path | None,
     directory: str | None,
     name: str | None,
+    frameworks: str,
     flags: dict[str, Any],
 ) -> None:
     """Tunes a model and, with a directory, exports it there.
@@ -57,7 +59,8 @@ def tune_model(
     `shapes` gives the extents that its inputs name, `NAME=EXTENT,…`, and whole shapes of
     inputs, `INPUT=1x3x48x192`. One extent may be a range of batches,
     `NAME=LEAST..GREATEST`, or a list, `NAME=A|B|C`. `inputs` is an `.npz` file of values
-    of inputs. Raises ModelRefused before anything is written.
+    of inputs. `frameworks` names what the library is for, with commas. Raises ModelRefused
+    before anything is written.
     """
     from tuner.app.devices import device_lanes
     from tuner.app.machine import checked_target, with_limits
@@ -67,6 +70,7 @@ def tune_model(
     from tuner.app.models.tuned_model import AS_A_WHOLE, MEETS_ITS_OWN, submit_model
     from tuner.cli.progress import TuningDisplay, gain_text
     from tuner.export.directory import check_replaceable
+    from tuner.export.frameworks import checked_frameworks
     from tuner.export.naming import check_library_name
     from tuner.models.importer import import_file, read_file
     from tuner.models.input_values import read_values
@@ -85,6 +89,7 @@ def tune_model(
     command = CommandTime(seconds=loaded.model_seconds if batch is None else settings.seconds)
     library = name or library_name(path)
     check_library_name(library)
+    chosen = checked_frameworks(frameworks, library)
     if directory is not None:
         check_replaceable(Path(directory))
     machine = checked_target(settings, on_devices=True)
@@ -92,7 +97,7 @@ def tune_model(
     values = {} if inputs is None else read_values(inputs)
     content = read_file(Path(path))
     graph = import_file(Path(path), _with(extents, batch), values, content=content)
-    check_runnable(machine, settings, graph, several=batch is not None)
+    check_runnable(machine, settings, graph, several=batch is not None, frameworks=chosen)
     for line in _fixed_lines(graph):
         invocation.output.note(line)
     model = checked_import(
@@ -132,7 +137,7 @@ def tune_model(
         if display.gain is not None:
             invocation.output.note(gain_text(display.gain))
         tuned = _exported(
-            database, models[0], family, target, settings, Path(directory), library, command
+            database, models[0], family, target, settings, Path(directory), library, chosen, command
         )
         members = () if family is None else tuple(family.members)
         _report(invocation, models[-1], tuned, job.id, directory, library, members)
@@ -183,20 +188,22 @@ def _exported(
     settings: Settings,
     directory: Path,
     library: str,
+    frameworks: Sequence[str],
     command: CommandTime,
 ) -> TunedModel:
     """Exports a tuned model; the family of models where there is one."""
     from tuner.app.models.tuned_model import export_family, export_model
     from tuner.export.signature import KEY_FILE
 
-    key = settings.data_dir / KEY_FILE
+    place = (target, settings, directory, library)
+    more: dict[str, Any] = {
+        "signing_key": settings.data_dir / KEY_FILE,
+        "frameworks": frameworks,
+        "command": command,
+    }
     if family is not None:
-        return export_family(
-            database, family, target, settings, directory, library, signing_key=key, command=command
-        )
-    return export_model(
-        database, model, target, settings, directory, library, signing_key=key, command=command
-    )
+        return export_family(database, family, *place, **more)
+    return export_model(database, model, *place, **more)
 
 
 def _extents(shapes: str) -> tuple[dict[str, int | tuple[int, ...]], Batch | Listed | None]:

@@ -58,6 +58,14 @@ Directory = Annotated[
 ModelName = Annotated[
     str | None, typer.Option("--name", metavar="LIB", help="of a model: its library's name")
 ]
+Frameworks = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="FRAMEWORKS",
+        help="of a model: what its library is for besides C: torch, jax, onnxruntime",
+    ),
+]
 Inputs = Annotated[
     Path | None,
     typer.Option("--inputs", metavar="FILE.npz", help="of a model: values of inputs, by name"),
@@ -102,6 +110,7 @@ def tune(
     seed: Seed = None,
     directory: Directory = None,
     name: ModelName = None,
+    frameworks: Frameworks = None,
     inputs: Inputs = None,
     numerics: NumericsText = None,
     max_error: MaxError = None,
@@ -139,6 +148,7 @@ def tune(
             inputs=inputs,
             directory=directory,
             name=name,
+            frameworks=frameworks or "c",
             flags=flags,
         )
         return
@@ -148,10 +158,10 @@ def tune(
             "workload the numerics stand in its spec, such as "
             "matmul:M=512,N=512,K=512,numerics=fast"
         )
-    if directory is not None or name is not None or inputs is not None:
+    if any(flag is not None for flag in (directory, name, frameworks, inputs)):
         raise UsageError(
-            "--output, --name and --inputs are for models; tuner export writes the library of "
-            "other workloads"
+            "--output, --name, --for and --inputs are for models; tuner export writes the library "
+            "of other workloads"
         )
     if trace is not None:
         if specs or notation is not None or shapes is not None or traffic is not None:

@@ -151,6 +151,18 @@ class CpuExecutor:
             ]
 
     def export(
-        self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None
+        self,
+        kernel: ExportKernel,
+        directory: Path,
+        name: str,
+        signer: Signer | None,
+        frameworks: Sequence[str] = (),
     ) -> Manifest:
-        return export_library([kernel], directory, name, toolchain=self.toolchain, signer=signer)
+        return export_library(
+            [kernel],
+            directory,
+            name,
+            toolchain=self.toolchain,
+            signer=signer,
+            frameworks=frameworks,
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.export.cuda_model import export_cuda_model
+from tuner.export.errors import ExportRefused
 from tuner.export.kernel import ExportKernel
 from tuner.export.manifest import Manifest
 from tuner.export.signature import Signer
@@ -90,6 +91,13 @@ class CudaExecutor:
         return seconds
 
     def export(
-        self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None
+        self,
+        kernel: ExportKernel,
+        directory: Path,
+        name: str,
+        signer: Signer | None,
+        frameworks: Sequence[str] = (),
     ) -> Manifest:
+        if frameworks:
+            raise ExportRefused(f"a library for a GPU is for none of {', '.join(frameworks)}")
         return export_cuda_model(kernel, directory, name, signer=signer)

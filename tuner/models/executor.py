@@ -91,9 +91,15 @@ class Executor(Protocol):
         ...
 
     def export(
-        self, kernel: ExportKernel, directory: Path, name: str, signer: Signer | None
+        self,
+        kernel: ExportKernel,
+        directory: Path,
+        name: str,
+        signer: Signer | None,
+        frameworks: Sequence[str] = (),
     ) -> Manifest:
-        """Writes the library `name` of one model, whole or not at all.
+        """Writes the library `name` of one model, whole or not at all; it is for the
+        frameworks of `tuner.export.frameworks` too.
 
         Raises ExportRefused, LinkError and ExportError.
         """

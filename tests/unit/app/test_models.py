@@ -204,10 +204,15 @@ def test_a_model_is_exported_and_verified(
         export_model(database, model, host_target(), settings, out, "small", signing_key=None)
     assert not out.exists()
     promote_defaults(database, model, settings)
-    tuned = export_model(database, model, host_target(), settings, out, "small", signing_key=None)
+    tuned = export_model(
+        database, model, host_target(), settings, out, "small",
+        signing_key=None, frameworks=("torch", "jax", "onnxruntime"),
+    )  # fmt: skip
     assert tuned.max_rel_error <= 1e-4 and tuned.median_s > 0
     y = Library(out / "lib/libsmall.so").function("small_run")(np.ones((2, 16), np.float32))
     np.testing.assert_allclose(y.sum(axis=1), np.ones(2), rtol=1e-5)
+    assert (out / "small/jax.py").exists() and (out / "huggingface").is_dir()
+    assert ctypes.CDLL(str(out / "lib/libsmall.so")).RegisterCustomOps
     verdict = verify_export(out, settings).functions[0].result
     assert isinstance(verdict, Retimed), verdict
     assert verdict.max_rel_error <= 1e-4

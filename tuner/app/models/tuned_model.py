@@ -23,7 +23,6 @@ from tuner.models.chain_race import ChainRace
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
 from tuner.models.description import described, to_json
-from tuner.models.executor import Executor
 from tuner.models.kernel_race import KernelRace
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.models.shares import KernelShare, profile
@@ -125,11 +124,13 @@ def export_model(
     name: str,
     *,
     signing_key: Path | None,
+    frameworks: Sequence[str] = (),
     command: CommandTime | None = None,
 ) -> TunedModel:
     """Writes the library `name` with the function `<name>_run`, whole or not at all.
 
-    Kernels race inside the model if `command` has time for it. Raises ModelUnfinished,
+    It is for the named frameworks too. Kernels race inside the model if `command` has time
+    for it. Raises ModelUnfinished,
     ModelWrong, and what `tuner.export.library.export_library` raises.
     """
     threads, policy = settings.threads, policy_of(settings)
@@ -141,7 +142,9 @@ def export_model(
     with measuring_platform(target, settings).executor(target, settings, threads) as executor:
         checked = checked_kernel(model, kernels, target, threads, name, executor, policy, others)
         shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
-        return _exported(checked.kernel, shares, checked, executor, directory, name, signing_key)
+        signer = None if signing_key is None else signer_at(signing_key)
+        manifest = executor.export(checked.kernel, directory, name, signer, frameworks)
+        return _tuned_model(manifest, checked.kernel, shares, checked)
 
 
 def export_family(
@@ -153,6 +156,7 @@ def export_family(
     name: str,
     *,
     signing_key: Path | None,
+    frameworks: Sequence[str] = (),
     command: CommandTime | None = None,
 ) -> TunedModel:
     """Does as `export_model` for a model for several extents.
@@ -176,7 +180,9 @@ def export_family(
         # After the loop these are the model and the kernels of the greatest batch.
         inputs = check_inputs(model.graph, model.values)
         shares = profile(checked.graph, checked.kernels, target, threads, inputs, executor)
-        return _exported(combined, shares, checked, executor, directory, name, signing_key)
+        signer = None if signing_key is None else signer_at(signing_key)
+        manifest = executor.export(combined, directory, name, signer, frameworks)
+        return _tuned_model(manifest, combined, shares, checked)
 
 
 def policy_of(settings: Settings) -> NumericsPolicy:
@@ -184,18 +190,12 @@ def policy_of(settings: Settings) -> NumericsPolicy:
     return NumericsPolicy.of(settings.numerics, settings.max_error)
 
 
-def _exported(
+def _tuned_model(
+    manifest: Manifest,
     kernel: ExportKernel,
     shares: tuple[KernelShare, ...],
     checked: CheckedModel,
-    executor: Executor,
-    directory: Path,
-    name: str,
-    signing_key: Path | None,
 ) -> TunedModel:
-    """Writes the library of a model's one function."""
-    signer = None if signing_key is None else signer_at(signing_key)
-    manifest = executor.export(kernel, directory, name, signer)
     return TunedModel(
         manifest=manifest,
         median_s=kernel.median_s,
