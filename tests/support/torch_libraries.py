@@ -16,6 +16,7 @@ from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
+from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
 from tuner.torch.layouts import layouts_of
 from tuner.torch.native import native
@@ -28,7 +29,7 @@ def region_library(traced: Graph) -> bytes:
     graph = fuse(traced)
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
-    return link("region", [function_of(built)])
+    return link("region", [function_of(built)], interfaces=(DLPACK_EXCHANGE,))
 
 
 def by_library(region: Region, eager: Function) -> Function:

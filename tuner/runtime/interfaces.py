@@ -70,6 +70,16 @@ ONNX_RUNTIME = Interface(
     entry="RegisterCustomOps",
 )
 
+DLPACK_EXCHANGE = Interface(
+    source="dlpack_exchange.c",
+    header="dlpack_exchange.h",
+    symbol="__dlpack_exchange_{symbol}",
+    function=(
+        "TUNER_EXPORT void *{name}(void *self, void *const *tensors, intptr_t count) {{\n"
+        "  return tuner_call_exchange(&function_{index}, self, tensors, count);\n}}\n"
+    ),
+)
+
 _SHARED_SOURCE, _SHARED_HEADER = "tensors.c", "tensors.h"
 
 

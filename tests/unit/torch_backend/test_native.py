@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
         for got, right in zip(results, function(x, other), strict=True):
             torch.testing.assert_close(got, right)
         assert results[0].stride() == function(x, y)[0].stride()
+    with ThreadPoolExecutor(4) as threads:
+        for got, right in zip(
+            threads.map(lambda n: call(x * n, y)[0], range(200)),
+            [function(x * n, y)[0] for n in range(200)],
+            strict=True,
+        ):
+            torch.testing.assert_close(got, right)
+    failing = native(path, region.graph, layouts_of(region), lambda message: lambda *_: message)
+    assert "status 10" in failing(x) and "status 10" in failing(x, 3)  # no two tensors
     with pytest.raises(LibraryError, match="of another region"):
         native(path, only_region(lambda x: x * 2, x).graph, Layouts(inputs=(), outputs=()), unused)
 

@@ -29,6 +29,7 @@ from tuner.models.graph_archive import packed
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.region_cache import SYMBOL
+from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
 from tuner.settings import Settings
 from tuner.target.target import Target
@@ -100,7 +101,7 @@ def _linked(
     if race is not None:
         graph = with_chains(graph, race.chosen)
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
-    library = link("region", [function_of(built)])
+    library = link("region", [function_of(built)], interfaces=(DLPACK_EXCHANGE,))
     with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(library)
