@@ -29,7 +29,7 @@ mlp = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 conv = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
 tuned = []
 offer = RegionCall.offer
-RegionCall.offer = lambda call, path: (tuned.append(call), offer(call, path))[1]
+RegionCall.offer = lambda call, path, *known: (tuned.append(call), offer(call, path, *known))[1]
 options = {"tune": sys.argv[1], "trials": 1, "seconds": 120}
 for net, x in ((mlp, torch.randn(8, 16)), (conv, torch.randn(2, 3, 8, 8))):
     # Both nets have the same code: of the second, PyTorch would take the batch as dynamic.

@@ -71,9 +71,10 @@ class RegionCall:
         """The region's outputs, a tuple."""
         return self._function(*tensors)
 
-    def offer(self, path: Path) -> None:
-        """Has the library at a path tried at the next call."""
-        self._function = partial(self._try, path)
+    def offer(self, path: Path, last_race: RaceResult | None = None) -> None:
+        """Has the library at a path tried at the next call; `last_race` is that of
+        another process. One that was won is not run again."""
+        self._function = partial(self._try, path, last_race)
 
     def give_up(self, kind: str, message: str) -> None:
         """Leaves the region to PyTorch, with a warning at the next call."""
@@ -91,7 +92,7 @@ class RegionCall:
         self._notices.warn(kind, f"region {self.__name__}: {message}")
         return self._eager(*tensors)
 
-    def _try(self, path: Path, *tensors: Any) -> Any:
+    def _try(self, path: Path, last_race: RaceResult | None, *tensors: Any) -> Any:
         """Computes the region by both. The library stays if it gives the same, no slower."""
         right = self._eager(*tensors)
         with self._lock:
@@ -113,15 +114,16 @@ class RegionCall:
                     f"value, {self._supply.tolerance:.2g} is allowed",
                 )
                 return right
-            race = raced(
-                partial(self._finished, function, *tensors),
-                partial(self._finished, self._eager, *tensors),
-                self._clock,
-            )
-            if not self._broken:
-                self._supply.note(race)
-                if race.is_faster:
-                    self._function = function
+            if last_race is None or not last_race.is_faster:
+                last_race = raced(
+                    partial(self._finished, function, *tensors),
+                    partial(self._finished, self._eager, *tensors),
+                    self._clock,
+                )
+                if not self._broken:
+                    self._supply.note(last_race)
+            if last_race.is_faster and not self._broken:
+                self._function = function
         return right
 
     def _finished(self, function: Function, *tensors: Any) -> None:

@@ -128,7 +128,7 @@ class RegionSupply:
             call.give_up("cache", f"its library cannot be read: {error}")
             return
         if path is not None:
-            call.offer(path)
+            call.offer(path, self.cache.race(self.key))
         elif self.options.tune == "now":
             self._tune(call)
         elif self.options.tune == "background":

@@ -92,6 +92,14 @@ def test_a_slower_library_is_not_used(library_s: float, used: bool) -> None:
     assert supply.discarded == 0
 
 
+@pytest.mark.parametrize(("library_s", "again"), [(0.5, False), (2.0, True)])
+def test_only_a_race_that_was_lost_is_run_again(library_s: float, again: bool) -> None:
+    call, supply = region(eager)
+    call.offer(PATH, RaceResult(library_s=library_s, pytorch_s=1.0))
+    call(torch.ones(3))
+    assert len(supply.races) == again
+
+
 @pytest.mark.parametrize(("call_s", "rounds"), [(10.0, 1), (0.5, 3), (1e-2, 15), (1e-3, 150)])
 def test_a_race_is_bounded(call_s: float, rounds: int) -> None:
     """With an outlier in it, which a median does not follow."""
