@@ -1,14 +1,14 @@
 """PyTorch's own samples of its operators through the backend of `torch.compile`.
 
-    python -m benchmarks.torch.samples [--only TEXT] [--each 6] [--count N] [--seed 0]
+    python -m benchmarks.torch.samples [--only TEXT] [--each 6] [--part 1/8] [--seed 0]
 
 The samples are those of OpInfo (`torch.testing._internal`), float32, on the CPU: what PyTorch
 tests its operators with, odd shapes, strides and arguments among them; `--each` of every
 operator, evenly spaced. Each is a graph of one call, taken apart and cut as the backend does, with
 regions evaluated by the reference evaluator in float64. What PyTorch's tracing does not take as a
 graph goes through Dynamo, as a user's code would. Operators are in an order drawn by the seed;
-`--count` ends after so many. One JSON line for each operator, a summary last. Left out are samples
-that differ from call to call.
+`--part 1/8` runs the first of eight shares of them, so that a long run can be cut. One JSON line
+for each operator, a summary last. Left out are samples that differ from call to call.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the operators' names")
     parser.add_argument("--each", type=int, default=6, help="samples of an operator, at most")
-    parser.add_argument("--count", type=int, help="operators")
+    parser.add_argument("--part", type=_part, default=(1, 1), help="of the operators, as 1/8")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=int, default=20, help="of each sample, at most")
     given = parser.parse_args()
@@ -135,11 +135,18 @@ def main() -> None:
     ]
     random.Random(given.seed).shuffle(chosen)
     with torch.no_grad():
-        for operator in chosen[: given.count]:
+        for operator in chosen[given.part[0] - 1 :: given.part[1]]:
             verdicts = Counter(_verdicts(operator, given.each, given.seconds))
             counts.update(_kind(key) for key in verdicts.elements())
             print(json.dumps({"operator": _name(operator), **verdicts}), flush=True)
     print(json.dumps(counts))
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError(text)
+    return number, parts
 
 
 def _name(operator: Any) -> str:
