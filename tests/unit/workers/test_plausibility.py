@@ -123,3 +123,14 @@ def test_a_gpu_is_judged_by_its_own_limits() -> None:
     verdict = checker.judged(trial(100e-6)).outcome
     assert isinstance(verdict, Failed) and verdict.kind is FailureKind.IMPLAUSIBLE
     assert reported == [GPU_LIMITS]
+
+
+@pytest.mark.parametrize(("activations", "rate"), [("int8", 4), ("float32", 1)])
+def test_weights_may_be_unpacked_by_looking_them_up(activations: str, rate: int) -> None:
+    """Only multiply-adds are counted, of integers at the rate of their instructions."""
+    workload = parse_spec(f"qdense:M=1,N=4096,K=4096,activations={activations}")
+    problem = Problem(workload=workload, target=replace(ZEN5, limits=LIMITS), threads=1)
+    checker = Judge(problem, remeasured=unmeasured, on_limits=lambda _: None)
+    products_s = 2 * 4096**2 / rate / LIMITS.fma_flops
+    assert isinstance(checker.judged(trial(products_s)).outcome, Timed)
+    assert isinstance(checker.judged(trial(products_s / 2)).outcome, Failed)

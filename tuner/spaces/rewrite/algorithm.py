@@ -19,14 +19,19 @@ from tuner.spaces.rewrite.groups import Group, groups
 from tuner.spaces.rewrite.liveness import live_flops
 from tuner.spaces.rewrite.padded_maps import with_padded_maps
 from tuner.spaces.rewrite.parallel_units import ONE_THREAD, ParallelUnits
+from tuner.spaces.rewrite.quantized_products import (
+    in_integers,
+    quantized_product,
+    with_weights_inlined,
+)
 from tuner.spaces.rewrite.rfactor import rfactored
-from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed
+from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed, stored_narrow
 from tuner.spaces.rewrite.winograd import winograd, winograd_tiles
 from tuner.spaces.rewrite.winograd_tile import TILES, WinogradTile
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_flops
-from tuner.workload.expression import DTYPE_BYTES, DType, Expression
+from tuner.workload.expression import DTYPE_BYTES, DType, Expression, arithmetic
 from tuner.workload.workload import Workload
 
 SERIAL_SUFFIX = "alone"  # of names of stages that one thread computes though there are more
@@ -252,6 +257,7 @@ def fewest_flops(workload: Workload, target: Target | None = None) -> int:
     """
     least = least_flops(workload)
     least = min(least, live_flops(polyphase.decompose(simplified(workload.expression))))
+    least = min(least, _flops_of_few_bits(workload.expression, target))
     if workload.numerics == "strict":
         return least
     saving = max((tile.saving for tile in winograd_tiles(workload.expression)), default=1.0)
@@ -264,6 +270,23 @@ def fewest_flops(workload: Workload, target: Target | None = None) -> int:
         if workload.numerics == "tensor":
             saving = max(saving, relative_rate("tf32", target))
     return int(least / saving)
+
+
+def _flops_of_few_bits(expression: Expression, target: Target | None) -> int:
+    """Operations where sums with weights of few bits are multiply-adds alone: weights may be
+    looked up, and scales multiply the sums of groups. Those of two integers are counted as
+    what plain instructions do in their time."""
+    whole = with_weights_inlined(stored_narrow(expression))
+    dtypes = {name: tensor.dtype for name, tensor in whole.tensors.items()}
+    total = float(whole.flops)
+    for stage in whole.stages:
+        product = quantized_product(stage, whole.shapes, dtypes)
+        if product is None:
+            continue
+        exact = target is not None and in_integers(product, dtypes) is not None
+        rate = relative_rate("int8", target) if exact and target is not None else 1.0
+        total -= stage.points * (arithmetic(stage.body) + 1 - 2 / rate)
+    return int(total)
 
 
 def _algorithm(stated: Expression, whole: Expression, units: int, *, rewritten: bool) -> Algorithm:
