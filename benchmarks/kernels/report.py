@@ -16,13 +16,14 @@ from typing import Any, Literal
 from benchmarks.kernels.rival import METASCHEDULE
 from benchmarks.measurement import Machine, Measurement, Table, Value
 from tuner.cli.svg import bars, document
+from tuner.measure.rivals.rivals import RIVALS as LIBRARIES
 
-LIBRARIES = ("numpy", "torch", "onednn")
 # How tables call the contenders.
 TITLES = {
     "kernel": "kernel",
     "default": "default",
     "numpy": "NumPy",
+    "scipy": "SciPy",
     "torch": "PyTorch",
     "onednn": "oneDNN packed",
     METASCHEDULE: "MetaSchedule",
@@ -44,7 +45,7 @@ class Row:
     peak_flops: float  # of the threads' cores, fused multiply-adds, measured in this run
     # What bytes, instructions and multiply-adds need at the limits measured in this run.
     allowed_s: float
-    # By contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule.
+    # By contender: kernel, default (of the promotion race), libraries, metaschedule.
     median_s: Mapping[str, float]
     ci95_s: Mapping[str, tuple[float, float]]
     ratios: Mapping[str, float]  # contender's time over the kernel's: median of the rounds

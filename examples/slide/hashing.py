@@ -110,9 +110,10 @@ class Draws:
 
     def beside(self, own: NDArray[np.int32]) -> Active:
         """The classes of each sample, (samples, own) or `NONE`, and those drawn beside them."""
-        numbers = self._rng.random(self._shape) * self._limits[-1]
+        # In order, so that each search begins where the one before it ended.
+        numbers = np.sort(self._rng.random(self._shape), 1) * self._limits[-1]
         drawn = np.searchsorted(self._limits, numbers, side="right").astype(np.int32)
-        drawn = np.sort(np.minimum(drawn, len(self._limits) - 1), 1)
+        drawn = np.minimum(drawn, len(self._limits) - 1)
         weights = self._offsets[drawn]
         weights[:, 1:][drawn[:, 1:] == drawn[:, :-1]] = -np.inf
         drawn, weights = drawn[self._group], weights[self._group]

@@ -140,10 +140,15 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Progress]]:
     if args.smoke:
         sizes, count, steps, every, trials = SMOKE, SMOKE_SAMPLES, 120, 20, 2
 
+    kernels: dict[tuple[object, ...], Callable[..., Any]] = {}
+
     def kernel(source: str, shapes: dict[str, int] | None) -> Callable[..., Any]:
-        return tuner.tune(
-            source, shapes=shapes, trials=trials, seconds=args.seconds, threads=args.threads
-        )
+        key = (source, *(shapes or {}).items())
+        if key not in kernels:  # networks have several in common
+            kernels[key] = tuner.tune(
+                source, shapes=shapes, trials=trials, seconds=args.seconds, threads=args.threads
+            )
+        return kernels[key]
 
     data, test = drawn(sizes, count, 0), drawn(sizes, TESTED, 1)
     counts = np.bincount(data.labels.ravel(), minlength=sizes.classes)
