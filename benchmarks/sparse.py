@@ -17,8 +17,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -141,12 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def races(settings: Settings, cases: Mapping[str, Workload], rounds: int) -> Table:
     """The times of each case's kernel and of the libraries that have a route to it."""
-    kernels = {name: kernel_of(workload, settings) for name, workload in cases.items()}
-    pin(settings.threads)
     rows: list[list[Value]] = []
     ratios: list[float] = []
     for name, workload in cases.items():
-        times = in_turn(contenders(kernels[name], workload, settings.threads), rounds)
+        kernel = kernel_of(workload, settings)
+        with pinned(settings.threads):
+            times = in_turn(contenders(kernel, workload, settings.threads), rounds)
         others = {rival: times[rival] for rival in RIVALS if rival in times}
         fastest = min(others, key=others.__getitem__, default=None)
         ratio = None if fastest is None else others[fastest] / times["kernel"]
@@ -170,43 +170,43 @@ TIMED = ("kernel", *RIVALS)
 def densities(settings: Settings, only: Sequence[str], rounds: int) -> Table:
     """The times of sparse kernels over that of the dense one, and where they are equal."""
     pairs = {name: pair for name, pair in PAIRS.items() if not only or name in only}
-    tuned = {
-        name: [
-            (workload, kernel_of(workload, settings))
-            for workload in map(parse_spec, (pair.dense, *map(pair.sparse, DENSITIES)))
-        ]
-        for name, pair in pairs.items()
-    }
-    pin(settings.threads)
     rows: list[list[Value]] = []
-    for name, kernels in tuned.items():
-        clocks = {
-            str(number): contenders(kernel, workload, settings.threads, ())["kernel"]
-            for number, (workload, kernel) in enumerate(kernels)
-        }
-        dense, *sparse = in_turn(clocks, rounds).values()
+    for name, pair in pairs.items():
+        workloads = [parse_spec(spec) for spec in (pair.dense, *map(pair.sparse, DENSITIES))]
+        kernels = [kernel_of(workload, settings) for workload in workloads]
+        with pinned(settings.threads):
+            clocks = {
+                workload.spec: contenders(kernel, workload, settings.threads, ())["kernel"]
+                for workload, kernel in zip(workloads, kernels, strict=True)
+            }
+            dense, *sparse = in_turn(clocks, rounds).values()
         pays = crossing(DENSITIES, [each / dense for each in sparse])
         times = [significant(1e3 * each) for each in (dense, *sparse)]
         rows.append([name, *times, None if pays is None else Decimal(f"{100 * pays:.3g}")])
-        below = f"below a density of {pays:.1%}" if pays else f"from {DENSITIES[0]:.0%} on never"
-        print(f"{name}: pays {below}", flush=True)
+        print(f"{name}: pays {said(pays)}", flush=True)
     columns = {"operator": "", "dense": "ms"}
     columns |= {f"density {density:g}": "ms" for density in DENSITIES}
     return Table(title="", columns={**columns, "pays below": "%"}, rows=rows)
 
 
-def crossing(at: Sequence[float], ratios: Sequence[float]) -> float | None:
+def said(pays: float | None) -> str:
+    if pays is None:
+        return f"at none of the densities from {DENSITIES[0]:.0%} on"
+    return f"{'at least ' * (pays == DENSITIES[-1])}below a density of {pays:.1%}"
+
+
+def crossing(places: Sequence[float], ratios: Sequence[float]) -> float | None:
     """Where ratios, which rise, are 1: on straight lines between their logarithms.
 
-    None where even the first one is above 1; 1 where all are below.
+    None where even the first one is above 1; the last place where all are below.
     """
     if ratios[0] >= 1:
         return None
-    points = list(zip(map(log, at), map(log, ratios), strict=True))
+    points = list(zip(map(log, places), map(log, ratios), strict=True))
     for (left, low), (right, high) in pairwise(points):
         if high >= 0:
             return exp(left + (right - left) * -low / (high - low))
-    return 1.0
+    return places[-1]
 
 
 def kernel_of(workload: Workload, settings: Settings) -> Kernel:
@@ -254,10 +254,13 @@ def contenders(
 
     clocks: dict[str, Clock] = {"kernel": own}
     for name in rivals:
-        with suppress(RivalError):  # it has no route to this workload
+        try:
             rival = open_rival(name, workload, arrays, threads)
             rival.route.call()
-            check(name, workload, rival.route.result(), result)
+            check(workload, rival.route.result(), result)
+        except RivalError as error:
+            print(f"{name} takes no part: {error}", flush=True)
+        else:
             clocks[name] = partial(_clocked, rival)
     return clocks
 
@@ -267,28 +270,43 @@ def _clocked(rival: Any, number: int) -> float:
     return float(sample)
 
 
-def check(name: str, workload: Workload, got: Any, own: Any) -> None:
-    """That a library computes what the kernel does. Kernels were verified when tuned."""
+def check(workload: Workload, got: Any, own: Any) -> None:
+    """That a library computes what the kernel does. Kernels were verified when tuned.
+
+    Raises RivalError.
+    """
     if own.dtype == np.uint16:
         own = (own.astype(np.uint32) << 16).view(np.float32)
     off = np.abs(np.asarray(got, np.float64) - own).max()
     if not off <= TOLERANCE * max(np.abs(own).max(), 1e-30):
-        raise AssertionError(f"{name} is off by {off} in {workload.spec}")
+        raise RivalError(f"it is off by {off} in {workload.spec}")
 
 
 def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
-    """The median of each, in seconds."""
+    """The median of each, in seconds, with its own data in the caches.
+
+    An untimed call comes before each sample: the contender before has evicted them.
+    """
+    for clock in clocks.values():
+        clock(1)
     numbers = {name: max(1, round(SAMPLE_S / clock(1))) for name, clock in clocks.items()}
     samples: dict[str, list[float]] = {name: [] for name in clocks}
     for _ in range(rounds):
         for name, clock in clocks.items():
+            clock(1)
             samples[name].append(clock(numbers[name]))
     return {name: median(values) for name, values in samples.items()}
 
 
-def pin(threads: int) -> None:
-    """To as many cores as threads are used, as kernels are when they are measured."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """On as many cores as threads are used, as kernels are when they are measured."""
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(usable)[:threads])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 if __name__ == "__main__":

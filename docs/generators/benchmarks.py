@@ -111,6 +111,13 @@ PARTS = (
                 about="`python -m benchmarks.fusion -o FILE`: groups placed in the tiles of their "
                 "readers, beside our own kernels of the same groups one after the other.",
             ),
+            "slide": Suite(
+                title="A classifier of many classes",
+                about="`python -m examples.slide.train` trains networks of which only the output "
+                "layer differs ([the guide](../how-to/many-classes.md)). Stages were timed by "
+                "wrapping the example's functions; rows that are fetched ahead by calling kernels "
+                "of the space in turn, each after other data.",
+            ),
             "expressions": Suite(
                 title="Random expressions",
                 about="`python -m benchmarks.expressions -o FOLDER` draws random programs with the "

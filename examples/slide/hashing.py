@@ -6,15 +6,47 @@ smaller the angle between vector and weights, the likelier it is (SimHash, Chari
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.runtime.loader import aligned_empty
+from tuner.runtime.toolchain import Toolchain
 
 NONE = -1  # in place of a class
-HALF_WORD = 16  # bits of the numbers that NumPy sorts by their digits
+FUNCTIONS = ("fill_buckets", "most_named", "beside_own", "named_rows")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The functions of classes.c, compiled for this machine."""
+    tools, source = Toolchain.find(), Path(__file__).with_name("classes.c")
+    compiled = tools.compile(source.name, source.read_text(), {}, ("-fvisibility=default",))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "libclasses.so"
+        path.write_bytes(tools.shared([compiled], soname=path.name, exported=FUNCTIONS))
+        loaded = ctypes.CDLL(str(path))
+    loaded.named_rows.restype = ctypes.c_int64
+    return loaded
+
+
+def call(name: str, *arguments: NDArray[Any] | int) -> int:
+    """Calls a function of classes.c on contiguous arrays and numbers."""
+    passed: list[ctypes.c_void_p | ctypes.c_int64] = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            assert argument.flags.c_contiguous
+            passed.append(ctypes.c_void_p(argument.ctypes.data))
+        else:
+            passed.append(ctypes.c_int64(argument))
+    result: int = getattr(library(), name)(*passed)
+    return result
 
 
 class HashTables:
@@ -29,14 +61,9 @@ class HashTables:
     def fill(self, codes: NDArray[np.int32]) -> None:
         """Puts each class where its codes, (classes, tables), say."""
         self._buckets.fill(NONE)
-        count, room = self._buckets.shape[1:]
-        for bucket, column in zip(self._buckets, codes[self._order].T, strict=True):
-            order = stable_order(column)
-            code = column[order]
-            starts = np.searchsorted(code, np.arange(count))
-            rank = np.arange(len(code)) - starts[code]
-            kept = rank < room
-            bucket[code[kept], rank[kept]] = self._order[order[kept]]
+        filled = np.zeros(self._buckets.shape[:2], np.int32)
+        extents = (len(self._order), *self._buckets.shape)
+        call("fill_buckets", self._buckets, filled, codes, self._order, *extents)
 
     def alike(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The classes in the buckets of each sample, (samples, tables * room), and `NONE`s;
@@ -45,36 +72,16 @@ class HashTables:
         return buckets.reshape(len(codes), -1)
 
 
-def stable_order(numbers: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The order of numbers from 0 on, equal ones as they come.
-
-    NumPy sorts 16 bits by their digits, in a time in proportion to their count.
-    """
-    order = np.argsort(numbers.astype(np.uint16), kind="stable")
-    high = numbers >> HALF_WORD
-    if high.any():
-        order = order[np.argsort(high[order].astype(np.uint16), kind="stable")]
-    return order
-
-
-def most_named(first: NDArray[np.int32], often: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+def most_named(
+    first: NDArray[np.int32], often: NDArray[np.int32], count: int, times: NDArray[np.int32]
+) -> NDArray[np.int32]:
     """Of each row `count` different numbers, or fewer and then `NONE`s: those in `first`,
-    then those that are most often in `often`."""
-    # Twice the number, and 1 more of those in `often`: they come behind an equal one of `first`.
-    keys = np.sort(np.concatenate([2 * first, 2 * often + 1], 1), 1)
-    numbers = keys >> 1
-    is_new = np.ones(keys.shape, np.bool_)
-    is_new[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
-    starts = np.flatnonzero(is_new)
-    times = np.diff(starts, append=keys.size)
-    keys, numbers = keys.ravel()[starts], numbers.ravel()[starts]
-    times[keys % 2 == 0] = often.shape[1] + 1
-    # How often above the number, so that a partition of integers finds the most named.
-    ranked = np.full(is_new.size, NONE, np.int64)
-    ranked[starts] = np.where(numbers == NONE, NONE, times << 32 | numbers)
-    width = first.shape[1] + often.shape[1]
-    chosen = np.partition(ranked.reshape(-1, width), width - count, 1)[:, -count:]
-    return np.where(chosen == NONE, NONE, chosen & 0xFFFFFFFF).astype(np.int32)
+    then those that are most often in `often`. `times` has a zero for each number there is."""
+    rows, firsts, named = *first.shape, often.shape[1]
+    chosen, found = np.empty((rows, count), np.int32), np.empty(firsts + named, np.int32)
+    scratch = (times, found, np.empty(named + 2, np.int32))
+    call("most_named", chosen, first, often, *scratch, rows, firsts, named, count)
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +96,10 @@ class Draws:
     """Classes drawn for neighbouring samples of a batch, to stand for those that they did not
     choose.
 
-    A class is drawn the likelier the more often it is a label; half of the draws may be any
-    class. The logarithm of the chance is taken off its logit, so that the sum over the drawn
-    classes is that over all, in expectation (sampled softmax, Jean et al. 2015). Where all
-    samples have the same ones, their errors do not cancel, and learning is slow.
+    Half of the draws are as frequent as labels, and half are any class. The logarithm of the
+    chance to be drawn is taken off a class's logit, so that the sum over the drawn classes is
+    that over all, in expectation (sampled softmax, Jean et al. 2015). Where all samples have
+    the same ones, their errors do not cancel, and learning is slow.
     """
 
     def __init__(
@@ -100,36 +107,26 @@ class Draws:
     ) -> None:
         """`counts` says how often each class is a label; `count` are drawn for each of the
         groups of a batch, which has so many samples."""
-        shares = 0.5 * counts / counts.sum() + 0.5 / len(counts)
-        self._limits, self._shape = np.cumsum(shares), (groups, count)
-        chance = -np.expm1(count * np.log1p(-shares))
-        self._offsets = -np.log(chance).astype(np.float32)
-        self._rng = np.random.default_rng(seed)
-        self._group = np.arange(samples) * groups // samples
-        self._is_own = np.zeros((samples, len(counts) + 1), np.bool_)  # `NONE` is the last column
+        self._labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self._frequent, self._any = count // 2, count - count // 2
+        missed = self._frequent * np.log1p(-counts / counts.sum())
+        missed += self._any * np.log1p(-1 / len(counts))
+        self._offsets = -np.log(-np.expm1(missed)).astype(np.float32)
+        self._rng, self._groups = np.random.default_rng(seed), groups
+        self._seen, self._turn = np.zeros(len(counts), np.int64), 0
 
     def beside(self, own: NDArray[np.int32]) -> Active:
         """The classes of each sample, (samples, own) or `NONE`, and those drawn beside them."""
-        # In order, so that each search begins where the one before it ended.
-        numbers = np.sort(self._rng.random(self._shape), 1) * self._limits[-1]
-        drawn = np.searchsorted(self._limits, numbers, side="right").astype(np.int32)
-        drawn = np.minimum(drawn, len(self._limits) - 1)
-        weights = self._offsets[drawn]
-        weights[:, 1:][drawn[:, 1:] == drawn[:, :-1]] = -np.inf
-        drawn, weights = drawn[self._group], weights[self._group]
+        drawn = np.empty((self._groups, self._frequent + self._any), np.int32)
+        of_labels = self._rng.integers(len(self._labels), size=(self._groups, self._frequent))
+        drawn[:, : self._frequent] = self._labels[of_labels]
+        drawn[:, self._frequent :] = self._rng.integers(
+            len(self._seen), size=(self._groups, self._any)
+        )
         samples, width = own.shape
         classes = aligned_empty((samples, width + drawn.shape[1]), "int32")
         offsets = aligned_empty(classes.shape, "float32")
-        classes[:, :width] = np.where(own == NONE, drawn[:, :1], own)
-        classes[:, width:] = drawn
-        offsets[:, :width] = np.where(own == NONE, -np.inf, 0)
-        offsets[:, width:] = np.where(self._are_own(own, drawn), -np.inf, weights)
+        extents = (self._turn, samples, width, *drawn.shape)
+        call("beside_own", classes, offsets, own, drawn, self._offsets, self._seen, *extents)
+        self._turn += samples
         return Active(classes=classes, offsets=offsets)
-
-    def _are_own(self, own: NDArray[np.int32], drawn: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of the drawn classes a sample chose itself: they must count once."""
-        samples = np.arange(len(own))[:, None]
-        self._is_own[samples, own] = True
-        are_own = self._is_own[samples, drawn]
-        self._is_own[samples, own] = False
-        return are_own

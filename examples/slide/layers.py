@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.slide.data import Samples
-from examples.slide.hashing import stable_order
+from examples.slide.hashing import call
 from tuner.runtime.loader import aligned_empty
 
 Array = NDArray[Any]
 # (source, extents of a notation's symbols) to a function of arrays
 MakeKernel = Callable[[str, dict[str, int] | None], Callable[..., Any]]
 
+DTYPES = ("float32", "uint16")  # of a matrix, and of its bits in bfloat16
 ROWS_OF_A_CALL = 2048  # that a step changes: what is between both halves stays in the cache
 ROWS_STEP = """
 kernel rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sorted, G: f32[E],
@@ -28,6 +29,10 @@ kernel rows_step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C sort
   S[a, d] += G[e] * X[R[e], d] for e in P[a]:P[a + 1]
   Y[a, d] = W[N[a], d] - rate[0] * S[a, d]
 }"""
+# The nearest bfloat16 of the rows, too.
+NARROW_ROWS_STEP = ROWS_STEP.replace("Y: f32[A, D]", "Y: f32[A, D], Z: bf16[A, D]").replace(
+    "\n}", "\n  Z[a, d] = bf16(Y[a, d])\n}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,72 +129,61 @@ class RowsStep:
         *,
         narrow: bool = False,
     ) -> None:
-        """`narrow` is of a matrix in two parts, as `split` gives them."""
+        """`narrow` is of a matrix that is kept in bfloat16 as well."""
         places = sizes.batch * per_sample
-        self._named, self._block = per_sample, min(rows, places, ROWS_OF_A_CALL)
+        self._block = min(rows, places, ROWS_OF_A_CALL)
         self._rate = np.array([sizes.rate], np.float32)
-        self._kernel = kernel(*self._source(sizes, rows, per_sample, narrow))
-        self._changed = aligned_empty((self._block, sizes.depth), "float32")
-        # A call reads so many terms from where its rows begin.
-        self._samples = np.zeros(2 * places, np.int32)
-        self._terms = np.zeros(2 * places, np.float32)
-
-    def _source(
-        self, sizes: Sizes, rows: int, per_sample: int, narrow: bool
-    ) -> tuple[str, dict[str, int] | None]:
-        """Of a matrix in two parts the kernel only sums: its low bits cannot be verified."""
-        batch, depth = sizes.batch, sizes.depth
-        if narrow:
-            shape = f"B={batch},D={depth},C={rows},L={per_sample},A={self._block}"
-            return f"slide_layer_gradient:{shape},of=weights", None
-        places = batch * per_sample
-        return ROWS_STEP, {"A": self._block, "B": batch, "C": rows, "D": depth, "E": places}
+        shape = (self._block, sizes.depth)
+        self._changed = [aligned_empty(shape, dtype) for dtype in DTYPES[: 1 + narrow]]
+        extents = {"A": self._block, "B": sizes.batch, "C": rows, "D": sizes.depth, "E": places}
+        self._kernel = kernel(NARROW_ROWS_STEP if narrow else ROWS_STEP, extents)
+        self._pointers = aligned_empty((self._block + 1,), "int32")
+        self._rows = aligned_empty((self._block,), "int32")
+        self._samples = aligned_empty((places,), "int32")
+        self._terms = aligned_empty((places,), "float32")
+        self._samples[:], self._terms[:] = 0, 0  # of which a call reads the first ones
+        # What `named_rows` gives, and its scratch.
+        rows_named, pointers = np.empty(places, np.int32), np.empty(places + 1, np.int32)
+        self._named_by = (
+            rows_named, pointers, np.empty(places, np.int32), np.empty(places, np.float32),
+        )  # fmt: skip
+        self._ends = np.zeros(rows, np.int32)
 
     def change(self, matrix: tuple[Array, ...], names: Array, weights: Array, x: Array) -> None:
         """From each row goes the rate times the sum of the vectors that name it, weighted.
 
-        `names` and `weights` are (samples, names), `x` is (samples, depth).
+        `matrix` is in float32, and perhaps in bfloat16, which follows it. `names` and `weights`
+        are (samples, names), `x` is (samples, depth).
         """
-        order = stable_order(names.ravel())
-        in_order = names.ravel()[order]
-        starts = np.flatnonzero(np.diff(in_order, prepend=-1))
-        rows, pointers = in_order[starts], np.append(starts, len(order)).astype(np.int32)
-        self._samples[: len(order)] = order // self._named
-        self._terms[: len(order)] = weights.ravel()[order]
-        for low in range(0, len(rows), self._block):
-            part = rows[low : low + self._block]
-            self._call(matrix, part, pointers[low : low + len(part) + 1], len(order), x)
+        count = call(
+            "named_rows", *self._named_by, np.ascontiguousarray(names),
+            np.ascontiguousarray(weights), self._ends, names.size, names.shape[1], len(self._ends),
+        )  # fmt: skip
+        rows, pointers, samples, terms = self._named_by
+        for low in range(0, count, self._block):
+            part = rows[low : min(low + self._block, count)]
+            bounds = pointers[low : low + len(part) + 1]
+            self._fill(part, bounds, samples, terms)
+            self._kernel(
+                self._pointers, self._samples, self._rows, self._terms, x, self._rate, matrix[0],
+                out=self._changed,
+            )  # fmt: skip
+            for whole, changed in zip(matrix, self._changed, strict=True):
+                whole[part] = changed[: len(part)]
 
-    def _call(
-        self, matrix: tuple[Array, ...], rows: Array, pointers: Array, places: int, x: Array
-    ) -> None:
-        first, count = pointers[0], len(rows)
-        every = np.full(self._block + 1, pointers[-1] - first, np.int32)
-        every[: count + 1] = pointers - first
-        names = np.full(self._block, rows[-1], np.int32)
-        names[:count] = rows
-        samples, terms = (each[first : first + places] for each in (self._samples, self._terms))
-        if len(matrix) == 1:
-            (whole,) = matrix
-            self._kernel(every, samples, names, terms, x, self._rate, whole, out=self._changed)
-            whole[rows] = self._changed[:count]
-            return
-        self._kernel(every, samples, terms, x, out=self._changed)
-        high, low = matrix
-        numbers = joined(high[rows], low[rows]) - self._rate * self._changed[:count]
-        high[rows], low[rows] = split(numbers)
+    def _fill(self, rows: Array, pointers: Array, samples: Array, terms: Array) -> None:
+        """The inputs of a call: rows, and the terms that name them; then rows without any."""
+        count, first, last = len(rows), pointers[0], pointers[-1]
+        self._pointers[: count + 1] = pointers - first
+        self._pointers[count + 1 :] = last - first
+        self._rows[:count], self._rows[count:] = rows, rows[-1]
+        self._samples[: last - first] = samples[first:last]
+        self._terms[: last - first] = terms[first:last]
 
 
-def split(numbers: Array) -> tuple[Array, Array]:
-    """The bits of the nearest bfloat16 to each float32, and by how much its bits differ."""
+def rounded(numbers: Array) -> Array:
+    """The bits of the nearest bfloat16 to each float32."""
     bits = numbers.view(np.int32)
-    high, low = (aligned_empty(numbers.shape, dtype) for dtype in ("uint16", "int16"))
-    low[...] = bits.astype(np.int16)
-    high[...] = ((bits - low) >> 16).astype(np.uint16)
-    return high, low
-
-
-def joined(high: Array, low: Array) -> Array:
-    """The float32 that `split` made two parts of."""
-    bits: Array = (high.astype(np.int32) << 16) + low
-    return bits.view(np.float32)
+    made = aligned_empty(numbers.shape, "uint16")
+    made[...] = (bits - bits.astype(np.int16)) >> 16
+    return made

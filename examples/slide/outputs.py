@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from examples.slide.hashing import Draws, HashTables, most_named
-from examples.slide.layers import Array, MakeKernel, RowsStep, Sizes, initial, joined, split
+from examples.slide.layers import Array, MakeKernel, RowsStep, Sizes, initial, rounded
 from tuner.runtime.loader import aligned_empty
 
 GROWTH = 1.1  # of the steps between two fillings of the hash tables
@@ -39,10 +39,10 @@ class Slide:
         self, sizes: Sizes, counts: Array, kernel: MakeKernel, seed: int, *, narrow: bool = False
     ) -> None:
         """`counts` says how often each class is a label. `narrow` weights are read in
-        bfloat16; what they lack of float32 is kept beside them and counts in steps."""
+        bfloat16; steps change those in float32, which are kept beside them."""
         self.name = "SLIDE, bfloat16" if narrow else "SLIDE"
         self._sizes, (_, weights, self._bias) = sizes, initial(sizes, seed)
-        self._parts = split(weights) if narrow else (weights,)
+        self._parts = (weights, rounded(weights)) if narrow else (weights,)
         shape = f"B={sizes.batch},D={sizes.depth},C={sizes.classes},L={sizes.active}"
         dtype = "bfloat16" if narrow else "float32"
         self._forward = kernel(f"slide_layer:{shape},softmax=true,offset=true,dtype={dtype}", None)
@@ -59,8 +59,9 @@ class Slide:
         self._draws = Draws(
             counts, samples=sizes.batch, count=sizes.drawn, groups=sizes.groups, seed=seed
         )
+        self._times = np.zeros(sizes.classes, np.int32)
         self._directions = directions(sizes, seed)
-        self._row_directions = split(self._directions)[0] if narrow else self._directions
+        self._row_directions = rounded(self._directions) if narrow else self._directions
         self._steps, self._refill_at, self._pause = 0, 0, float(sizes.refill)
 
     def step(self, hidden: Array, labels: Array) -> Array:
@@ -68,12 +69,15 @@ class Slide:
             self._refill()
         self._steps += 1
         sizes, codes = self._sizes, self._hash(hidden, self._directions)
-        own = most_named(labels, self._tables.alike(codes), sizes.active - sizes.drawn)
+        alike = self._tables.alike(codes)
+        own = most_named(labels, alike, sizes.active - sizes.drawn, self._times)
         active = self._draws.beside(own)
-        gradient = self._forward(active.classes, hidden, self._parts[0], self._bias, active.offsets)
+        gradient = self._forward(
+            active.classes, hidden, self._parts[-1], self._bias, active.offsets
+        )
         gradient[:, : own.shape[1]] -= is_label(own, labels)
         gradient /= np.float32(len(hidden))
-        back: Array = self._back(active.classes, gradient, self._parts[0])
+        back: Array = self._back(active.classes, gradient, self._parts[-1])
         self._rows.change(self._parts, active.classes, gradient, hidden)
         change = np.bincount(active.classes.ravel(), gradient.ravel(), sizes.classes)
         self._bias -= np.float32(sizes.rate) * change.astype(np.float32)
@@ -81,7 +85,7 @@ class Slide:
 
     def _refill(self) -> None:
         """Fills the hash tables; the longer the training, the more seldom."""
-        rows = self._parts[0]
+        rows = self._parts[-1]
         codes = np.empty((len(rows), self._sizes.tables), np.int32)
         for low in range(0, len(rows), self._block):
             part = slice(min(low, len(rows) - self._block), low + self._block)
@@ -90,7 +94,7 @@ class Slide:
         self._refill_at, self._pause = self._steps + int(self._pause), self._pause * GROWTH
 
     def weights(self) -> tuple[Array, Array]:
-        return joined(*self._parts) if len(self._parts) > 1 else self._parts[0], self._bias
+        return self._parts[0], self._bias
 
 
 class Dense:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.slide.hashing import NONE, Draws, HashTables, most_named, stable_order
-from examples.slide.layers import MakeKernel, Output, RowsStep, initial, joined, split
+from examples.slide.hashing import NONE, Draws, HashTables, call, most_named
+from examples.slide.layers import MakeKernel, Output, RowsStep, initial, rounded
 from examples.slide.outputs import Dense, Slide, directions
 from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
 from tests.support.targets import host_target
@@ -103,14 +103,18 @@ def test_layers_learn_and_the_report_names_them(kernel: MakeKernel) -> None:
 
 def test_labels_come_first_then_classes_named_most_often() -> None:
     first, often = np.array([[7]], np.int32), np.array([[1, 2, 3, 2, 3, 3, NONE]], np.int32)
-    chosen = [sorted(most_named(first, often, n)[0].tolist()) for n in (1, 2, 3, 4, 6)]
+    times = np.zeros(8, np.int32)
+    chosen = [sorted(most_named(first, often, n, times)[0].tolist()) for n in (1, 2, 3, 4, 6)]
     assert chosen == [[7], [3, 7], [2, 3, 7], [1, 2, 3, 7], [NONE, NONE, 1, 2, 3, 7]]
 
 
 def test_a_label_that_tables_name_too_is_chosen_once() -> None:
     first = np.array([[5, 5, 9]], np.int32)
     often = np.array([[9, 5, 4, 4, 0]], np.int32)
-    assert sorted(most_named(first, often, 4)[0].tolist()) == [0, 4, 5, 9]
+    times = np.zeros(10, np.int32)
+    assert sorted(most_named(first, often, 4, times)[0].tolist()) == [0, 4, 5, 9]
+    assert sorted(most_named(first, often, 3, times)[0].tolist()) == [4, 5, 9]
+    assert not times.any()
 
 
 def test_buckets_have_the_classes_of_their_code() -> None:
@@ -140,9 +144,18 @@ def test_drawn_classes_stand_for_all() -> None:
     np.testing.assert_allclose(np.mean(sums, 0), np.exp(logits).sum(), rtol=0.03)
 
 
-def test_numbers_are_ordered_by_both_halves() -> None:
-    numbers = np.array([70_000, 3, 65_536, 3, 0, 70_000], np.int32)
-    assert stable_order(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+def test_rows_have_the_samples_that_name_them() -> None:
+    names = np.array([[5, 2], [5, 5], [0, 2]], np.int32)
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    rows, pointers, samples, ends = (np.empty(n, np.int32) for n in (6, 7, 6, 8))
+    terms = np.empty(6, np.float32)
+    ends[:] = 0
+    found = call(
+        "named_rows", rows, pointers, samples, terms, names, weights, ends, 6, 2, len(ends)
+    )
+    assert rows[:found].tolist() == [0, 2, 5] and pointers[: found + 1].tolist() == [0, 1, 3, 6]
+    assert samples.tolist() == [2, 0, 2, 0, 1, 1] and terms.tolist() == [4, 1, 5, 0, 2, 3]
+    assert not ends.any()
 
 
 def test_rows_that_are_named_change(kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,12 +172,22 @@ def test_rows_that_are_named_change(kernel: MakeKernel, monkeypatch: pytest.Monk
     np.testing.assert_allclose(matrix, want, rtol=1e-5, atol=1e-6)
 
 
-def test_narrow_numbers_are_the_nearest_and_lose_nothing() -> None:
-    numbers = np.array([1.0, 1.001, -3.14159, 1e-20, -1e30, 65504.7], np.float32)
-    high, low = split(numbers)
-    wide = (high.astype(np.uint32) << 16).view(np.float32)
+def test_rows_that_are_named_change_in_bfloat16_too(kernel: MakeKernel) -> None:
+    matrix = np.linspace(-3, 3, 20 * SIZES.depth, dtype=np.float32).reshape(20, -1)
+    narrow, names = rounded(matrix), np.full((SIZES.batch, 1), 7, np.int32)
+    x, weights = np.ones((SIZES.batch, SIZES.depth), np.float32), np.ones(names.shape, np.float32)
+    before = matrix.copy()
+    RowsStep(SIZES, 20, 1, kernel, narrow=True).change((matrix, narrow), names, weights, x)
+    np.testing.assert_allclose(before[7] - matrix[7], SIZES.batch * SIZES.rate, rtol=1e-5)
+    wide = (narrow.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_allclose(wide, matrix, rtol=2**-8)
+
+
+def test_numbers_are_rounded_to_the_nearest() -> None:
+    numbers = np.array([1.0, 1.001, 1.007, -3.14159, 1e-20, -1e30, 65504.7], np.float32)
+    wide = (rounded(numbers).astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, numbers, rtol=2**-8)
-    assert joined(high, low).tolist() == numbers.tolist()
+    assert wide[:3].tolist() == [1.0, 1.0, 1.0078125]
 
 
 def test_directions_ignore_what_all_elements_share() -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.spaces import shared_space
 from tests.support.targets import GOLDEN_COVE, ZEN5
 from tests.unit.spaces.kernels import check_programs
+from tuner.app.workloads import as_workload
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
@@ -73,7 +74,10 @@ def configs(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
         "qdense:M=2,N=70,K=96,group=16,weight=int8",
         "spmm:M=19,N=37,K=48,density=0.2",
         "embedding_bag:V=50,D=41,B=7,L=5,mode=weighted,index=int64",
+        "embedding_bag:V=50,D=64,B=7,L=5,dtype=bfloat16",
         "slide_layer_gradient:B=5,D=48,C=31,L=7",
+        "slide_layer:B=5,D=48,C=31,L=7,softmax=true",
+        "sddmm:M=13,N=19,K=35,density=0.2",
     ],
 )
 def test_results_are_what_they_are_without(spec: str) -> None:
@@ -129,6 +133,65 @@ def test_a_sum_fetches_rows_that_indices_to_come_name() -> None:
         assert [number(index, turn | {place: at_place}) for at_place in (0, 30, 44)] == [4, 34, 44]
         columns.add(number(column, turn))
     assert columns == {0, 16, 32, 48}
+
+
+STEP = """
+kernel step(P: i32[A + 1] splits E, R: i32[E] in 0:B, N: i32[A] in 0:C, X: f32[B, D], W: f32[C, D])
+    -> (Y: f32[A, D]) {
+  S[a, d] += X[R[e], d] for e in P[a]:P[a + 1]
+  Y[a, d] = W[N[a], d] - S[a, d]
+}"""
+
+
+def test_an_epilogue_fetches_rows_that_indices_to_come_name() -> None:
+    """Of the table that lies beyond the second cache, not of the one that lies in it."""
+    extents = {"A": 9, "B": 2, "C": 500, "D": 64, "E": 30}
+    workload = as_workload(STEP, shapes=extents, constants=(), numerics="strict")
+    space = space_of(workload, SIXTEEN, threads=1)
+    config: dict[str, Value] = {
+        "sketch": "Y:ragged_d",
+        "Y.ragged_d.ahead": 4,
+        "Y.ragged_d.register": (1, 64),
+    }
+    program = space.program(config)
+    (block,) = [block for block in program.blocks if block.prefetches]
+    assert block.buffer == "Y"
+    (place,) = [axis.name for axis in block.axes if axis.name.startswith("a") and axis.extent > 1]
+    turn = {axis.name: 0 for axis in block.axes}
+    columns = set()
+    for line in block.prefetches:
+        row, column = line.read.indices
+        (index,) = {read.indices[0] for read in reads(row)}
+        assert line.read.tensor == "W"
+        assert [number(index, turn | {place: at}) for at in (0, 3, 8)] == [4, 7, 8]
+        columns.add(number(column, turn))
+    assert columns == {0, 16, 32, 48}
+    check_programs(workload, [program])
+
+
+def test_a_sum_along_rows_fetches_those_that_indices_to_come_name() -> None:
+    """Each vector that a tile reads, of the next tile, at most of the last row."""
+    space = shared_space("slide_layer:B=3,D=64,C=500,L=22", SIXTEEN)
+    config: dict[str, Value] = {
+        "sketch": "Y:lanes",
+        "Y.lanes.register": (1, 4, 32),
+        "Y.lanes.ahead": 1,
+    }
+    defaults = {
+        knob.name: knob.values[0] for knob in space.space.knobs if knob.name.startswith("Y.lanes")
+    }
+    program = space.program(defaults | config)
+    (block,) = [block for block in program.blocks if block.prefetches]
+    (line,) = block.prefetches
+    assert line.read.tensor == "W"
+    row, column = line.read.indices
+    (index,) = [read.indices for read in reads(row)]
+    turn = {axis.name: 0 for axis in (*block.axes, *block.reduce_axes)}
+    (tile,) = [axis for axis in block.axes if axis.name.startswith("l") and axis.extent == 6]
+    places = [number(index[1], turn | {tile.name: at}) for at in range(tile.extent)]
+    assert places == [4, 8, 12, 16, 20, 21]
+    columns = {number(column, turn | each) for each in turns([*block.reduce_axes])}
+    assert columns == {0, 32}
 
 
 @pytest.mark.parametrize(

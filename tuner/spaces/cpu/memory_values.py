@@ -11,6 +11,7 @@ from tuner.spaces.cpu.copy_values import copy_modes
 from tuner.spaces.cpu.prefetch import (
     MOST_USES,
     boxes,
+    epilogue_rows,
     gathered_rows,
     is_packed_in_parts,
     is_walked,
@@ -29,6 +30,22 @@ from tuner.workload.expression import DTYPE_BYTES
 ROWS_AHEAD = (4, 16)
 
 
+def far_rows(stage: TiledStage) -> frozenset[str]:
+    """The tensors beyond the second cache of which a sum, or its epilogue, gathers rows."""
+    context, group = stage.context, stage.group
+    rows = (
+        *gathered_rows(group.anchor, stage.vector, context.shapes),
+        *epilogue_rows(group.epilogue, stage.vector, context.shapes),
+    )
+    tensors = {row.access.read.tensor for row in rows} if group.anchor.reducer else set()
+    return frozenset(name for name in tensors if _bytes(stage, name) > context.target.l2_bytes)
+
+
+def _bytes(stage: TiledStage, tensor: str) -> int:
+    context = stage.context
+    return prod(context.shapes[tensor]) * DTYPE_BYTES[context.dtypes[tensor]]
+
+
 def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
     """How far ahead a nest fetches what it uses seldom and has beyond the second cache:
     bytes along the vectors of a map, blocks of a reduction, parts that are packed or
@@ -41,12 +58,12 @@ def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
         return (0,)
     if stage.across is not None or stage.lanes == 1 or not _takes_vectors(stage):
         return (0,)
-    distances: tuple[int, ...]
-    if rows := gathered_rows(anchor, stage.vector, context.shapes):
-        tensors, distances = {row.access.read.tensor for row in rows}, ROWS_AHEAD
-    elif not copying:
+    if far_rows(stage):
+        return (0, *ROWS_AHEAD)
+    if not copying or gathered_rows(anchor, stage.vector, context.shapes):
         return (0,)
-    elif stage.is_sum:
+    distances: tuple[int, ...]
+    if stage.is_sum:
         tensors, distances = {read.read.tensor for read in _prefetchable(stage)}, (1,)
     else:
         streams = read_once(anchor, stage.vector, context.shapes)
@@ -54,7 +71,7 @@ def prefetch_distances(stage: TiledStage, *, copying: bool) -> tuple[int, ...]:
         distances = (context.isa.page_bytes,)
     # TVM stores narrow floats as integers, under pointers of another type.
     wide = not any(context.dtypes[name] in ("float16", "bfloat16") for name in tensors)
-    size = sum(prod(context.shapes[name]) * DTYPE_BYTES[context.dtypes[name]] for name in tensors)
+    size = sum(_bytes(stage, name) for name in tensors)
     return (0, *distances) if wide and size > context.target.l2_bytes else (0,)
 
 

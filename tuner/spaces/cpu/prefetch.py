@@ -88,26 +88,43 @@ def is_packed_in_parts(access: Access, stage: Stage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GatheredRow:
-    """A read of a sum along a row that an index names, another one in each iteration."""
+    """A read along a row that an index names, another one in each iteration."""
 
     access: Access
-    axis: str  # of the reduction, which moves the index
+    axis: str  # which moves the index
 
 
 def gathered_rows(
     stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[GatheredRow, ...]:
-    """The rows that a sum gathers and reads in whole vectors."""
-    if stage.reducer is None or vector is None:
+    """The rows that a sum gathers and reads in whole vectors, along its reduction."""
+    if stage.reducer is None:
         return ()
-    reducing = {axis.name for axis in stage.reduce_axes}
+    return _rows(stage, vector, shapes, {axis.name for axis in stage.reduce_axes})
+
+
+def epilogue_rows(
+    epilogue: Stage | None, vector: str | None, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[GatheredRow, ...]:
+    """The rows that an epilogue gathers and reads in whole vectors, one for each of its own."""
+    if epilogue is None:
+        return ()
+    return _rows(epilogue, vector, shapes, {axis.name for axis in epilogue.axes} - {vector})
+
+
+def _rows(
+    stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]], moving: set[str]
+) -> tuple[GatheredRow, ...]:
+    """The gathered rows of a stage of which one of the axes moves the index."""
+    if vector is None:
+        return ()
     rows = []
     for access in accesses(stage, shapes):
         named = [index for index in access.read.indices if any(reads(index))]
         moved = {node.name for index in named for node in walk(index) if isinstance(node, Var)}
         along = access.stride_within(vector, shapes[access.read.tensor]) == 1
-        if along and not access.padded and len(moved & reducing) == 1:
-            rows.append(GatheredRow(access, *(moved & reducing)))
+        if along and not access.padded and len(moved & moving) == 1:
+            rows.append(GatheredRow(access, *(moved & moving)))
     return tuple(rows)
 
 
@@ -209,20 +226,21 @@ def sum_prefetches(
 def row_prefetches(
     plan: TilePlan,
     stage: Stage,
+    rows: Sequence[GatheredRow],
     loops: TileLoops,
-    shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
-    when: tuple[Scalar, ...],
+    when: tuple[Scalar, ...] = (),
 ) -> tuple[Prefetch, ...]:
     """The part that the current tile has of rows which later iterations gather.
 
-    `when` holds in the iterations of the sum. What is further ahead than the last
-    iteration is the row of the last.
+    `when` holds in the iterations of a sum. What is further ahead than the last iteration
+    is the row of the last.
     """
     prefetches: list[Prefetch] = []
-    for row in gathered_rows(stage, plan.vector, shapes):
+    for row in rows:
         read = row.access.read
-        if plan.copies.get(read, CopyMode.NONE) is not CopyMode.NONE:
+        copied = plan.copies.get(read, CopyMode.NONE) is not CopyMode.NONE
+        if copied or read.tensor not in plan.far:
             continue
         vector, extent = plan.tiled(str(plan.vector)), stage.extents[row.axis]
         further = at_most(add(loops.indices[row.axis], constant(plan.prefetch)), extent - 1)
@@ -231,7 +249,7 @@ def row_prefetches(
             axis
             for tiled in plan.spatial
             for axis in tiled.register
-            if tiled is vector or tiled.axis.name not in row.access.axes
+            if tiled is vector or tiled.axis.name not in {*row.access.axes, row.axis}
             if axis.extent > 1 and axis.name != loops.vector_lane
         ]
         first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in once)

@@ -1,4 +1,5 @@
-"""Software prefetches of a row nest: what the first pass over rows to come will read."""
+"""Software prefetches of a row nest: what the first pass over rows to come will read, and of
+sums the rows that indices to come name."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tuner.spaces.program.program import Prefetch
 from tuner.spaces.program.tiles import add, at_most, constant
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup
-from tuner.workload.expression import Read, Scalar, Stage, substitute
+from tuner.workload.expression import Read, Scalar, Stage, Var, reads, substitute, walk
 
 
 def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:
@@ -37,8 +38,32 @@ def row_reads(
     )
 
 
+def gathered_reads(
+    stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Read, ...]:
+    """What a sum reads in whole vectors of rows that an index names, another one for each row
+    of the last axis of rows."""
+    last = next((axis for axis in reversed(group.rows) if axis.extent > 1), None)
+    return tuple(
+        access.read
+        for access in accesses(stage, shapes)
+        if last is not None
+        and not access.padded
+        and access.stride_within(COLUMN, shapes[access.read.tensor]) == 1
+        and any(_is_read_along(index, last.name) for index in access.read.indices)
+    )
+
+
+def _is_read_along(index: Scalar, axis: str) -> bool:
+    """Whether an index comes from a tensor, and changes along the axis."""
+    return any(reads(index)) and any(
+        isinstance(node, Var) and node.name == axis for node in walk(index)
+    )
+
+
 class RowPrefetch:
-    """Prefetches by the second pass: memory would idle while it works on what caches hold."""
+    """Prefetches by the second pass, where there is one: memory would idle while it works on
+    what caches hold. A sum's only pass prefetches what it gathers."""
 
     def __init__(
         self,
@@ -49,8 +74,8 @@ class RowPrefetch:
     ) -> None:
         first, *later = passes(stages, len(loops.plan.rows))
         self._loops = loops
-        self._pass = later[0].name if loops.plan.prefetch and later else None
-        self._reads = row_reads(first, group, shapes) if self._pass else ()
+        self._pass = (later[0] if later else first).name if loops.plan.prefetch else None
+        self._reads = (row_reads if later else gathered_reads)(first, group, shapes)
 
     def of(self, stage: Stage, index: Scalar) -> tuple[Prefetch, ...]:
         """What a stage at this index of the column asks for."""

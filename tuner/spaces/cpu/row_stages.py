@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.cpu.row_prefetch import passes, row_reads
+from tuner.spaces.cpu.row_prefetch import gathered_reads, passes, row_reads
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.spaces.rewrite.stages import is_expensive
 from tuner.workload.expression import DTYPE_BYTES, Axis, Stage
@@ -90,17 +90,25 @@ class RowStages:
         return self.context.target.vector_registers
 
     def prefetch_distances(self) -> tuple[int, ...]:
-        """Tiles of rows that inputs are fetched ahead, where a later pass over a row
-        has the time for it."""
+        """Tiles of rows that inputs are fetched ahead, where a later pass over a row has the
+        time for it, or where a sum gathers them from beyond the second cache."""
         first, *later = passes(self.group.stages, len(self.group.rows))
-        reads = (
-            row_reads(first, self.group, self.context.shapes) if later and not self.reuse else ()
-        )
+        context = self.context
+        if not context.isa.prefetch:
+            return (0,)
+        if not later:
+            gathered = gathered_reads(first, self.group, context.shapes)
+            far = any(self._bytes(read.tensor) > context.target.l2_bytes for read in gathered)
+            return PREFETCH_DISTANCES if far else (0,)
+        reads = () if self.reuse else row_reads(first, self.group, context.shapes)
         # TVM stores narrow floats as integers, under pointers of another type.
         wide = reads and all(
-            self.context.dtypes[read.tensor] in ("float32", "float64") for read in reads
+            context.dtypes[read.tensor] in ("float32", "float64") for read in reads
         )
-        return PREFETCH_DISTANCES if wide and self.context.isa.prefetch else (0,)
+        return PREFETCH_DISTANCES if wide else (0,)
+
+    def _bytes(self, tensor: str) -> int:
+        return prod(self.context.shapes[tensor]) * DTYPE_BYTES[self.context.dtypes[tensor]]
 
     def block_sizes(self, axis: Axis) -> list[int]:
         """Rows of a cache block; 0 for no blocking."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tuner.spaces.cpu.copy_prefetch import copy_prefetches
 from tuner.spaces.cpu.group_scales import GroupScale, split_group_scale
 from tuner.spaces.cpu.nest_parts import NestParts
-from tuner.spaces.cpu.prefetch import row_prefetches, sum_prefetches
+from tuner.spaces.cpu.prefetch import gathered_rows, row_prefetches, sum_prefetches
 from tuner.spaces.cpu.tile_copies import TileCopies
 from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
@@ -86,7 +86,14 @@ class SumNest:
             innermost = self._accumulate_in_matrix_registers(term)
         else:
             innermost = self._accumulate_by_blocks(term)
-        write_back(self._group, self._plan, self._parts, self._copies.shapes, self._sums)
+        write_back(
+            self._group,
+            self._plan,
+            self._parts,
+            self._copies.shapes,
+            self._copies.dtypes,
+            self._sums,
+        )
         if self._zero_point is not None:
             self._zero_point.place(self._sums, self._copies.packed_levels())
         self._copies.place(self._sums)
@@ -125,8 +132,9 @@ class SumNest:
     def _prefetches(self, within: tuple[Scalar, ...]) -> tuple[Prefetch, ...]:
         """`within` holds in the iterations of the sum."""
         plan, anchor, loops, copies = self._plan, self._group.anchor, self._loops, self._copies
-        if rows := row_prefetches(plan, anchor, loops, copies.shapes, copies.dtypes, within):
-            return rows
+        if plan.far:
+            rows = gathered_rows(anchor, plan.vector, copies.shapes)
+            return row_prefetches(plan, anchor, rows, loops, copies.dtypes, within)
         prefetches = (
             ()
             if plan.instruction.axes

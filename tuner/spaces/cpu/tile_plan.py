@@ -100,6 +100,7 @@ class TilePlan:
     # How far ahead the nest prefetches: bytes of a map; of a sum, gathered rows, or blocks of
     # the reduction and packed parts, one at most.
     prefetch: int = 0
+    far: frozenset[str] = frozenset()  # tensors whose gathered rows are prefetched
     non_temporal: bool = False  # whether the output is stored past the caches
     instruction: Instruction = field(default_factory=Instruction)
 

@@ -11,6 +11,7 @@ from tuner.spaces.cpu.arithmetic import Arithmetic
 from tuner.spaces.cpu.copy_prefetch import is_streamed
 from tuner.spaces.cpu.facts import LoopNestFacts, PrefetchedRead
 from tuner.spaces.cpu.map_nest import map_nest
+from tuner.spaces.cpu.memory_values import far_rows
 from tuner.spaces.cpu.prefetch import boxes, gathered_rows, is_packed_in_parts, is_walked
 from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.cpu.sum_nest import SumNest
@@ -83,10 +84,11 @@ class TileSketch:
 
     def _prefetched(self) -> tuple[PrefetchedRead, ...]:
         stage, anchor = self.stage, self.group.anchor
-        if rows := gathered_rows(anchor, stage.vector, stage.context.shapes):
+        if far := far_rows(stage):
             return tuple(
                 PrefetchedRead(read=row.access, in_place=True, packed=False, whole=False)
-                for row in rows
+                for row in gathered_rows(anchor, stage.vector, stage.context.shapes)
+                if row.access.read.tensor in far
             )
         in_boxes = () if stage.instruction.axes else boxes(anchor, stage.context.shapes)
         return tuple(
@@ -129,6 +131,7 @@ class TileSketch:
             threads=stage.context.units,
             line_bytes=stage.context.isa.line_bytes,
             prefetch=choices.prefetch.of(config),
+            far=far_rows(stage),
             non_temporal=choices.store_mode.of(config) is StoreMode.NON_TEMPORAL,
             instruction=stage.instruction,
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.spaces.cpu.nest_parts import NestParts
+from tuner.spaces.cpu.prefetch import epilogue_rows, row_prefetches
 from tuner.spaces.cpu.tile_loops import TileLoops
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.loops import LoopId, loops_of
-from tuner.spaces.program.program import Buffer, Reorder, ReverseComputeAt
+from tuner.spaces.program.program import Buffer, Prefetch, Reorder, ReverseComputeAt
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import Read, Scalar, Var, substitute
+from tuner.workload.expression import DType, Read, Scalar, Var, substitute
 
 
 def write_back(
@@ -20,6 +21,7 @@ def write_back(
     plan: TilePlan,
     parts: NestParts,
     shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, DType],
     accumulators: str,
 ) -> None:
     """Stores the accumulators of a sum, with the epilogue done on them."""
@@ -42,15 +44,20 @@ def write_back(
         parts.steps += loops.innermost_marks(tile, stored=True)
         finished = Read(tile, element)
     body: Scalar = finished
+    prefetches: tuple[Prefetch, ...] = ()
     if epilogue is not None:
         extents = {tiled.axis.name: tiled.axis.extent for tiled in plan.spatial}
         plain = with_explicit_padding(epilogue.body, shapes, extents)
         body = replace_reads(substitute(plain, loops.indices), {group.anchor.name: finished})
+        if plan.prefetch:
+            rows = epilogue_rows(epilogue, plan.vector, shapes)
+            prefetches = row_prefetches(plan, epilogue, rows, loops, dtypes)
     parts.compute(
         output.name,
         every,
         [loops.indices[axis.name] for axis in output.axes],
         body,
+        prefetches=prefetches,
         non_temporal=plan.non_temporal,
     )
     parts.steps.append(ReverseComputeAt(block=output.name, loop=below))

@@ -1,0 +1,95 @@
+/* Which classes samples compute, and which samples name a row. Single passes over arrays that the
+ * caller gives, scratch included, where NumPy would go over them ten times. */
+#include <stdint.h>
+
+#define NONE (-1)
+
+/* Puts each class, in the given order, into the bucket of its code in each table: buckets is
+ * [tables][codes][room] and begins as NONEs, filled is [tables][codes] and begins as zeros. */
+void fill_buckets(int32_t *buckets, int32_t *filled, const int32_t *codes_of, const int32_t *order, int64_t classes, int64_t tables,
+                  int64_t codes, int64_t room) {
+  for (int64_t place = 0; place < classes; ++place) {
+    const int32_t *own = codes_of + order[place] * tables;
+    for (int64_t table = 0; table < tables; ++table) {
+      const int64_t bucket = table * codes + own[table];
+      if (filled[bucket] < room) buckets[bucket * room + filled[bucket]++] = order[place];
+    }
+  }
+}
+
+/* Of each row `count` different numbers, or fewer and then NONEs: those of first, then those that
+ * are most often in often. times is a zero for each number and is left so; found has room for all
+ * numbers of a row, and ends[t] for those named at most t times, where t is up to `named`. */
+void most_named(int32_t *chosen, const int32_t *first, const int32_t *often, int32_t *times, int32_t *found, int32_t *ends,
+                int64_t rows, int64_t firsts, int64_t named, int64_t count) {
+  for (int64_t row = 0; row < rows; ++row, chosen += count, first += firsts, often += named) {
+    int64_t numbers = 0, taken = 0;
+    for (int64_t i = 0; i < firsts; ++i) {
+      if (times[first[i]]) continue;
+      times[first[i]] = (int32_t)named + 1;
+      found[numbers++] = first[i];
+    }
+    for (int64_t i = 0; i < named; ++i) {
+      if (often[i] == NONE || times[often[i]] > named) continue;
+      if (times[often[i]]++ == 0) found[numbers++] = often[i];
+    }
+    for (int64_t t = 0; t <= named + 1; ++t) ends[t] = 0;
+    for (int64_t i = 0; i < numbers; ++i) ++ends[times[found[i]]];
+    /* The least count of which not all are taken, and how many of it are. */
+    int64_t least = named + 1, left = count;
+    while (least > 0 && ends[least] <= left) left -= ends[least--];
+    for (int64_t i = 0; i < numbers; ++i) {
+      const int32_t own = times[found[i]];
+      if (own > least || (own == least && left-- > 0)) chosen[taken++] = found[i];
+      times[found[i]] = 0;
+    }
+    while (taken < count) chosen[taken++] = NONE;
+  }
+}
+
+/* The classes of each sample: its own, or the first drawn one for a NONE, then those drawn for its
+ * group. offsets has those of drawn classes, -inf where one is there before, and of own ones 0.
+ * seen is a number for each class, none of them above `turn`, the number of samples before. */
+void beside_own(int32_t *classes, float *offsets, const int32_t *own, const int32_t *drawn, const float *offset_of, int64_t *seen,
+                int64_t turn, int64_t samples, int64_t owns, int64_t groups, int64_t count) {
+  const float nothing = -__builtin_inff();
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    const int32_t *group = drawn + sample * groups / samples * count;
+    ++turn;
+    for (int64_t i = 0; i < owns; ++i, ++own, ++classes, ++offsets) {
+      *classes = *own == NONE ? group[0] : *own;
+      *offsets = *own == NONE ? nothing : 0;
+      if (*own != NONE) seen[*own] = turn;
+    }
+    for (int64_t i = 0; i < count; ++i, ++classes, ++offsets) {
+      *classes = group[i];
+      *offsets = seen[group[i]] == turn ? nothing : offset_of[group[i]];
+      seen[group[i]] = turn;
+    }
+  }
+}
+
+/* The rows that names have, in order, and how many; row i is named by the samples from pointers[i] to
+ * pointers[i + 1], whose weights are terms. ends is a zero for each row and is left so. */
+int64_t named_rows(int32_t *rows, int32_t *pointers, int32_t *samples, float *terms, const int32_t *names, const float *weights,
+                   int32_t *ends, int64_t count, int64_t per_sample, int64_t all) {
+  int64_t found = 0;
+  int32_t before = 0;
+  for (int64_t i = 0; i < count; ++i) ++ends[names[i]];
+  for (int64_t row = 0; row < all; ++row) {
+    if (ends[row] == 0) continue;
+    rows[found] = (int32_t)row;
+    pointers[found++] = before;
+    const int32_t length = ends[row];
+    ends[row] = before;
+    before += length;
+  }
+  pointers[found] = before;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t place = ends[names[i]]++;
+    samples[place] = (int32_t)(i / per_sample);
+    terms[place] = weights[i];
+  }
+  for (int64_t i = 0; i < found; ++i) ends[rows[i]] = 0;
+  return found;
+}
