@@ -191,7 +191,15 @@ PARTS = (
                 "(`--configs`), built and timed as a job would. `make tables` records eight "
                 "workloads into `tests/tables/large` and parts of eighteen others into "
                 "`tests/tables/parts`.",
-            )
+            ),
+            "estimates": Suite(
+                title="Answers before tuning",
+                about="`python -m benchmarks.oracle` draws workloads of eight operators, searches "
+                "them and races what was found on a quiet machine. Each kernel is left out of what "
+                "the predictor learns; the first candidate of the searches that were longest is an "
+                "answer without a trial, and its loss is that to the best known. A network's sum "
+                "is that of its kernels, each timed alone.",
+            ),
         },
     ),
     Part(

@@ -122,10 +122,10 @@ class LatencyModel:
         covariance = self._covariance(self._sizes)
         self._inverse: Floats = _inverted(covariance)
         self._weights = self._inverse @ (self._logs - self._mean)
-        left_out = self._left_out(self._inverse)
-        self._scores = np.abs(left_out.residual) / left_out.deviation
+        self._others = self._left_out(self._inverse)
+        self._scores = np.abs(self._others.residual) / self._others.deviation
         self._factor = _quantile(self._scores)
-        self.accuracy = self._judged(left_out)
+        self.accuracy = self._judged()
 
     def predict(self, described: Sequence[Description]) -> list[Latency]:
         """In the order of `described`; with no work, none."""
@@ -134,6 +134,16 @@ class LatencyModel:
             for start in range(0, len(described), _BATCH)
             for latency in self._batch(described[start : start + _BATCH])
         ]
+
+    def left_out(self) -> list[Latency]:
+        """What all other kernels say of each, in the order that they were given.
+
+        An interval is as wide as the others' residuals ask for.
+        """
+        logs = self._known.baseline + self._logs - self._others.residual
+        factors = [_quantile(np.delete(self._scores, place)) for place in range(len(logs))]
+        spread = np.array(factors) * self._others.deviation
+        return _latencies(logs, spread, [None] * len(logs))
 
     def most_telling(
         self, described: Sequence[Description], weights: Sequence[float], count: int
@@ -174,17 +184,7 @@ class LatencyModel:
         own = _variance(asked, self._sizes)
         deviation = np.sqrt(np.maximum(own - explained, 0.0) + self._sizes.noise**2)
         spread = self._factor * deviation
-        numbers = zip(
-            np.exp(logs).tolist(),
-            np.exp(logs - spread).tolist(),
-            np.exp(logs + spread).tolist(),
-            _neighbours(asked, self._known),
-            strict=True,
-        )
-        return [
-            Latency(median_s=mid, low_s=low, high_s=high, neighbour=near)
-            for mid, low, high, near in numbers
-        ]
+        return _latencies(logs, spread, _neighbours(asked, self._known))
 
     def _fitted(self) -> _Sizes:
         """The sizes under which the kernels left out are likeliest, one size at a time."""
@@ -213,12 +213,15 @@ class LatencyModel:
         residual = (inverse @ (self._logs - self._mean)) / diagonal
         return _LeftOut(residual=residual, deviation=1.0 / np.sqrt(diagonal))
 
-    def _judged(self, left_out: _LeftOut) -> Accuracy:
-        errors = np.abs(np.exp(-left_out.residual) - 1.0)
-        # Each kernel's interval is as wide as the others' residuals ask for.
-        factors = [_quantile(np.delete(self._scores, place)) for place in range(len(errors))]
-        predicted = self._known.baseline + self._logs - left_out.residual
-        true = self._known.baseline + self._logs
+    def _judged(self) -> Accuracy:
+        left_out = self.left_out()
+        predicted = np.array([each.median_s for each in left_out])
+        true = np.exp(self._known.baseline + self._logs)
+        errors = np.abs(predicted / true - 1.0)
+        covered = [
+            each.low_s <= seconds <= each.high_s
+            for each, seconds in zip(left_out, true.tolist(), strict=True)
+        ]
         taus = [
             _kendall(predicted[rows], true[rows])
             for rows in self._known.by_operator()
@@ -228,9 +231,24 @@ class LatencyModel:
             kernels=len(errors),
             median_error=float(np.median(errors)),
             within_10_percent=float(np.mean(errors <= 0.1)),
-            coverage=float(np.mean(self._scores <= factors)),
+            coverage=float(np.mean(covered)),
             tau=float(np.mean(taus)) if taus else None,
         )
+
+
+def _latencies(logs: Floats, spread: Floats, neighbours: Sequence[int | None]) -> list[Latency]:
+    """Of logarithms of seconds, with what is to either side of them."""
+    numbers = zip(
+        np.exp(logs).tolist(),
+        np.exp(logs - spread).tolist(),
+        np.exp(logs + spread).tolist(),
+        neighbours,
+        strict=True,
+    )
+    return [
+        Latency(median_s=mid, low_s=low, high_s=high, neighbour=near)
+        for mid, low, high, near in numbers
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

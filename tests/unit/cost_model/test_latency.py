@@ -74,6 +74,17 @@ def test_a_model_says_how_wrong_it_has_been(model: LatencyModel) -> None:
     assert accuracy.tau is not None and accuracy.tau > 0.9
 
 
+def test_each_is_told_by_all_others_as_its_accuracy_says(model: LatencyModel) -> None:
+    known = kernels(80, seed=1)
+    pairs = list(zip(model.left_out(), known, strict=True))
+    errors = [abs(each.median_s / kernel.median_s - 1) for each, kernel in pairs]
+    covered = [each.low_s <= kernel.median_s <= each.high_s for each, kernel in pairs]
+    assert np.median(errors) == pytest.approx(model.accuracy.median_error)
+    assert np.mean(covered) == pytest.approx(model.accuracy.coverage)
+    others = LatencyModel(known[1:]).predict([known[0].described])[0]
+    assert model.left_out()[0].median_s == pytest.approx(others.median_s, rel=0.02)
+
+
 def unsure(model: LatencyModel, described: list[Description], weights: list[float]) -> float:
     """The weighted sum of the standard deviations of all seconds, but for a factor."""
     return sum(
