@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
+from tuner.runtime.loader import LibraryError
 
 _FASTCALL = 0x80  # METH_FASTCALL: arguments come as an array
 
@@ -34,7 +35,7 @@ class _Binding(ctypes.Structure):
 def bound(path: Path, symbol: str, inputs: Sequence[Sequence[int]]) -> Callable[..., int]:
     """The function of a library on tensors, inputs then outputs, whose result is a status.
 
-    `inputs` are the strides that its inputs must have, in elements.
+    `inputs` are the strides that its inputs must have, in elements. Raises LibraryError.
     """
     numbers = [number for strides in inputs for number in (len(strides), *strides)]
     binding = _Binding(_exchange_api(), (ctypes.c_int64 * len(numbers))(*numbers))
@@ -51,7 +52,15 @@ def bound(path: Path, symbol: str, inputs: Sequence[Sequence[int]]) -> Callable[
 
 
 def _exchange_api() -> Any:
-    """The address of the functions by which C code reads PyTorch's tensors (DLPack 1.2)."""
+    """The address of the functions by which C code reads PyTorch's tensors (DLPack 1.2).
+
+    Raises LibraryError where this PyTorch has none.
+    """
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        raise LibraryError(
+            f"PyTorch {torch.__version__} has no DLPack exchange API; a later version does"
+        )
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return get(torch.Tensor.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+    return get(capsule, b"dlpack_exchange_api")
