@@ -23,7 +23,7 @@ from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.block_order import BlockOrder
-from tuner.spaces.cuda.block_shapes import FragmentTile, WarpSplit, stored_shape
+from tuner.spaces.cuda.block_shapes import FragmentTile, WarpSplit
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     LEAST_THREADS,
@@ -44,6 +44,11 @@ from tuner.spaces.cuda.mma import (
 )
 from tuner.spaces.cuda.pipelining import UNPIPELINED, Pipelining, pipelinings
 from tuner.spaces.cuda.products import product_operands
+from tuner.spaces.cuda.shared_choices import (
+    block_choice,
+    block_order_choice,
+    pipelining_choice,
+)
 from tuner.spaces.cuda.shared_copies import box_shape, has_known_box, padded_stride, spans
 from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_WINDOW
 from tuner.spaces.program.nest import Nest
@@ -150,7 +155,7 @@ class CudaMmaSketch:
         most = max((tile.warps for tile in fitting), default=0)
         least = min(LEAST_THREADS // WARP, most)
         tiles = [tile for tile in fitting if tile.warps >= least]
-        return choice(self.prefix, KnobRole.BLOCK_TILE, tiles, stored_shape)
+        return block_choice(self.prefix, tiles)
 
     @cached_property
     def padded_rows(self) -> Choice[bool]:
@@ -166,11 +171,11 @@ class CudaMmaSketch:
     def pipelining(self) -> Choice[Pipelining]:
         asynchronous = architecture_of(self.context.target) >= ASYNC_FROM
         offered = pipelinings(asynchronous=asynchronous, deepest=MAX_STAGES)
-        return choice(self.prefix, KnobRole.PIPELINE, offered, lambda way: way.stored)
+        return pipelining_choice(self.prefix, offered)
 
     @cached_property
     def order(self) -> Choice[BlockOrder]:
-        return choice(self.prefix, KnobRole.BLOCK_ORDER, BlockOrder, lambda order: order.value)
+        return block_order_choice(self.prefix)
 
     def _fitting(self) -> Iterator[FragmentTile]:
         windows = (True, False) if len(self.group.anchor.reduce_axes) > 1 else (None,)

@@ -12,11 +12,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.choice import Choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
-from tuner.spaces.cuda.block_shapes import stored_shape
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     OTHER_REGISTERS,
@@ -25,10 +23,11 @@ from tuner.spaces.cuda.limits import (
     covers,
 )
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
-from tuner.spaces.cuda.persistent_knobs import BAND_WIDTHS, persistent_shape, stored_bands
+from tuner.spaces.cuda.persistent_knobs import persistent_shape
+from tuner.spaces.cuda.shared_choices import bands_choice, block_choice
 from tuner.spaces.program.multistage import MultistageProduct, stages_bytes, threads_of
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.persistent import Bands, PersistentTile, Side, height_of, strip_columns
+from tuner.spaces.program.persistent import Bands, PersistentTile, height_of, strip_columns
 from tuner.spaces.rewrite.groups import TileGroup
 
 WARPGROUPS, FRAGMENTS, PANELS, STAGES = (1, 2), (2, 1), (2, 1, 3, 4), (3, 4, 2, 5)
@@ -79,12 +78,11 @@ class CudaMultistageSketch:
     @cached_property
     def block(self) -> Choice[PersistentTile]:
         """Tiles that fit a block; empty where none fits."""
-        return choice(self.prefix, KnobRole.BLOCK_TILE, self._fitting(), stored_shape)
+        return block_choice(self.prefix, self._fitting())
 
     @cached_property
     def bands(self) -> Choice[Bands]:
-        every = (Bands(along=side, width=width) for side in Side for width in BAND_WIDTHS)
-        return choice(self.prefix, KnobRole.BLOCK_ORDER, every, stored_bands)
+        return bands_choice(self.prefix)
 
     def _fitting(self) -> Iterator[PersistentTile]:
         for warpgroups, fragments, panels, stages in product(WARPGROUPS, FRAGMENTS, PANELS, STAGES):

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations, product
+from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.choice import Choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import GridAxis, PatchAxis
-from tuner.spaces.cuda.block_shapes import PatchShape, stored_shape
+from tuner.spaces.cuda.block_shapes import PatchShape
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, covers, widest
 from tuner.spaces.cuda.patch import CudaPatchNest
+from tuner.spaces.cuda.shared_choices import axis_order_choice, block_choice
 from tuner.spaces.cuda.tile_knobs import LANES, MAX_AXES, SECTOR_BYTES, THREADS
 from tuner.spaces.cuda.tile_plan import CudaTilePlan
 from tuner.spaces.program.nest import Nest
@@ -113,15 +113,11 @@ class CudaPatchSketch:
         fitting = list(self._fitting())
         least = min(LEAST_THREADS, max((prod(shape.threads) for shape in fitting), default=0))
         shapes = [shape for shape in fitting if prod(shape.threads) >= least]
-        return choice(self.prefix, KnobRole.BLOCK_TILE, shapes, stored_shape)
+        return block_choice(self.prefix, shapes)
 
     @cached_property
     def order(self) -> Choice[tuple[str, ...]]:
-        """The order in which blocks are numbered: axes without threads first."""
-        rest = [axis.name for axis in self.axes if axis.name not in self.major]
-        stored = tuple(permutations(range(len(self.major))))
-        orders = tuple((*rest, *(self.major[position] for position in order)) for order in stored)
-        return Choice(owner=self.prefix, role=KnobRole.BLOCK_ORDER, values=orders, stored=stored)
+        return axis_order_choice(self.prefix, [axis.name for axis in self.axes], self.major)
 
     def _fitting(self) -> Iterator[PatchShape]:
         by_name = {axis.name: axis for axis in self.axes}

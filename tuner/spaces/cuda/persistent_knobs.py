@@ -20,7 +20,6 @@ from tuner.spaces.core.choice import Choice, choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
-from tuner.spaces.cuda.block_shapes import stored_shape
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
     OTHER_REGISTERS,
@@ -31,6 +30,7 @@ from tuner.spaces.cuda.limits import (
 from tuner.spaces.cuda.operands import Operand, operands_of
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.pixels import fit_pixels
+from tuner.spaces.cuda.shared_choices import bands_choice, block_choice
 from tuner.spaces.program.epilogues import as_stored, is_expressible
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.persistent import (
@@ -38,7 +38,6 @@ from tuner.spaces.program.persistent import (
     ROWS,
     Bands,
     PersistentTile,
-    Side,
     height_of,
     shared_bytes,
     strip_columns,
@@ -50,7 +49,6 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var
 
 CONSUMERS, FRAGMENTS, PANELS, STAGES = (2, 1), (1, 2), (4, 2, 3, 1), (4, 3, 5, 6)
 MAX_ACCUMULATORS = 192  # 32-bit registers of a consumer's thread
-BAND_WIDTHS = (8, 4, 16)
 ALIGNMENT = 16  # bytes that divide the distance between rows of every matrix
 OUTPUTS: Mapping[DType, tuple[DType, ...]] = {  # by the accumulator
     "float32": ("float16", "bfloat16", "float32"),
@@ -175,12 +173,11 @@ class CudaPersistentSketch:
     @cached_property
     def block(self) -> Choice[PersistentTile]:
         """Tiles that fit a block; empty where none fits."""
-        return choice(self.prefix, KnobRole.BLOCK_TILE, self._fitting(), stored_shape)
+        return block_choice(self.prefix, self._fitting())
 
     @cached_property
     def bands(self) -> Choice[Bands]:
-        every = (Bands(along=side, width=width) for side in Side for width in BAND_WIDTHS)
-        return choice(self.prefix, KnobRole.BLOCK_ORDER, every, stored_bands)
+        return bands_choice(self.prefix)
 
     @cached_property
     def split(self) -> Choice[bool]:
@@ -270,8 +267,3 @@ class CudaPersistentSketch:
 
 def _stored_split(shares_depth: bool) -> str:
     return "stream-k" if shares_depth else "tiles"
-
-
-def stored_bands(bands: Bands) -> str:
-    """The word that configs hold."""
-    return f"{bands.width} {'rows' if bands.along is Side.LEFT else 'columns'}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
-from tuner.spaces.cuda.block_shapes import AxisSplit, TileShape, stored_shape
+from tuner.spaces.cuda.block_shapes import AxisSplit, TileShape
 from tuner.spaces.cuda.copy_mode import SharedCopy, stored_copy
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import (
@@ -27,6 +27,11 @@ from tuner.spaces.cuda.limits import (
     widest,
 )
 from tuner.spaces.cuda.pipelining import UNPIPELINED, Pipelining, pipelinings
+from tuner.spaces.cuda.shared_choices import (
+    axis_order_choice,
+    block_choice,
+    pipelining_choice,
+)
 from tuner.spaces.cuda.shared_copies import (
     box_bytes,
     box_shape,
@@ -176,7 +181,7 @@ class CudaTileSketch:
     @cached_property
     def block(self) -> Choice[TileShape]:
         """The tiles that fit a block with all operands."""
-        return choice(self.prefix, KnobRole.BLOCK_TILE, self._fitting, stored_shape)
+        return block_choice(self.prefix, self._fitting)
 
     @cached_property
     def unroll(self) -> Choice[int]:
@@ -206,7 +211,7 @@ class CudaTileSketch:
             if self._reduces and self.candidates
             else (UNPIPELINED,)
         )
-        return choice(self.prefix, KnobRole.PIPELINE, offered, lambda way: way.stored)
+        return pipelining_choice(self.prefix, offered)
 
     @cached_property
     def copies(self) -> tuple[Choice[SharedCopy | None], ...]:
@@ -233,11 +238,7 @@ class CudaTileSketch:
 
     @cached_property
     def order(self) -> Choice[tuple[str, ...]]:
-        """The order in which blocks are numbered: axes without threads first."""
-        rest = [axis.name for axis in self.axes if axis.name not in self.major]
-        stored = tuple(permutations(range(len(self.major))))
-        orders = tuple((*rest, *(self.major[position] for position in order)) for order in stored)
-        return Choice(owner=self.prefix, role=KnobRole.BLOCK_ORDER, values=orders, stored=stored)
+        return axis_order_choice(self.prefix, [axis.name for axis in self.axes], self.major)
 
     # --- tiles
     # ------------------------------------------------------------------------------

@@ -17,16 +17,16 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.choice import Choice, open_knobs
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Config, Knob
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.block_order import BlockOrder
-from tuner.spaces.cuda.block_shapes import WarpgroupTile, stored_shape
+from tuner.spaces.cuda.block_shapes import WarpgroupTile
 from tuner.spaces.cuda.facts import ComputeUnit, KernelFacts
 from tuner.spaces.cuda.limits import OTHER_REGISTERS, Footprint, block_shared_bytes, covers
 from tuner.spaces.cuda.products import product_operands
+from tuner.spaces.cuda.shared_choices import block_choice, block_order_choice
 from tuner.spaces.cuda.warpgroup import (
     COLUMNS,
     DEPTH,
@@ -166,11 +166,11 @@ class CudaWarpgroupSketch:
     @cached_property
     def block(self) -> Choice[WarpgroupTile]:
         """Tiles that fit a block; empty where none fits."""
-        return choice(self.prefix, KnobRole.BLOCK_TILE, self._fitting(), stored_shape)
+        return block_choice(self.prefix, self._fitting())
 
     @cached_property
     def order(self) -> Choice[BlockOrder]:
-        return choice(self.prefix, KnobRole.BLOCK_ORDER, BlockOrder, lambda order: order.value)
+        return block_order_choice(self.prefix)
 
     def _fitting(self) -> Iterator[WarpgroupTile]:
         for down, fragments, across, panels, stages in product(
