@@ -6,6 +6,7 @@ A test that executes kernels needs the instructions to be there: it takes `host_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tuner.target.detect import detect_cpu, parse_target, target_key
 from tuner.target.target import Target
@@ -45,6 +46,15 @@ def frozen_cpu(
         l2_bytes=l2_bytes,
         l3_bytes=l3_bytes,
         fingerprint=fingerprint,
+    )
+
+
+def hopper(name: str, **facts: int) -> Target:
+    """A GPU of sm_90, of which the driver says so much."""
+    declared = parse_target("cuda:sm_90")
+    fingerprint = {**declared.fingerprint, "name": name, **facts}
+    return replace(
+        declared, key=target_key(fingerprint), name=f"NVIDIA {name}", fingerprint=fingerprint
     )
 
 
@@ -94,6 +104,8 @@ NEOVERSE = frozen_cpu(
 )
 SM_80 = parse_target("cuda:sm_80")
 SM_90 = parse_target("cuda:sm_90")
+H100 = hopper("H100", memory_clock_khz=2_619_000, memory_bus_bits=5120)
+H200 = hopper("H200", memory_clock_khz=3_201_000, memory_bus_bits=6144)
 
 
 def host_target() -> Target:

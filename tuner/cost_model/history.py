@@ -19,7 +19,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -32,14 +32,43 @@ from tuner.errors import UsageError
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 # workloads of an operator from which trees learn: of one they learn what is its own
 # (docs/design-notes/0007)
-_AGREEING = 3
+AGREEING = 3
 # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly
 # three to one
 _SHARPNESS = 10.0
 
 # Rounds of several trees, each of other rows, and many pairs: what one draw of rows,
 # pairs, or features for a split learns by chance the others do not.
-_TREES = RankerOptions(rounds=50, parallel=4, learning_rate=0.2, subsample=0.7, pairs=64)
+HISTORY_TREES = RankerOptions(rounds=50, parallel=4, learning_rate=0.2, subsample=0.7, pairs=64)
+
+
+class Opinion(Protocol):
+    """What ranks before anything of the workload is measured: a history, or an estimate alone."""
+
+    def predict(self, features: Features) -> Vector: ...
+
+
+class HistoryModel(Opinion, Protocol):
+    """An opinion that a history teaches."""
+
+    def calibrate(self, parts: Sequence[Past]) -> None:
+        """Learns costs from workloads with at least one trial each."""
+        ...
+
+    def correct(self, parts: Sequence[Past]) -> None:
+        """Learns what the estimate misses of such workloads of one operator."""
+        ...
+
+    def save(self) -> bytes:
+        """What it learned."""
+        ...
+
+    def load(self, data: bytes) -> None:
+        """Takes up what `save` gave. Raises UsageError for anything else."""
+        ...
+
+
+Taught = TypeVar("Taught", bound=HistoryModel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +91,7 @@ class Prior:
 
     def __init__(self) -> None:
         self._costs = ROUND_COSTS
-        self._trees = Ranker(_TREES)
+        self._trees = Ranker(HISTORY_TREES)
 
     def calibrate(self, parts: Sequence[Past]) -> None:
         """Costs of workloads with at least one trial each, all weighing alike."""
@@ -120,7 +149,7 @@ class Prior:
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
-        trees = Ranker(_TREES)
+        trees = Ranker(HISTORY_TREES)
         try:
             loaded = json.loads(data)
             costs = np.array(loaded["costs"], np.float64)
@@ -138,10 +167,14 @@ class Prior:
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
-    """A prior of all workloads of the history, of round costs when there are none;
-    corrected by those of the operator `op`, which is to be ranked, where they are
-    several."""
-    prior = Prior()
+    """A prior of CPUs, taught."""
+    return taught(Prior(), history, op)
+
+
+def taught(prior: Taught, history: Sequence[Past], op: str | None = None) -> Taught:
+    """The prior, calibrated on all workloads of the history, of round costs when there
+    are none; corrected by those of the operator `op`, which is to be ranked, where they
+    are several. Raises UsageError for features of several widths."""
     parts = [past for past in history if len(past.labels)]
     widths = {past.features.shape[1] for past in parts}
     if len(widths) > 1:
@@ -152,15 +185,9 @@ def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
     if parts:
         prior.calibrate(parts)
     alike = [past for past in parts if past.op == op is not None]
-    if len(alike) >= _AGREEING:
+    if len(alike) >= AGREEING:
         prior.correct(alike)
     return prior
-
-
-class Opinion(Protocol):
-    """What ranks before anything of the workload is measured: a history, or an estimate alone."""
-
-    def predict(self, features: Features) -> Vector: ...
 
 
 class TransferRanker:

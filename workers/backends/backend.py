@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tuner.cost_model.history import Prior
+from tuner.cost_model.history import HistoryModel, Opinion
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
@@ -32,6 +32,15 @@ class CompiledCandidate:
     schedule: Callable[[], Mapping[str, Any]]  # to be stored with a winner, with the sources
     resources: Resources | None = None  # what it takes of a GPU
     code_bytes: int | None = None  # machine code of a CPU's kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How trials of other workloads and machines of a kind teach the cost model of a new one."""
+
+    version: int  # of the meaning of the features
+    featurizer: Callable[[TargetSpace[Any]], Featurizer]  # columns that mean the same everywhere
+    prior: Callable[[], HistoryModel]  # nothing taught it yet
 
 
 class CandidateCompiler(Protocol):
@@ -67,8 +76,8 @@ class Backend(Protocol[F_contra]):
     """
 
     @property
-    def transfers(self) -> bool:
-        """Whether trials of other workloads on the target teach the cost model of a new one."""
+    def transfer(self) -> Transfer:
+        """What carries over from other workloads and from other machines of the kind."""
         ...
 
     @property
@@ -78,9 +87,12 @@ class Backend(Protocol[F_contra]):
         ...
 
     def cost_model(
-        self, space: TargetSpace[F_contra], prior: Prior
+        self, space: TargetSpace[F_contra], prior: Opinion
     ) -> tuple[Featurizer, CostModel]:
-        """Features of points, and the model that ranks by them before anything is measured."""
+        """Features of points, and the model that ranks by them before anything is measured.
+
+        `prior`: of this kind's `transfer`.
+        """
         ...
 
     def first_points(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.cost_model.features import featurizer
-from tuner.cost_model.history import Prior, TransferRanker
+from tuner.cost_model.features import FEATURE_VERSION, featurizer
+from tuner.cost_model.history import Opinion, Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.archive import export_archive
 from tuner.export.examples import expected_outputs
@@ -24,18 +24,18 @@ from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 from tuner.target.limits import measure_limits
 from tuner.target.target import Limits, Target
-from tuner.workers.backends.backend import CandidateCompiler, Packing
+from tuner.workers.backends.backend import CandidateCompiler, Packing, Transfer
 from tuner.workers.fleet.messages import Problem
 
 EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
 
 
 class CpuBackend:
-    transfers = True
+    transfer = Transfer(version=FEATURE_VERSION, featurizer=featurizer, prior=Prior)
     default_flops_per_s = 2e9  # 135 ms for a matrix product of 512 on Sapphire Rapids
 
     def cost_model(
-        self, space: TargetSpace[LoopNestFacts], prior: Prior
+        self, space: TargetSpace[LoopNestFacts], prior: Opinion
     ) -> tuple[Featurizer, CostModel]:
         """An estimate of cycles from the loop nests, corrected by what is measured."""
         return featurizer(space), TransferRanker(prior)

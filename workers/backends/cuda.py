@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion, other_algorithms
-from tuner.cost_model.history import Prior, TransferRanker
+from tuner.cost_model.cuda.estimate import CudaDescription, CudaFeatures, other_algorithms
+from tuner.cost_model.cuda.history import FEATURE_VERSION, CudaPrior
+from tuner.cost_model.history import Opinion, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.cuda import ExportCudaKernel, cuda_archive
 from tuner.export.signature import Signer
@@ -23,21 +24,21 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.facts import KernelFacts
 from tuner.target.limits import LimitsError
 from tuner.target.target import Limits, Target
-from tuner.workers.backends.backend import CandidateCompiler, Packing
+from tuner.workers.backends.backend import CandidateCompiler, Packing, Transfer
 from tuner.workers.fleet.messages import Problem
 
 OTHERS = 4  # of the first points by another algorithm than the one the estimate favours
 
 
 class CudaBackend:
-    transfers = False  # only winning configs carry over yet
+    transfer = Transfer(version=FEATURE_VERSION, featurizer=CudaDescription, prior=CudaPrior)
     default_flops_per_s = 1e11  # assumed: one thread an element, nothing shared
 
     def cost_model(
-        self, space: TargetSpace[KernelFacts], prior: Prior
+        self, space: TargetSpace[KernelFacts], prior: Opinion
     ) -> tuple[Featurizer, CostModel]:
         """An estimate from the knobs, corrected by what is measured."""
-        return CudaFeatures(space), TransferRanker(CudaOpinion())
+        return CudaFeatures(space), TransferRanker(prior)
 
     def first_points(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.cost_model.history import Prior
+from tuner.cost_model.history import Opinion
 from tuner.measure.objective import FASTEST, Goal
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
@@ -25,18 +25,18 @@ def searcher_for(
     strategy: str,
     seed: int,
     winners: Sequence[Config] = (),
-    prior: Prior | None = None,
+    prior: Opinion | None = None,
     goal: Goal = FASTEST,
 ) -> Searcher:
     """A new searcher.
 
     `winners` are configs of similar workloads, tried early by strategies with a model.
-    `prior` is the estimate of cycles learned from other workloads of the target, from
-    which the model starts; without it, it starts from rounded costs. Trials are judged by
+    `prior` is the estimate that other workloads taught, from which the model starts;
+    without it, it starts from rounded costs. Trials are judged by
     `goal`. Raises UsageError for an unknown strategy.
     """
     backend, domain = backend_of(space.target), Domain(space.space)
-    features, model = backend.cost_model(space, prior or Prior())
+    features, model = backend.cost_model(space, prior or backend.transfer.prior())
     learns = strategy in LEARNING
     points = backend.first_points(space, domain, features, winners, learns=learns, seed=seed)
     setup = SearchSetup(

@@ -182,7 +182,7 @@ def guided(
 ) -> Searcher:
     """A searcher of the job's strategy, which starts from what the target's history taught."""
     start = Start()
-    if job.strategy in LEARNING and backend_of(space.target).transfers:
+    if job.strategy in LEARNING:
         start = start_of(
             database, job=job, task=task, op=problem.workload.op, target=problem.target
         )

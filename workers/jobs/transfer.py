@@ -1,8 +1,8 @@
 """Transfer from earlier searches: a trained prior, and good configs.
 
-They are those of the same target, or of other CPUs where it has none: features are made of
-each target's own description, so what they say of a loop nest means the same. A config of
-another CPU is carried over where the space has it too.
+They are those of the same target, or of others of its kind where it has none: features are
+made of each target's own description, so what they say of a kernel means the same. A config
+of another CPU or GPU is carried over where the space has it too.
 
 The prior is stored with a digest of the trials it learned from, and loaded as long as
 none were added. Training is bounded to a few workloads and a few hundred trials of each,
@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.cost_model.features import FEATURE_VERSION, featurizer
-from tuner.cost_model.history import Past, Prior, train_on
+from tuner.cost_model.history import HistoryModel, Past, taught
 from tuner.db import cost_models, history, targets
 from tuner.db.engine import Database, Session
 from tuner.db.history import PastTask
@@ -27,9 +26,10 @@ from tuner.db.jobs import Job, Task
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.past import best_configs, past_of
-from tuner.spaces.by_target import cpu_space
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config, Space
 from tuner.target.target import Target
+from tuner.workers.backends.table import backend_of
 from tuner.workload.spec import from_document
 
 # Workloads to learn from: the newest, first those of the same operator, which transfer best.
@@ -44,7 +44,7 @@ LIMIT_S = 0.6  # after which no further workload is read: a search must not wait
 class Start:
     """What a search starts from; empty for a target's first workload."""
 
-    prior: Prior | None = None
+    prior: HistoryModel | None = None
     best: tuple[Config, ...] = ()  # of workloads of the same operator, to be tried first
     learned_from: tuple[str, ...] = ()  # keys of the workloads the prior knows
 
@@ -96,7 +96,7 @@ def _trained(
     op: str | None,
     digest: str,
     in_time: Callable[[], bool],
-) -> tuple[Prior | None, tuple[str, ...]]:
+) -> tuple[HistoryModel | None, tuple[str, ...]]:
     """A prior trained for the operator and stored under the digest, and its workloads.
 
     The prior is None if no trial's config exists any more.
@@ -106,12 +106,13 @@ def _trained(
     pasts = _pasts(past_tasks, machines, threads, in_time)
     if not pasts:
         return None, ()
-    prior, workloads = train_on(pasts, op), tuple(past.workload for past in pasts)
+    transfer = backend_of(target).transfer
+    prior, workloads = taught(transfer.prior(), pasts, op), tuple(past.workload for past in pasts)
     with database.write("ranker") as session:
         cost_models.save(
             session,
             target=target.key,
-            feature_version=FEATURE_VERSION,
+            feature_version=transfer.version,
             blob=prior.save(),
             trained_on=sum(len(past.labels) for past in pasts),
             metrics={"digest": digest, "workloads": workloads},
@@ -173,13 +174,14 @@ def _digest(past_tasks: Sequence[_PastTrials], op: str | None) -> str:
 
 def _stored(
     database: Database, target: Target, digest: str
-) -> tuple[Prior, tuple[str, ...]] | None:
+) -> tuple[HistoryModel, tuple[str, ...]] | None:
     """The stored prior if it learned from exactly these trials, and its workloads' keys."""
+    transfer = backend_of(target).transfer
     with database.read() as session:
-        stored = cost_models.latest(session, target.key, FEATURE_VERSION)
+        stored = cost_models.latest(session, target.key, transfer.version)
     if stored is None or stored.metrics.get("digest") != digest:
         return None
-    prior = Prior()
+    prior = transfer.prior()
     try:
         prior.load(stored.blob)
     except UsageError:  # of another version, or damaged: fitted again, it costs half a second
@@ -198,12 +200,12 @@ def _pasts(
     for past in past_tasks:
         if described and not in_time():
             break
-        space = cpu_space(from_document(past.task.document), machines[past.task.target], threads)
+        machine = machines[past.task.target]
+        space = space_of(from_document(past.task.document), machine, threads)
         kept = [trial for trial in past.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
-            described.append(
-                past_of(past.task.workload, past.task.op, space.space, kept, featurizer(space))
-            )
+            features = backend_of(machine).transfer.featurizer(space)
+            described.append(past_of(past.task.workload, past.task.op, space.space, kept, features))
     return described
 
 

@@ -12,8 +12,8 @@ from tests.support.cuda_measurements import MEASURED, measured
 from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
 from tests.unit.search.synthetic import CONDITIONS
-from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures, CudaOpinion
-from tuner.cost_model.cuda.resources import COLUMNS
+from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures
+from tuner.cost_model.cuda.history import WIDTH, CudaPrior
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import Timed, Trial
 from tuner.spaces.core.space import Config
@@ -83,11 +83,11 @@ def test_every_space_has_an_estimate(spec: str) -> None:
     points = space.space.sample(np.random.default_rng(0), 64)
     features = CudaFeatures(space)(points)
     assert (
-        features.shape == (64, COLUMNS + KnobEncoding(space.space).width + 1)
+        features.shape == (64, WIDTH + KnobEncoding(space.space).width)
         and np.isfinite(features).all()
     )
-    scores = CudaOpinion().predict(features)
-    assert (np.diff(CudaEstimate(space)(points)[np.argsort(-scores, kind="stable")]) > -1e-5).all()
+    scores = CudaPrior().predict(features)
+    assert (np.diff(CudaEstimate(space)(points)[np.argsort(-scores, kind="stable")]) > -1e-4).all()
 
 
 def test_a_search_begins_with_what_the_estimate_favours() -> None:

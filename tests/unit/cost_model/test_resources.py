@@ -14,8 +14,9 @@ import pytest
 from tests.support.cuda_measurements import MEASURED, TABLE, measured
 from tests.support.spaces import shared_space
 from tests.support.targets import SM_90
-from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion
+from tuner.cost_model.cuda.estimate import CudaFeatures
 from tuner.cost_model.cuda.footprint import CudaFootprint
+from tuner.cost_model.cuda.history import CudaPrior
 from tuner.cost_model.cuda.resources import COLUMNS, SPILLED_BYTES, ResourceForecast
 from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import spearman as spearman_of
@@ -97,18 +98,23 @@ def test_a_ranker_of_few_trials_orders_better_by_what_kernels_take() -> None:
     def ordered(
         described: Features, few: np.ndarray[Any, Any], others: np.ndarray[Any, Any]
     ) -> float:
-        model = TransferRanker(CudaOpinion())
+        model = TransferRanker(CudaPrior())
         model.fit(described[few], labels[few], np.zeros(len(few), np.int64))
         return spearman(model.predict(described[others]), labels[others])
 
+    blind = features.copy()
+    blind[:, :COLUMNS] = 0.0
     without, with_it = [], []
     for seed in range(12):
         few, others = parts(len(said), seed)
         forecast = ResourceForecast()
         forecast.fit(features, told(said, few))
-        without.append(ordered(features[:, COLUMNS:], few, others))
+        without.append(ordered(blind, few, others))
         with_it.append(ordered(forecast.corrected(features), few, others))
-    assert np.mean(with_it) > np.mean(without) + 0.02, (np.mean(without), np.mean(with_it))
+    assert np.mean(with_it) > max(float(np.mean(without)), 0.75), (
+        np.mean(without),
+        np.mean(with_it),
+    )
 
 
 def test_nothing_is_corrected_before_enough_is_known() -> None:

@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 from tests.support.database_samples import ManualClock
-from tests.support.search_history import queue, search_past, seconds_of
-from tests.support.targets import GOLDEN_COVE, NEOVERSE, ZEN5
+from tests.support.search_history import gpu_seconds, queue, search_past, seconds_of
+from tests.support.targets import GOLDEN_COVE, H100, H200, NEOVERSE, ZEN5
+from tuner.cost_model.cuda.estimate import CudaDescription
+from tuner.cost_model.cuda.history import FEATURE_VERSION as GPU_FEATURES
+from tuner.cost_model.cuda.history import CudaPrior
 from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.db import cost_models, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.spaces.by_target import cpu_space
+from tuner.spaces.by_target import cpu_space, gpu_space
 from tuner.workers.jobs.search import searcher_for
 from tuner.workers.jobs.transfer import LEAST, Start, start_of
 from tuner.workload.spec import parse_spec
@@ -97,6 +100,34 @@ def test_what_was_measured_on_the_target_itself_is_all_that_counts_then(
     job, _ = queue(database, LARGE)
     started = start(database, job, LARGE)
     assert started.learned_from == (parse_spec(OTHER).key,) and started.best == ()
+
+
+def test_a_gpu_without_a_history_starts_from_that_of_another_gpu(
+    database: Database, clock: ManualClock
+) -> None:
+    """Times are made up: no GPU but one H200 was recorded."""
+    search_past(database, SMALL, clock, machine=H200)
+    job, _ = queue(database, LARGE, machine=H100)
+    started = start_of(
+        database, job=job, task=job.tasks[0], op="matmul", target=H100, clock=lambda: 0.0
+    )
+    assert started.learned_from == (parse_spec(SMALL).key,) and len(started.best) == 2
+    assert started.prior is not None
+    space = gpu_space(parse_spec(LARGE), H100)
+    rows = CudaDescription(space)(space.space.sample(np.random.default_rng(5), 200))
+    taught, untaught = (
+        pairwise_accuracy(prior.predict(rows), 1e-5 / gpu_seconds(rows))
+        for prior in (started.prior, CudaPrior())
+    )
+    assert taught > 0.9 and taught > untaught + 0.1, (taught, untaught)
+    searcher = searcher_for(
+        space, strategy="annealing", seed=0, winners=started.best, prior=started.prior
+    )
+    asked = [space.space.config(point) for point in searcher.ask(12)]
+    assert all(dict(config) in asked for config in started.best)
+    with database.read() as session:
+        stored = cost_models.latest(session, H100.key, GPU_FEATURES)
+    assert stored is not None and stored.blob == started.prior.save()
 
 
 def test_a_warm_search_proposes_the_carried_configs_among_its_first(

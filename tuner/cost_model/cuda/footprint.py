@@ -15,9 +15,9 @@ from tuner.spaces.cuda.limits import Footprint
 from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 
-# log2 of registers, and more resident warps than there are: of a knob that a candidate
-# does not use.
-_UNUSED = (0.0, 64.0)
+# log2 of no registers, and of the most resident warps that there are: of a knob that a
+# candidate does not use.
+_UNUSED = (0.0, 6.0)
 
 
 class CudaFootprint:
