@@ -33,12 +33,14 @@ TARGETS = {
 INT8 = "matmul:M=64,N=64,K=64,dtype=int8"
 BFLOAT16 = "matmul:M=128,N=128,K=128,dtype=bfloat16"
 CONV = "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu"
+FLOAT16 = "matmul:M=64,N=64,K=128,dtype=float16,numerics=tensor"
 ROWS, MOVES = "softmax:M=64,N=1000", "transpose:M=1024,N=1024"
 SPECS = (
     "matmul:M=128,N=128,K=128",
     INT8,
     BFLOAT16,
     "matmul:M=128,N=128,K=128,dtype=float16",
+    FLOAT16,
     "batch_matmul:B=8,M=64,N=64,K=64,transpose_b=true",
     CONV,
     "conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=3,KW=3",
@@ -65,7 +67,7 @@ def sketches(spec: str, kind: str) -> dict[str, Sketch[Any]]:
 # Where there are no instructions for products a few operators have all that there is.
 SPACES = [
     *product(SPECS, ("cpu", "cuda")),
-    *((spec, "aarch64") for spec in (INT8, CONV, ROWS, MOVES)),
+    *((spec, "aarch64") for spec in (INT8, FLOAT16, CONV, ROWS, MOVES)),
     *((spec, "i8mm") for spec in (INT8, BFLOAT16)),
 ]
 every_space = pytest.mark.parametrize(("spec", "kind"), SPACES)
@@ -79,7 +81,7 @@ def test_every_family_is_among_the_sketches() -> None:
     }
     of_cpu = {name for kind, name in names if kind == "cpu"}
     assert of_cpu >= {"tile", "turn", "amx", "pairs", "fours", "lanes", "rows", "straight"}
-    assert of_cpu >= {"lookup", "grouped", "ragged", "scatter"}
+    assert of_cpu >= {"lookup", "grouped", "ragged", "scatter", "float16"}
     assert ("i8mm", "mmla") in names
     assert len({name for kind, name in names if kind == "cuda"}) >= 4
 

@@ -68,6 +68,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
         "depthwise_conv2d:N=1,H=6,W=8,C=32,KH=3,KW=3,pad=1,dtype=int8",
         {"sketch": "Y:floats_c"},
     ),
+    "float16_sums": (
+        "matmul:M=4,N=32,K=64,dtype=float16,numerics=tensor",
+        {"sketch": "C:float16_j"},
+    ),
     "grouped_int8": ("qdense:M=2,N=32,K=64,weight=int8", {"sketch": "Y:grouped_j"}),
     "rfactor": ("matmul:M=4,N=8,K=65536", {"sketch": "Cprf:tile_j+Crf:tile_j"}),
     "winograd": (

@@ -11,6 +11,7 @@ from tuner.spaces.core.target_space import SketchCatalogue
 from tuner.spaces.cpu.amx import amx_sketch
 from tuner.spaces.cpu.dots import dot_sketch
 from tuner.spaces.cpu.facts import LoopNestFacts
+from tuner.spaces.cpu.float16_sums import float16_sketch
 from tuner.spaces.cpu.float_sums import float_sketch
 from tuner.spaces.cpu.fully_unrolled import fully_unrolled
 from tuner.spaces.cpu.fused_sketch import fused_sketch
@@ -76,6 +77,13 @@ def _float_sums(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNest
     if not _is_dense_tile(group) or context.rewritten:
         return []
     offered = (float_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    return [sketch for sketch in offered if sketch is not None]
+
+
+def _float16_sums(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if not _is_dense_tile(group) or context.rewritten:
+        return []
+    offered = (float16_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
 
 
@@ -166,6 +174,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _streams,
         _fusions,
         _small_matrices,
+        _float16_sums,
     ),
     whole_programs=(fully_unrolled,),
 )

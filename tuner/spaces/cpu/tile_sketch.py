@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuner.spaces.core.choice import open_knobs
@@ -56,7 +56,7 @@ class TileSketch:
         stage, anchor, choices = self.stage, self.group.anchor, self.choices
         return LoopNestFacts(
             context=stage.context,
-            stages=(anchor,),
+            stages=(replace(anchor, accumulator=stage.summed),),
             epilogue=self.group.epilogue,
             spatial=anchor.axes,
             reduction=anchor.reduce_axes,

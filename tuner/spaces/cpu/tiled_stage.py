@@ -10,7 +10,7 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.cpu.tile_plan import Instruction
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType
 
 # Times its source that a packed copy may grow to; a 3x3 window packs to 9 times.
 MAX_EXPANSION = 12
@@ -41,13 +41,17 @@ class TiledStage:
         return self.group.anchor.reducer is not None
 
     @property
+    def summed(self) -> DType:
+        """The dtype of the sums that lie in registers."""
+        return self.instruction.group_dtype or self.group.anchor.accumulator
+
+    @property
     def lanes(self) -> int:
-        """Lanes of the accumulator's dtype in a vector register, fewer where the axis
-        is shorter."""
+        """Elements of a vector register, fewer where the axis is shorter."""
         if self.vector is None:
             return 1
         anchor = self.group.anchor
-        dtype = anchor.accumulator if self.is_sum else anchor.dtype
+        dtype = self.summed if self.is_sum else anchor.dtype
         lanes = self.context.target.vector_bytes // max(DTYPE_BYTES[dtype], 1)
         extent = self.extent(self.vector)
         while lanes > extent:
