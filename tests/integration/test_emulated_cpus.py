@@ -5,6 +5,7 @@ It shows that they are right, and says nothing of their speed.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +30,8 @@ from tuner.workload.workload import Workload
 POINTS = 3  # of each workload
 PROGRAMS = 50
 ALL_CASES = ("normal", "large", "zeros", "special")
-every_cpu = pytest.mark.parametrize("name", EMULATORS)
+every_cpu = pytest.mark.parametrize("name", ["neoverse-n1", "neoverse-v2", "rv64gcv"])
+scalable = pytest.mark.parametrize("name", ["neoverse-v1-sve", "a64fx"])
 
 
 def check_points(
@@ -105,6 +107,28 @@ def test_widening_products_are_right() -> None:
         assert "fmlal" in compiled.sources["asm"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=9,N=40,K=96",
+        "matmul:M=9,N=40,K=37",
+        "conv2d:N=1,H=8,W=7,CI=32,CO=24,KH=3,KW=3,pad=1",
+    ],
+)
+def test_sums_of_parts_in_float16_are_within_their_numerics(spec: str) -> None:
+    needs("neoverse-n1")
+    target = parse_target("cpu:neoverse-n1")
+    made = parse_spec(f"{spec},dtype=float16,numerics=tensor")
+    space = space_of(made, target, 1).space
+    configs = (space.config(point) for point in space.sample(np.random.default_rng(4), 100))
+    chosen = [config for config in configs if ":float16_" in str(config["sketch"])][:2]
+    for config in chosen:
+        compiled = check(target, made, config, cases=ALL_CASES)
+        assert re.search(r"\sfmla\s.*\.8h", compiled.sources["asm"])
+    assert chosen
+
+
 @every_cpu
 def test_several_threads_share_the_work(name: str) -> None:
     needs(name)
@@ -119,6 +143,60 @@ def test_a_core_that_lacks_a_feature_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(EMULATORS, "neoverse-n1", ("qemu-aarch64", "-cpu", "cortex-a53"))
     with pytest.raises(AssertionError, match="this CPU lacks dotprod"):
         check(parse_target("cpu:neoverse-n1"), parse_spec("matmul:M=8,N=8,K=8"), None)
+
+
+@scalable
+@pytest.mark.parametrize(
+    ("spec", "instruction"),
+    [
+        ("matmul:M=33,N=29,K=24", r"fmla\tz\d+\.s"),
+        ("dense:M=9,N=24,K=40,dtype=int8", r"sdot\tz\d+\.s"),
+    ],
+)
+def test_vectors_of_one_length_are_right(name: str, spec: str, instruction: str) -> None:
+    needs(name)
+    target, made = parse_target(f"cpu:{name}"), parse_spec(spec)
+    space = space_of(made, target, 1).space
+    configs = map(space.config, space.sample(np.random.default_rng(2), 60))
+    sketch = ":fours_" if "int8" in spec else ":tile_"
+    config = next(config for config in configs if sketch in str(config["sketch"]))
+    assert re.search(instruction, check(target, made, config).sources["asm"])
+
+
+@pytest.mark.slow
+@scalable
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "softmax:M=5,N=53",
+        "conv2d:N=1,H=7,W=9,CI=5,CO=20,KH=3,KW=3,pad=1",
+        "layer_norm:M=7,N=100",
+        "transpose:M=37,N=50",
+        "elementwise:M=9,N=77,act=gelu",
+        "matmul:M=9,N=40,K=37,dtype=float64",
+        "matmul:M=9,N=40,K=37,dtype=float16",
+        "matmul:M=9,N=40,K=96,dtype=float16,numerics=tensor",
+        "matmul:M=9,N=40,K=37,dtype=bfloat16",
+        "depthwise_conv2d:N=1,H=8,W=7,C=32,KH=3,KW=3,pad=1,dtype=int8",
+        MATRICES.format("u8", 8, "i8", 8),
+    ],
+)
+def test_kernels_with_vectors_of_one_length_are_right(name: str, spec: str) -> None:
+    needs(name)
+    made = workload_from_notation(spec, {}) if spec.startswith("kernel") else parse_spec(spec)
+    assert check_points(made, parse_target(f"cpu:{name}"), 1, ("normal", "large"))
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_vectors_of_another_length_are_refused(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Where the instructions are all there, and results would be wrong."""
+    needs("neoverse-v1-sve")
+    other = ("qemu-aarch64", "-cpu", f"max,sve-default-vector-length={length}")
+    monkeypatch.setitem(EMULATORS, "neoverse-v1-sve", other)
+    with pytest.raises(AssertionError, match="this CPU lacks sve256"):
+        check(parse_target("cpu:neoverse-v1-sve"), parse_spec("matmul:M=8,N=8,K=8"), None)
 
 
 def test_float16_is_refused_where_nothing_converts_it() -> None:

@@ -154,8 +154,9 @@ def sanitized_agent(folder: Path) -> Path:
     """The agent of this machine with sanitizers."""
     sources = [str(path) for path in Path(str(files("tuner.runtime") / "agent")).glob("*.c")]
     program = folder / "agent"
+    shared = files("tuner.runtime") / "src"
     subprocess.run(
-        ["cc", "-std=gnu11", *SANITIZERS, "-DTUNER_AGENT", *sources,
+        ["cc", "-std=gnu11", *SANITIZERS, "-DTUNER_AGENT", f"-I{shared}", *sources,
          str(files("tuner.target") / "limits.c"), "-lm", "-o", str(program)],
         check=True,
     )  # fmt: skip

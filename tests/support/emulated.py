@@ -35,6 +35,8 @@ TIMEOUT_S = 120.0
 EMULATORS: dict[str, tuple[str, ...]] = {
     "neoverse-n1": ("qemu-aarch64", "-cpu", "neoverse-n1"),
     "neoverse-v2": ("qemu-aarch64", "-cpu", "max,sve-default-vector-length=16"),
+    "neoverse-v1-sve": ("qemu-aarch64", "-cpu", "max,sve-default-vector-length=32"),
+    "a64fx": ("qemu-aarch64", "-cpu", "a64fx"),  # its vectors are 64 bytes, QEMU's default
     "rv64gcv": ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"),
 }
 # What QEMU 7.2 stops with where a conversion towards zero begins a block that it translates:

@@ -44,6 +44,7 @@ from tuner.workload.workload import Workload
 # Characters kept of each text: enough to read a kernel's loops, and little beside its
 # trace and module.
 LONGEST_SOURCE = 200_000
+LISTS = ("mattr", "cl-opt")  # options of TVM's target that are several texts
 SCALABLE = "+v"  # RISC-V's vector extension
 # What puts instructions in the place of marked loops, in this order.
 INSTRUCTIONS = (
@@ -184,8 +185,9 @@ def _converts_float16(mod: tvm.IRModule) -> bool:
 
 def _generated(lowered: tvm.IRModule, target: Mapping[str, Any]) -> tvm.runtime.Module:
     options = dict(target)
-    if "mattr" in options:
-        options["mattr"] = str(options["mattr"]).split(",")
+    for name in LISTS:
+        if name in options:
+            options[name] = str(options[name]).split(",")
     if SCALABLE in options.get("mattr", ()):
         return _generated_for_fixed_vectors(lowered, options)
     return tvm.tirx.build(lowered, target=tvm.target.Target(options), pipeline=register_pipeline())

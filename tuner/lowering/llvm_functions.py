@@ -81,6 +81,54 @@ define weak_odr hidden <4 x float> @tuner_multiply_float16x4(\
 }
 """,
 )
+# LLVM has no vectors of bfloat16 of a length that it is told, so they become such when scalable.
+_SCALABLE_DOT = """
+declare {sums} @llvm.aarch64.sve.{instruction}({sums}, {factor}, {factor})
+define weak_odr hidden <{lanes} x {total}> @{name}(<{lanes} x {total}> %sums, \
+<{size} x {bits}> %left, <{size} x {bits}> %right) alwaysinline {{
+  %s = call {sums} @llvm.vector.insert.{of_sums}({sums} poison, <{lanes} x {total}> %sums, i64 0)
+  %l = call {raw} @llvm.vector.insert.{of_raw}({raw} poison, <{size} x {bits}> %left, i64 0)
+  %r = call {raw} @llvm.vector.insert.{of_raw}({raw} poison, <{size} x {bits}> %right, i64 0)
+  %x = bitcast {raw} %l to {factor}
+  %y = bitcast {raw} %r to {factor}
+  %t = call {sums} @llvm.aarch64.sve.{instruction}({sums} %s, {factor} %x, {factor} %y)
+  %added = call <{lanes} x {total}> @llvm.vector.extract.{of_total}({sums} %t, i64 0)
+  ret <{lanes} x {total}> %added
+}}
+"""
+
+
+def _scalable_dot(instruction: str, lanes: int) -> LlvmFunction:
+    """The function of SVE's dot product, of vectors as long as LLVM is told that all are."""
+    name = f"tuner_scalable_{instruction}x{lanes}"
+    of_bfloat16 = instruction == "bfdot"
+    total, of = ("float", "f32") if of_bfloat16 else ("i32", "i32")
+    bits, number, words, size = (
+        ("i16", "bfloat", 8, 2 * lanes) if of_bfloat16 else ("i8", "i8", 16, 4 * lanes)
+    )
+    text = _SCALABLE_DOT.format(
+        name=name,
+        instruction=instruction if of_bfloat16 else f"{instruction}.nxv4i32",
+        lanes=lanes,
+        size=size,
+        total=total,
+        bits=bits,
+        sums=f"<vscale x 4 x {total}>",
+        raw=f"<vscale x {words} x {bits}>",
+        factor=f"<vscale x {words} x {number}>",
+        of_sums=f"nxv4{of}.v{lanes}{of}",
+        of_total=f"v{lanes}{of}.nxv4{of}",
+        of_raw=f"nxv{words}{bits}.v{size}{bits}",
+    )
+    return LlvmFunction(name=name, text=text)
+
+
+# By Arm's name and the lanes of a vector.
+SCALABLE_DOTS = {
+    (name, lanes): _scalable_dot(name, lanes)
+    for name in ("sdot", "udot", "usdot", "bfdot")
+    for lanes in (8, 16)
+}
 # The assembly is empty. LLVM keeps it in its loop, once an iteration, because it cannot
 # see what assembly does. Its attributes say that it returns and touches no memory that
 # LLVM knows of, so values stay in registers across it.
@@ -129,6 +177,7 @@ FIXED_FUNCTIONS = (
     MULTIPLY_FLOAT16_ARM,
     NO_OPERATION,
     FENCE,
+    *SCALABLE_DOTS.values(),
 )
 # ldtilecfg takes 64 bytes: the palette (1); from byte 16 on, two bytes a register with the
 # bytes of its rows; from byte 48 on, one byte with its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,

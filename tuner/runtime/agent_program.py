@@ -22,6 +22,7 @@ HEADERS = (
     "pace.h", "sha256.h", "limits.h",
 )  # fmt: skip
 LIMITS = "limits.c"  # of tuner.target
+VECTORS = "scalable_vectors.h"  # of what libraries carry
 FAST = ("-O3", "-ffp-contract=fast", "-ffast-math")
 
 
@@ -32,6 +33,7 @@ def agent_program(target: Target) -> bytes:
     """
     tools = toolchain_for(target)
     headers = {name: _text("tuner.runtime", "agent", name) for name in HEADERS}
+    headers[VECTORS] = _text("tuner.runtime", "src", VECTORS)
     objects = [
         tools.compile(name, _text("tuner.runtime", "agent", name), headers) for name in SOURCES
     ]

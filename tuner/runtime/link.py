@@ -31,7 +31,7 @@ SOURCES = (
 )  # fmt: skip
 HEADERS = (
     "tvm_abi.h", "tuner_runtime.h", "portfolio.h", "call.h", "facts.h", "cpu_features.h",
-    "function.h", "thread_pool.h", "workspace.h", "error.h",
+    "function.h", "thread_pool.h", "workspace.h", "error.h", "scalable_vectors.h",
 )  # fmt: skip
 MAX_THREADS = 256  # TUNER_MAX_THREADS
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")

@@ -77,22 +77,28 @@ def cpu_target(
     name: str, cpu: Microarchitecture, key: Callable[[Mapping[str, str | int]], str]
 ) -> Target:
     """The declared target of a microarchitecture. `key` hashes its fingerprint."""
+    architecture = ARCHITECTURES[cpu.architecture]
+    length = architecture.length_feature(cpu.vector_bytes)
+    isa = cpu.features if length is None else tuple(sorted((*cpu.features, length)))
     fingerprint: dict[str, str | int] = {
         "schema": SCHEMA,
         "kind": "cpu",
         "declared": name,
         "architecture": cpu.architecture,
         "mcpu": cpu.mcpu,
-        "isa": ",".join(cpu.features),
+        "isa": ",".join(isa),
         **{name: int(getattr(cpu, name)) for name in _NUMBERS},
     }
-    architecture = ARCHITECTURES[cpu.architecture]
     return Target(
         key=key(fingerprint),
         kind="cpu",
         name=f"cpu:{name}",
-        tvm={"kind": "llvm", "mcpu": cpu.mcpu, **architecture.cross_options(cpu.features)},
-        isa=cpu.features,
+        tvm={
+            "kind": "llvm",
+            "mcpu": cpu.mcpu,
+            **architecture.cross_options(cpu.features, cpu.vector_bytes),
+        },
+        isa=isa,
         vector_bytes=cpu.vector_bytes,
         vector_registers=cpu.vector_registers,
         cores=cpu.cores,
@@ -146,7 +152,18 @@ def _entry(
             + (f"{missing[0]} is missing" if missing else f"{unknown[0]!r} is no field")
             + f"; the fields are {', '.join(_TYPES)}, and {BASED_ON}"
         )
-    return Microarchitecture(**{name: _value(where, name, value) for name, value in values.items()})
+    made = Microarchitecture(**{name: _value(where, name, value) for name, value in values.items()})
+    architecture = ARCHITECTURES[made.architecture]
+    scalable = architecture.scalable
+    if (
+        scalable is not None
+        and architecture.length_feature(made.vector_bytes)
+        and scalable.feature not in made.features
+    ):
+        raise UsageError(
+            f"{where}: vectors of {made.vector_bytes} bytes need {scalable.feature} among features"
+        )
+    return made
 
 
 def _value(where: str, name: str, value: Any) -> Any:

@@ -55,6 +55,11 @@ def assembly(name: str, what: str, sketch: str = "") -> str:
         ("apple-m1", "float64", "fmla"),
         ("neoverse-n1", "int8", "sdot"),
         ("neoverse-n1", "u8", "udot"),
+        ("neoverse-v1-sve", "float64", "fmla"),
+        ("neoverse-v1-sve", "u8", "udot"),
+        ("neoverse-v1-sve", "i8", "usdot"),
+        ("neoverse-v1-sve", "bfloat16", "bfdot"),
+        ("a64fx", "int8", "sdot"),
         ("neoverse-n2", "int8", "smmla"),
         ("neoverse-v1", "u8", "ummla"),
         ("neoverse-v2", "i8", "usmmla"),
@@ -70,6 +75,17 @@ def test_the_innermost_loop_is_made_of_the_instruction(
 ) -> None:
     # At least as many as hide the latency of one: eight accumulators.
     assert most_in_a_loop(assembly(name, what), instruction) >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("neoverse-v1-sve", "int8"), ("a64fx", "bfloat16"), ("a64fx", "float32")]
+)
+def test_vectors_of_one_length_are_whole_registers(name: str, what: str) -> None:
+    """Of SVE, in the innermost loop: none is cut into NEON's."""
+    text = assembly(name, what)
+    loop = max(innermost_loops(text), key=lambda lines: sum("\tz" in line for line in lines))
+    assert sum(bool(re.match(r"(fmla|sdot)\tz\d+\.s", line)) for line in loop) >= 8
+    assert not any(re.search(r"\b[vq]\d+\b", line) for line in loop)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +120,16 @@ def test_a_loop_of_matrix_products_is_sixteen_of_them_and_their_loads(
     assert mnemonics.count(instruction) == 16
     assert len([line for line in loop if line.split()[1:2] and line.split()[1][0] == "d"]) == loads
     assert not {"str", "stp", "st1", "zip1", "zip2"} & set(mnemonics)
+
+
+@pytest.mark.parametrize("name", ["cortex-a55", "neoverse-n1", "neoverse-v2"])
+def test_parts_of_sums_in_float16_have_eight_lanes(name: str) -> None:
+    text = assembly(name, "float16,numerics=tensor", "float16_")
+    loop = max(innermost_loops(text), key=lambda lines: sum("fmla" in line for line in lines))
+    sums = [line for line in loop if line.startswith("fmla\t")]
+    assert len(sums) >= 8
+    assert all(re.match(r"fmla\tv\d+\.8h,", line) for line in sums)
+    assert not {"fcvtl", "fcvtl2", "fcvtn", "fadd"} & {line.split()[0] for line in loop}
 
 
 @pytest.mark.parametrize(

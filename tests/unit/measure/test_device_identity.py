@@ -9,7 +9,8 @@ from tuner.measure.device.protocol import DeviceFacts, FenceBit
 from tuner.target.detect import parse_target
 from tuner.target.microarchitectures import declared_cpus
 
-NEON, HALVES, DOTS, WIDENING = 1 << 1, 1 << 10, 1 << 20, 1 << 23  # AT_HWCAP of Linux on Arm
+# AT_HWCAP of Linux on Arm.
+NEON, HALVES, DOTS, SCALABLE, WIDENING = 1 << 1, 1 << 10, 1 << 20, 1 << 22, 1 << 23
 
 
 def facts(
@@ -18,6 +19,7 @@ def facts(
     implementer: int = 0x41,
     part: int = 0xD0C,
     hwcap: int = NEON | HALVES | DOTS,
+    vector_bytes: int = 0,
 ) -> DeviceFacts:
     return DeviceFacts(
         architecture=architecture,
@@ -26,8 +28,14 @@ def facts(
         memory_bytes=1 << 32,
         identity=implementer << 24 | 0xF << 16 | part << 4 | 1,
         hwcaps=(hwcap, 0),
+        vector_bytes=vector_bytes,
         host="board",
     )
+
+
+def fugaku(vector_bytes: int) -> DeviceFacts:
+    hwcap = NEON | HALVES | SCALABLE
+    return facts(implementer=0x46, part=0x001, hwcap=hwcap, vector_bytes=vector_bytes)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,8 @@ def facts(
             "cpu:apple-m1",
             None,
         ),
+        (fugaku(64), "cpu:a64fx", None),
+        (fugaku(32), "cpu:a64fx", "it lacks sve512, which cpu:a64fx has"),
         (facts("riscv64"), "cpu:rv64gcv", None),
         (facts("x86_64"), "cpu:x86-64-v3", None),
         (facts(part=0xD0B), "cpu:neoverse-n1", "its core is 0x41:0xd0b, which is no neoverse-n1"),
@@ -59,7 +69,7 @@ def test_a_device_must_be_the_declared_core(
 def test_a_system_that_hides_the_core_is_refused() -> None:
     device = DeviceFacts(
         architecture="aarch64", cores=1, fences=FenceBit(0), memory_bytes=1, identity=0,
-        hwcaps=(NEON | HALVES | DOTS, 0), host="board",
+        hwcaps=(NEON | HALVES | DOTS, 0), vector_bytes=0, host="board",
     )  # fmt: skip
     why = unsuitable(device, parse_target("cpu:neoverse-n1"))
     assert why is not None and "does not tell its core" in why

@@ -31,8 +31,8 @@ from tuner.workers.fleet.messages import Problem
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
 
-HELLO = frame(Ask.HELLO, struct.pack("<I", 1))
-DEVICE = struct.pack("<4IQ3Q64s", 1, 62, 2, 7, 1 << 33, 0, 0, 0, b"board")
+HELLO = frame(Ask.HELLO, struct.pack("<I", 2))
+DEVICE = struct.pack("<4IQ4Q64s", 2, 62, 2, 7, 1 << 33, 0, 0, 0, 0, b"board")
 
 
 def agent(*frames: bytes) -> list[tuple[int, bytes]]:
@@ -78,7 +78,7 @@ def test_the_agent_refuses_what_is_malformed_or_out_of_order_and_ends(
 def test_the_agent_greets_first_and_in_its_version_alone() -> None:
     assert agent(frame(Ask.PACE, b"")) == [(Answer.REFUSED, struct.pack("<I", 4))]
     assert agent(frame(Ask.BLOB, bytes(32))) == [(Answer.REFUSED, struct.pack("<I", 4))]
-    assert agent(frame(Ask.HELLO, struct.pack("<I", 2))) == [(Answer.REFUSED, struct.pack("<I", 2))]
+    assert agent(frame(Ask.HELLO, struct.pack("<I", 1))) == [(Answer.REFUSED, struct.pack("<I", 2))]
 
 
 def test_more_blobs_than_there_is_room_for_are_refused() -> None:
@@ -134,13 +134,13 @@ def device_that_says(tmp_path: Path, other: bytes = b"", **answers: bytes) -> De
 
 
 def hello(**fields: object) -> bytes:
-    values = {"version": 1, "machine": 62, "cores": 2, "fences": 7, "host": b"board", **fields}
+    values = {"version": 2, "machine": 62, "cores": 2, "fences": 7, "host": b"board", **fields}
     return frame(
         Answer.DEVICE,
         struct.pack(
-            "<4IQ3Q64s",
+            "<4IQ4Q64s",
             *(values[name] for name in ("version", "machine", "cores", "fences")),
-            1 << 33, 0, 0, 0, values["host"],
+            1 << 33, 0, 0, 0, 0, values["host"],
         ),
     )  # fmt: skip
 
@@ -155,9 +155,9 @@ def hello(**fields: object) -> bytes:
         (hello(machine=3), "machine 3"),
         (hello(fences=64), "fences 64"),
         (hello(version=9), "version 9"),
-        (frame(Answer.DEVICE, DEVICE[:-1]), "it answered with 111 bytes of type 64"),
+        (frame(Answer.DEVICE, DEVICE[:-1]), "it answered with 119 bytes of type 64"),
         (struct.pack("<II", Answer.DEVICE, 0xFFFFFFFF), "4294967295 bytes of type 64"),
-        (frame(Answer.BYTES, bytes(112)), "112 bytes of type 69"),
+        (frame(Answer.BYTES, bytes(120)), "120 bytes of type 69"),
         (b"Welcome to Debian GNU/Linux\n", "it answered with"),
         (frame(Answer.REFUSED, struct.pack("<I", 2)), "another version of the protocol"),
     ],

@@ -14,8 +14,9 @@ from tvm.target import codegen
 from tests.support.targets import ZEN5, host_target
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.errors import UsageError
-from tuner.lowering.compiler import compile_program
+from tuner.lowering.compiler import LISTS, compile_program
 from tuner.spaces.by_target import cpu_space
+from tuner.target.architectures.aarch64.architecture import SVE
 from tuner.target.architectures.table import ARCHITECTURES, isa_of
 from tuner.target.capability import called, is_declared, serves
 from tuner.target.detect import declared_targets, parse_target
@@ -60,18 +61,19 @@ def file_of(tmp_path: Path, text: str) -> Path:
 def test_llvm_has_the_core_and_the_features(name: str) -> None:
     target = parse_target(f"cpu:{name}")
     options: dict[str, Any] = dict(target.tvm)
-    if "mattr" in options:
-        options["mattr"] = str(options["mattr"]).split(",")
+    for option in LISTS:
+        if option in options:
+            options[option] = str(options[option]).split(",")
     of_llvm = tvm.target.Target(options)
     assert target.tvm["mcpu"] in set(map(str, codegen.llvm_get_cpu_archlist(of_llvm)))
     features = set(map(str, codegen.llvm_get_cpu_features(of_llvm)))
-    assert set(target.isa) <= features | {"sse", "sse2"}
+    assert set(target.isa) <= features | {"sse", "sse2", *SVE.lengths.values()}
 
 
 @every_name
 def test_it_agrees_with_what_its_features_give(name: str) -> None:
     cpu, target = shipped()[name], parse_target(f"cpu:{name}")
-    described = ARCHITECTURES[cpu.architecture].describe(cpu.features, cpu.mcpu)
+    described = ARCHITECTURES[cpu.architecture].describe(target.isa, cpu.mcpu)
     assert (cpu.vector_bytes, cpu.vector_registers) == (
         described.vector_bytes,
         described.vector_registers,
@@ -84,7 +86,9 @@ def test_it_agrees_with_what_its_features_give(name: str) -> None:
     assert (stated.prefetch, stated.non_temporal_stores) == (cpu.prefetch, cpu.non_temporal_stores)
 
 
-@pytest.mark.parametrize("name", ["cortex-a53", "neoverse-v2", "apple-m1", "rv64gcv", "x86-64-v3"])
+@pytest.mark.parametrize(
+    "name", ["cortex-a53", "neoverse-v2", "a64fx", "apple-m1", "rv64gcv", "x86-64-v3"]
+)
 def test_its_kernels_are_objects_of_its_architecture(name: str) -> None:
     target = parse_target(f"cpu:{name}")
     space = cpu_space(parse_spec("matmul:M=24,N=40,K=32"), target, 2)
@@ -170,6 +174,7 @@ def test_a_file_of_further_cpus(tmp_path: Path) -> None:
         (FULL.replace("cores = 4", "cores = true"), "cores is True"),
         (FULL.replace("vector_bytes = 16", "vector_bytes = 24"), "power of two"),
         (FULL.replace("vector_bytes = 16", "vector_bytes = 128"), "16, 32 or 64"),
+        (FULL.replace("vector_bytes = 16", "vector_bytes = 32"), "32 bytes need sve among"),
         (FULL.replace('"aarch64"', '"mips"'), "architecture 'mips' is unknown"),
         (FULL.replace('["neon", "dotprod"]', '"neon"'), "features must be a list"),
         (FULL.replace("prefetch = false", "prefetch = 0"), "prefetch must be true or false"),

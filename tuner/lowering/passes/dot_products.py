@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
-from tuner.lowering.llvm_functions import DOT_BFLOAT16, DOT_BFLOAT16_ARM
+from tuner.lowering.llvm_functions import DOT_BFLOAT16, DOT_BFLOAT16_ARM, SCALABLE_DOTS
 from tuner.lowering.passes.substitution import bound_body, bound_prefetches, substituted
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR
@@ -28,7 +28,8 @@ INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"
 BYTE_BITS = 8
 SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
 # Functions that sum pairs of bfloat16, and LLVM's names of the instructions that sum groups
-# of four, by the names of the instructions.
+# of four, by the names of the instructions. Arm's are NEON's, of four lanes: those of longer
+# vectors are functions too.
 OF_BFLOAT16 = {"vdpbf16ps": DOT_BFLOAT16.name, "bfdot": DOT_BFLOAT16_ARM.name}
 OF_FOURS = {
     "sdot": "llvm.aarch64.neon.sdot.v4i32.v16i8",
@@ -187,7 +188,7 @@ def _summed(loop: tirx.For, dot: DotProduct) -> tirx.Stmt:
         own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
         return tirx.BufferStore(
             store.buffer,
-            tirx.call_pure_extern(f"float32x{lanes}", OF_BFLOAT16[dot.name], sums, own, shared),
+            tirx.call_pure_extern(f"float32x{lanes}", _of_pairs(dot), sums, own, shared),
             place,
         )
     shared = tirx.reinterpret(
@@ -209,8 +210,18 @@ def four_products(
     """The sum of dp4 groups: of mixed signs the instruction takes unsigned bytes first."""
     factors = (second, first) if first_is_signed else (first, second)
     operands = [tirx.reinterpret(f"int8x{FOUR * dot.lanes}", factor) for factor in factors]
+    dtype = f"int32x{dot.lanes}"
+    scalable = SCALABLE_DOTS.get((dot.name, dot.lanes))
+    if scalable is not None:
+        return tirx.call_pure_extern(dtype, scalable.name, sums, *operands)
     name = OF_FOURS.get(dot.name, f"llvm.x86.avx512.vpdpbusd.{32 * dot.lanes}")
-    return tirx.call_llvm_pure_intrin(f"int32x{dot.lanes}", name, sums, *operands)
+    return tirx.call_llvm_pure_intrin(dtype, name, sums, *operands)
+
+
+def _of_pairs(dot: DotProduct) -> str:
+    """The function that sums pairs of bfloat16."""
+    scalable = SCALABLE_DOTS.get((dot.name, dot.lanes))
+    return OF_BFLOAT16[dot.name] if scalable is None else scalable.name
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.measure.device.protocol import DeviceFacts
-from tuner.target.architectures.aarch64.architecture import AT_HWCAP
+from tuner.target.architectures.aarch64.architecture import AT_HWCAP, VECTOR_LENGTH
 from tuner.target.architectures.table import architecture_of
 from tuner.target.target import Target
 
@@ -21,7 +21,7 @@ PARTS: Mapping[str, frozenset[tuple[int, int]]] = {
         ("cortex-a78", 0x41, (0xD41,)), ("cortex-x1", 0x41, (0xD44,)),
         ("neoverse-n1", 0x41, (0xD0C,)), ("neoverse-n2", 0x41, (0xD49,)),
         ("neoverse-v1", 0x41, (0xD40,)), ("neoverse-v2", 0x41, (0xD4F,)),
-        ("apple-a14", 0x61, (0x023, 0x025, 0x029)),
+        ("apple-a14", 0x61, (0x023, 0x025, 0x029)), ("a64fx", 0x46, (0x001,)),
     )
 }  # fmt: skip
 
@@ -56,5 +56,7 @@ def _has(facts: DeviceFacts, target: Target, feature: str) -> bool:
     if facts.architecture != "aarch64" or feature not in (architecture.cpuid or {}):
         return True
     place = (architecture.cpuid or {})[feature]
+    if place.leaf == VECTOR_LENGTH:
+        return facts.vector_bytes == place.subleaf
     word = facts.hwcaps[0 if place.leaf == AT_HWCAP else 1]
     return bool(word >> place.bit & 1)

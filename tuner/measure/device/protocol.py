@@ -17,7 +17,7 @@ from typing import TypeVar
 from tuner.measure.outcome import printable
 from tuner.target.architectures.elf import MACHINES
 
-VERSION = 1
+VERSION = 2
 MAX_TENSORS = 16  # inputs, and outputs, and packed buffers
 MAX_CASES = 8
 MAX_NAME = 255
@@ -30,7 +30,7 @@ KEEP = 256  # instead of a poison
 LIMIT_ROWS = 32
 
 HEADER = struct.Struct("<II")
-_DEVICE = struct.Struct("<4IQ3Q64s")
+_DEVICE = struct.Struct("<4IQ4Q64s")
 _OPEN = struct.Struct("<32sIIQ")
 _BIND = struct.Struct(f"<8Iq16Q16Q16s32s{'256s' * 5}{MAX_CASES * MAX_TENSORS * HASH}s")
 _RUN = struct.Struct("<5I")
@@ -99,12 +99,15 @@ class DeviceFacts:
     memory_bytes: int
     identity: int  # MIDR_EL1 on Arm, CPUID's signature on x86; 0: the machine does not tell
     hwcaps: tuple[int, int]  # AT_HWCAP and AT_HWCAP2 of the auxiliary vector
+    vector_bytes: int  # of its scalable vectors; 0: it has none
     host: str  # its name
 
     @classmethod
     def of(cls, payload: bytes) -> DeviceFacts:
         """Raises FrameError for what cannot be."""
-        version, machine, cores, fences, memory, identity, low, high, host = _DEVICE.unpack(payload)
+        version, machine, cores, fences, memory, identity, low, high, vector, host = _DEVICE.unpack(
+            payload
+        )
         name = host.partition(b"\0")[0].decode("ascii", "replace")
         if version != VERSION or machine not in MACHINES or not 1 <= cores <= 1024:
             raise FrameError(f"a device of version {version}, machine {machine}, {cores} cores")
@@ -117,6 +120,7 @@ class DeviceFacts:
             memory_bytes=memory,
             identity=identity,
             hwcaps=(low, high),
+            vector_bytes=vector,
             host=name,
         )
 

@@ -22,6 +22,7 @@
 #include "limits.h"
 #include "pace.h"
 #include "protocol.h"
+#include "scalable_vectors.h"
 #include "supervisor.h"
 
 enum { FENCED = 64, PACE_MS = 2000, MOST_DEADLINE_MS = 3600 * 1000, MOST_THREADS = 1024, MOST_LIMITS_MS = 10 * 1000, LIMITS_PATIENCE = 12 };
@@ -81,6 +82,7 @@ static int introduce(const struct hello *hello, int in_force) {
   device.identity = identity(&usable);
   device.hwcap = getauxval(AT_HWCAP);
   device.hwcap2 = getauxval(AT_HWCAP2);
+  device.vector_bytes = tuner_vector_length();
   gethostname(device.host, sizeof device.host - 1);
   blobs_limit(device.memory_bytes / 4);
   greeted = 1;

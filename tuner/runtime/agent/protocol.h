@@ -12,7 +12,7 @@
 #endif
 
 enum {
-  PROTOCOL_VERSION = 1,
+  PROTOCOL_VERSION = 2,
   MAX_INPUTS = 16,
   MAX_OUTPUTS = 16,
   MAX_PACKED = 16,
@@ -80,6 +80,7 @@ struct device {
   uint64_t memory_bytes;
   uint64_t identity; /* MIDR_EL1, or CPUID's signature; 0 where neither is readable */
   uint64_t hwcap, hwcap2;
+  uint64_t vector_bytes; /* of its scalable vectors; 0 where there are none */
   char host[64];
 };
 
@@ -123,7 +124,7 @@ struct ended {
   uint32_t tensor; /* whose guard page it was */
 };
 
-_Static_assert(sizeof(struct bind) == 5720 && sizeof(struct device) == 112 && sizeof(struct open) == 48 && sizeof(struct run) == 20,
+_Static_assert(sizeof(struct bind) == 5720 && sizeof(struct device) == 120 && sizeof(struct open) == 48 && sizeof(struct run) == 20,
                "structs are as they travel");
 
 #endif

@@ -39,9 +39,14 @@ static int has_feature(const struct tuner_feature *feature) {
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-/* The kernel tells of features by bits of the auxiliary vector; `leaf` is the entry's type, AT_HWCAP or AT_HWCAP2. */
+#include "scalable_vectors.h"
+
+/* The kernel tells of features by bits of the auxiliary vector; `leaf` is the entry's type, AT_HWCAP or AT_HWCAP2. Type 0 ends
+ * that vector, and stands for scalable vectors of `subleaf` bytes. */
 static int has_feature(const struct tuner_feature *feature) {
-  return !hidden(feature->name) && ((getauxval(feature->leaf) >> feature->bit) & 1u);
+  if (hidden(feature->name)) return 0;
+  if (feature->leaf == 0) return tuner_vector_length() == feature->subleaf;
+  return (getauxval(feature->leaf) >> feature->bit) & 1u;
 }
 #else
 /* Elsewhere libraries are built for the machine's own baseline and carry no feature list that could be looked up. */

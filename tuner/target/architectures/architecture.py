@@ -13,7 +13,8 @@ from tuner.target.processor import Processor
 class CpuidFeature:
     """Where CPUID announces a feature, and what the operating system must save for it.
 
-    On Arm the place in Linux' auxiliary vector instead: `leaf` is the entry's type.
+    On Arm the place in Linux' auxiliary vector instead: `leaf` is the entry's type. Of type 0,
+    which ends that vector, it is the length of scalable vectors: `subleaf`, in bytes.
     """
 
     leaf: int
@@ -21,6 +22,16 @@ class CpuidFeature:
     reg: int  # 0 eax, 1 ebx, 2 ecx, 3 edx
     bit: int
     xcr0: int  # mask of XCR0 bits that have to be set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalableVectors:
+    """Vectors of a length that each core has of its own, used at one length: code for it is
+    wrong at any other."""
+
+    feature: str  # that the core must have
+    lengths: Mapping[int, str]  # by bytes, the feature that stands for just that length
+    length_options: tuple[str, ...]  # of LLVM's, which take bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +55,23 @@ class Architecture:
     triple: str = ""
     cross: Mapping[str, str] = field(default_factory=dict)
     states_features: bool = False  # whether LLVM has to be given each feature besides
+    scalable: ScalableVectors | None = None
 
-    def cross_options(self, features: Sequence[str]) -> Mapping[str, str]:
-        """Options of TVM's target, besides the CPU's name, for a core that is not here."""
+    def length_feature(self, vector_bytes: int) -> str | None:
+        """What a core must have besides its features for code with vectors so long."""
+        return None if self.scalable is None else self.scalable.lengths.get(vector_bytes)
+
+    def cross_options(self, features: Sequence[str], vector_bytes: int) -> Mapping[str, str]:
+        """Options of TVM's target, besides the CPU's name, for a core that is not here.
+
+        Lists are texts with commas.
+        """
         options = {"mtriple": self.triple, **self.cross}
         if self.states_features:
             options["mattr"] = ",".join(f"+{feature}" for feature in features)
+        if self.scalable is not None and self.length_feature(vector_bytes):
+            bits = 8 * vector_bytes
+            options["cl-opt"] = ",".join(f"{of}:uint={bits}" for of in self.scalable.length_options)
         return options
 
     def isa_features(self, processor: Processor) -> tuple[str, ...]:

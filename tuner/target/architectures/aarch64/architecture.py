@@ -1,8 +1,9 @@
-"""64-bit Arm as generated code sees it: NEON of 32 registers of 16 bytes.
+"""64-bit Arm as generated code sees it: NEON of 32 registers of 16 bytes, or SVE of a length.
 
 Source: Arm Architecture Reference Manual for A-profile (DDI 0487), A1.4 (registers) and
-C7 (SDOT, UDOT, USDOT, BFDOT; of matrices SMMLA, UMMLA, USMMLA, BFMMLA; FMLAL). Scalable
-vectors have no width a schedule could be written for, so SVE is detected and not used.
+C7 (SDOT, UDOT, USDOT, BFDOT; of matrices SMMLA, UMMLA, USMMLA, BFMMLA; FMLAL), C8 (SVE's).
+A schedule has vectors of one length. So SVE is used where a declared core has vectors longer
+than NEON's, and code for one length checks it: `sve256` and `sve512` stand for that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.target.architectures import generic
-from tuner.target.architectures.architecture import Architecture, CpuidFeature
+from tuner.target.architectures.architecture import (
+    Architecture,
+    CpuidFeature,
+    ScalableVectors,
+)
 from tuner.target.isa import DotProduct, IsaDescription
 
 FEATURES: Mapping[str, str] = {
@@ -20,6 +25,12 @@ FEATURES: Mapping[str, str] = {
 }  # fmt: skip
 
 AT_HWCAP, AT_HWCAP2 = 16, 26  # types of entries of the auxiliary vector
+VECTOR_LENGTH = 0  # in place of such a type
+SVE = ScalableVectors(
+    feature="sve",
+    lengths={32: "sve256", 64: "sve512"},
+    length_options=("-aarch64-sve-vector-bits-min", "-aarch64-sve-vector-bits-max"),
+)
 # Linux, arch/arm64/include/uapi/asm/hwcap.h.
 HWCAPS: Mapping[str, CpuidFeature] = {
     "neon": CpuidFeature(AT_HWCAP, 0, 0, 1, 0),
@@ -30,8 +41,10 @@ HWCAPS: Mapping[str, CpuidFeature] = {
     "sve2": CpuidFeature(AT_HWCAP2, 0, 0, 1, 0),
     "i8mm": CpuidFeature(AT_HWCAP2, 0, 0, 13, 0),
     "bf16": CpuidFeature(AT_HWCAP2, 0, 0, 14, 0),
+    **{name: CpuidFeature(VECTOR_LENGTH, size, 0, 0, 0) for size, name in SVE.lengths.items()},
 }
 
+NEON_BYTES = 16
 DOT_PRODUCTS = (
     DotProduct(
         name="sdot", factors=frozenset({"int8"}), accumulator="int32", group=4, lanes=4,
@@ -72,17 +85,34 @@ DOT_PRODUCTS = (
 )  # fmt: skip
 
 
+def _dot_products(features: frozenset[str], vector_bytes: int) -> tuple[DotProduct, ...]:
+    """NEON's, or of longer vectors SVE's, which has sdot and udot on every core. Its products
+    of matrices are two by two in each 16 bytes, and its products of float16 are of every
+    second element: no sketch has either."""
+    if vector_bytes == NEON_BYTES:
+        return tuple(dot for dot in DOT_PRODUCTS if dot.features & features)
+    return tuple(
+        replace(dot, lanes=dot.lanes * vector_bytes // NEON_BYTES)
+        for dot in DOT_PRODUCTS
+        if dot.rows == 1
+        and dot.group > 1
+        and (dot.features & features or "dotprod" in dot.features)
+    )
+
+
 def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
     """What 64-bit Arm offers.
 
     The architecture does not state ports, buffers, line and page; they are those of
     `generic`.
     """
+    given = frozenset(features)
+    vector_bytes = next((size for size, name in SVE.lengths.items() if name in given), NEON_BYTES)
     return replace(
         generic.describe(features, mcpu),
-        vector_bytes=16,
+        vector_bytes=vector_bytes,
         vector_registers=32,
-        dot_products=tuple(dot for dot in DOT_PRODUCTS if dot.features & set(features)),
+        dot_products=_dot_products(given, vector_bytes),
         native_float16="fullfp16" in features,
     )
 
@@ -93,4 +123,5 @@ AARCH64 = Architecture(
     describe=describe,
     cpuid=HWCAPS,
     triple="aarch64-linux-gnu",
+    scalable=SVE,
 )
