@@ -41,6 +41,8 @@ TRIED = {
     "DV": (0, 3),
     "window": (0, 2),
     "softcap": (0, 20),
+    "x_zero": (0, 9),
+    "y_zero": (0, 3),
     "N": (0, 3),  # of what may leave it out
 }
 

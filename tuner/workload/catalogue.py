@@ -36,6 +36,8 @@ CATALOGUE: tuple[Operator, ...] = (
     rowwise.ELEMENTWISE,
     rowwise.BIAS_ACT,
     quantized.QDENSE,
+    quantized.QMATMUL,
+    quantized.QCONV2D,
     contractions.ATTENTION,
     contractions.MLP,
     rowwise.EMBEDDING,

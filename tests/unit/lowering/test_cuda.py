@@ -47,6 +47,7 @@ COMPILED = (
     "matmul:M=1024,N=1024,K=1024,dtype=bfloat16",
     "matmul:M=256,N=256,K=512,dtype=int8", "batch_matmul:B=8,M=128,N=128,K=64",
     "dense:M=64,N=256,K=128,bias=true,act=gelu", "qdense:M=4,N=256,K=128,group=32",
+    "qmatmul:M=64,N=256,K=128,bias=true", "qconv2d:N=1,H=14,W=14,CI=64,CO=64,KH=3,KW=3,pad=1",
     "conv1d:N=8,W=256,CI=32,CO=64,KW=3,pad=1",
     "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
     "conv3d:N=1,D=8,H=16,W=16,CI=16,CO=32,KD=3,KH=3,KW=3,pad=1",

@@ -206,6 +206,22 @@ def quantised(p: Params, x: Array, w: Array, s: Array, *rest: Array) -> Array:
     return finished(p, x @ (real * s[:, numbers]).T, bias)
 
 
+def requantised(p: Params, sums: Array, s: Array, bias: Array | None = None) -> Array:
+    """Sums with their channels last as bytes."""
+    zero, limits = p["y_zero"], np.iinfo(p["result"])
+    scaled = (sums if bias is None else sums + bias) * s.astype(np.float64)
+    least = zero if p["relu"] else limits.min
+    return np.clip(np.rint(scaled) + zero, least, limits.max)
+
+
+def convolved_bytes(p: Params, x: Array, w: Array, *rest: Array) -> Array:
+    """A convolution of what lies above the zero point, which stands in place of a border."""
+    wide, plain = w.astype(np.int64), {**p, "bias": False, "act": "none"}
+    above = convolved(plain, x.astype(np.int64) - p["x_zero"], wide)
+    offset = p["x_zero"] * wide.sum((1, 2, 3) if p["layout"] == "NCHW" else (0, 1, 2))
+    return back(p, requantised(p, channels_last(p, above) + offset, *rest))
+
+
 def rounded(x: Array) -> Array:
     """Rows as multiples of a 127th of their greatest absolute value."""
     step = np.abs(x).max(1, keepdims=True).astype(np.float32)
@@ -283,6 +299,8 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
     "batch_matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
     "qdense": quantised,
+    "qmatmul": lambda p, a, b, *rest: requantised(p, a.astype(np.int64) @ b, *rest),
+    "qconv2d": convolved_bytes,
     "dense": lambda p, x, w, bias=None: finished(p, x @ w.T, bias),
     "conv1d": convolved,
     "conv2d": convolved,

@@ -54,6 +54,8 @@ def test_dtypes(operator: Operator) -> None:
         expression = workload_from_params(operator.name, params).expression
         dtype = params["dtype"]
         others = {"int8", "uint8"} if "weight" in params else set()
+        if "y_zero" in params:
+            others |= {"int8", "float32"}
         is_mixed = "of the weights" in operator.param("dtype").about
         if is_mixed:
             others |= {"float32"}
