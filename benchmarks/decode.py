@@ -43,6 +43,7 @@ STORED = (
     ("int4", 128, "float32"),
     ("int4", 128, "int8"),
     ("int8", 128, "float32"),
+    ("int8", 128, "int8"),
 )
 ACCURACY_LEVELS = {"float32": 1, "int8": 4}  # of ONNX Runtime's operator
 RIVALS = ("ONNX Runtime", "OpenVINO", "PyTorch bfloat16")

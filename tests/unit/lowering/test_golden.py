@@ -73,6 +73,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Value]]] = {
         {"sketch": "C:float16_j"},
     ),
     "grouped_int8": ("qdense:M=2,N=32,K=64,weight=int8", {"sketch": "Y:grouped_j"}),
+    "grouped_fours_int8": (
+        "qdense:M=2,N=32,K=64,weight=int8,activations=int8",
+        {"sketch": "A:rows+Q:tile_k+Y:fours_j"},
+    ),
     "rfactor": ("matmul:M=4,N=8,K=65536", {"sketch": "Cprf:tile_j+Crf:tile_j"}),
     "winograd": (
         "conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1,numerics=fast",

@@ -214,6 +214,13 @@ CASES = [
     ),
     Case(
         op="MatMulNBits",
+        label="rounded activations, weights of 8 bits",
+        inputs=(real(3, 70), u8(20, 3, 32), np.abs(real(60)), u8(60)),
+        attributes={"K": 70, "N": 20, "bits": 8, "block_size": 32, "accuracy_level": 4},
+        constants=frozenset({1, 2, 3}),
+    ),
+    Case(
+        op="MatMulNBits",
         label="groups",
         inputs=(
             real(3, 32), u8(5, 2, 8), np.abs(real(10)), None,

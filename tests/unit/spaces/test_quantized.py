@@ -4,6 +4,7 @@ unpack in registers are right whatever divides what."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,6 +168,40 @@ def test_activations_of_8_bits(
 
 
 @pytest.mark.skipif(not FOURS, reason="no products in fours")
+@pytest.mark.parametrize(
+    ("sign", "stored"), [("i8", "i8"), ("u8", "u8"), ("i8", "u8"), ("u8", "i8")]
+)
+@pytest.mark.parametrize("zero", ["", " - 128", " - Z[j]"])
+def test_sums_of_bytes_with_a_scale_are_exact(sign: str, stored: str, zero: str) -> None:
+    zeros = ", Z: f32[33]" if "Z" in zero else ""
+    weight = f"(f32(W[j, k]){zero})" if zero else "f32(W[j, k])"
+    text = (
+        f"kernel b(Q: {sign}[5, 70], W: {stored}[33, 70], S: f32[33, 5]{zeros}) -> (Y: f32[5, 33]) "
+        f"{{ Y[i, j] += f32(Q[i, k]) * {weight} * S[j, k//16] }}"
+    )
+    workload, rng = workload_from_notation(text, {}), np.random.default_rng(3)
+
+    def ends(name: str, shape: tuple[int, int]) -> np.ndarray[tuple[int, int], np.dtype[Any]]:
+        limits = np.iinfo("int8" if name == "i8" else "uint8")
+        return rng.choice([limits.min, limits.max, 1], shape).astype(limits.dtype)
+
+    inputs: dict[str, Any] = {"Q": ends(sign, (5, 70)), "W": ends(stored, (33, 70))}
+    inputs["S"] = np.exp2(rng.integers(-2, 2, (33, 5))).astype(np.float32)
+    numbers = inputs["W"].astype(int)
+    if zeros:
+        inputs["Z"] = rng.integers(0, 256, 33).astype(np.float32)
+        numbers = numbers - inputs["Z"].astype(int)[:, None]
+    elif zero:
+        numbers = numbers - 128
+    space = space_of(workload, host_target(), threads=1)
+    names = [name for name in map(str, space.space.knobs[0].values) if ":fours_" in name]
+    assert names
+    got = output_of(space.program({"sketch": names[0]}), workload.expression, inputs)
+    scaled = numbers * np.repeat(inputs["S"], 16, 1)[:, :70]
+    np.testing.assert_array_equal(got, inputs["Q"].astype(int) @ scaled.T)
+
+
+@pytest.mark.skipif(not FOURS, reason="no products in fours")
 @pytest.mark.parametrize("sign", ["i8", "u8"])
 @pytest.mark.parametrize("weight", [LOW_FIRST, f"({LOW_FIRST} - 8)", f"({LOW_FIRST} - Z[j])"])
 @pytest.mark.parametrize("features", [8, 61, 200])
@@ -254,6 +289,9 @@ def test_weights_of_a_byte_in_groups(
 ) -> None:
     spec = f"qdense:M={rows},N={units},K={features},group={group},weight=int8"
     sketched(parse_spec(spec), "grouped", 1, seed)
+    whole_fours = min(group, features) % 4 == 0
+    if FOURS and units >= 16 and whole_fours:  # as many units as an instruction has lanes
+        sketched(parse_spec(f"{spec},activations=int8"), "fours", 1, seed)
 
 
 @pytest.mark.parametrize("weight", ["int4", "uint4", "uint4,zeros=float32", "int8"])

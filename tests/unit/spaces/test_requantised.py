@@ -26,7 +26,8 @@ def drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> NDArr
 
 
 def as_bytes(sums: NDArray[Any], scales: NDArray[Any], dtype: str, zero: int) -> NDArray[Any]:
-    return np.clip(np.rint(sums * scales.astype(np.float64)) + zero, *LAST[dtype]).astype(dtype)
+    rounded = np.rint(sums * scales.astype(np.float64)) + zero
+    return np.asarray(np.clip(rounded, *LAST[dtype]).astype(dtype))
 
 
 @pytest.mark.parametrize(

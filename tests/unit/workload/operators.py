@@ -211,7 +211,7 @@ def requantised(p: Params, sums: Array, s: Array, bias: Array | None = None) -> 
     zero, limits = p["y_zero"], np.iinfo(p["result"])
     scaled = (sums if bias is None else sums + bias) * s.astype(np.float64)
     least = zero if p["relu"] else limits.min
-    return np.clip(np.rint(scaled) + zero, least, limits.max)
+    return np.asarray(np.clip(np.rint(scaled) + zero, least, limits.max))
 
 
 def convolved_bytes(p: Params, x: Array, w: Array, *rest: Array) -> Array:

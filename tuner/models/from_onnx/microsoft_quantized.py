@@ -163,7 +163,8 @@ def matmul_n_bits(node: Node) -> Value:
     """Weights [N, K] of a few bits each, in blocks along K with a scale and a zero point.
 
     Where the file allows x to be rounded to 8 bits (`accuracy_level` 4), weights of four
-    are multiplied with such integers: x by its greatest absolute value in each block.
+    and eight are multiplied with such integers: x by its greatest absolute value in each
+    block.
     """
     if node.attribute("weight_prepacked", 0):
         raise node.refusal("has weights in the order of one device")
@@ -191,7 +192,7 @@ def matmul_n_bits(node: Node) -> Value:
         return (e - zeros[row, number]) * scale
 
     # One node: a schedule may unpack the weights where they are multiplied.
-    rounds = node.attribute("accuracy_level", 0) == 4 and bits == 4 and groups is None
+    rounds = node.attribute("accuracy_level", 0) == 4 and bits != 2 and groups is None
     with node.builder.kernel("matmul"):
         weights = node.builder.compute("unpacked", [n, k], weight, dtype=x.dtype)
         if rounds and x.dtype == "float32":

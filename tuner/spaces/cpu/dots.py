@@ -125,7 +125,7 @@ def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> TileSket
     if made is None:
         return None
     cut, instruction = made
-    if _moved(offered[numbers], narrow):
+    if is_moved(offered[numbers], narrow):
         zero_point = RANGE if narrow == {"int8"} else -RANGE
         instruction = replace(instruction, zero_point=zero_point)
     stage = TiledStage(
@@ -207,7 +207,7 @@ def _offered(group: TileGroup, context: SpaceContext, vector: str) -> dict[int, 
     is_long = prod(axis.extent for axis in anchor.reduce_axes) > LONGEST
     chosen: dict[int, DotProduct] = {}
     for dot in context.isa.dot_products:
-        moved = _moved(dot, narrow)
+        moved = is_moved(dot, narrow)
         if (
             dot.rows == 1
             and dot.group > 1
@@ -220,7 +220,7 @@ def _offered(group: TileGroup, context: SpaceContext, vector: str) -> dict[int, 
     return chosen
 
 
-def _moved(dot: DotProduct, narrow: Collection[str]) -> bool:
+def is_moved(dot: DotProduct, narrow: Collection[str]) -> bool:
     """Whether one of the factors, of these dtypes, is moved into the range of the other
     sign."""
     return dot.signs == "mixed" and len(narrow) == 1

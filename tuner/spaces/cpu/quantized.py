@@ -12,7 +12,8 @@ the halves of the bytes of a word are two factors of an instruction that sums pr
 fours (vpdpbusd): two for the eight steps, in int32. A register tile of several rows unpacks
 its weights once for all of them.
 
-Weights of a byte are read as they are, and converted.
+Weights of a byte are read as they are, and converted; or are factors in fours themselves,
+where the other factor is of 8-bit integers too.
 
 The sum of a group is a block of the reduction. The scale multiplies it once
 (`group_scales`), and no weight.
@@ -28,7 +29,7 @@ from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.cpu.arithmetic import TileValues
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.copy_values import copy_modes
-from tuner.spaces.cpu.dots import FOUR
+from tuner.spaces.cpu.dots import FOUR, LONGEST, RANGE, is_moved
 from tuner.spaces.cpu.facts import Unrolling
 from tuner.spaces.cpu.reduction_values import SHORT_REDUCTION, UNROLL_FACTORS
 from tuner.spaces.cpu.register_tiles import register_tiles
@@ -52,17 +53,19 @@ SHARING_ROWS = 8  # of a register tile, about as many as there are registers for
 @dataclass(frozen=True)
 class QuantizedArithmetic:
     """One multiply-add for each lane, of weights that are looked up or converted; or
-    products in fours, of halves of bytes."""
+    products in fours, of bytes or of halves of them."""
 
     def name(self, stage: TiledStage) -> str:
         instruction = stage.instruction
         if instruction.group_dtype is not None:
-            return f"halves_{stage.vector}"
+            return f"{'halves' if instruction.takes_halves else 'fours'}_{stage.vector}"
         return f"{'lookup' if instruction.table else 'grouped'}_{stage.vector}"
 
     def rate(self, stage: TiledStage) -> float:
         if stage.instruction.group_dtype is None:
             return 1.0
+        if not stage.instruction.takes_halves:
+            return float(FOUR)
         # Of eight steps: two products for each row of a tile, three instructions to unpack.
         rows = min(SHARING_ROWS, prod(axis.extent for axis in _sharing(stage)))
         return 8 * rows / (2 * rows + 3)
@@ -110,7 +113,7 @@ def _steps(stage: TiledStage) -> tuple[int, Axis]:
 def _copies(stage: TiledStage, access: Access) -> Sequence[CopyMode]:
     if not access.axes.intersection(stage.instruction.axes):
         return copy_modes(stage, access)
-    if stage.instruction.group_dtype is not None:
+    if stage.instruction.takes_halves:
         return PACKED  # the numbers of one half lie apart in memory
     in_place = (
         stage.vector not in access.axes
@@ -131,9 +134,9 @@ def quantized_sketches(group: TileGroup, context: SpaceContext, vector: str) -> 
         table = Instruction(axes=product.instruction, table=product.table, groups=product.groups)
         offered.append((product, table))
     integers = in_integers(product, context.dtypes)
-    if integers is not None and _sums_fours(integers, context, _lanes(group, context, vector)):
-        fours = Instruction(axes=integers.instruction, groups=integers.groups, group_dtype="int32")
-        offered.append((integers, fours))
+    if integers is not None:
+        fours = _fours(integers, context, _lanes(group, context, vector))
+        offered += [] if fours is None else [(integers, fours)]
     stages = (
         TiledStage(
             group=replace(group, anchor=part.stage),
@@ -154,15 +157,28 @@ def _lanes(group: TileGroup, context: SpaceContext, vector: str) -> int:
     return TiledStage(group=group, context=context, vector=vector).lanes
 
 
-def _sums_fours(product: QuantizedProduct, context: SpaceContext, lanes: int) -> bool:
-    """Whether an instruction takes fours of the integers that lanes share. Four bits have
-    either sign."""
-    (shared,) = set(reads(Factors.of(product.stage.body).shared))
-    return any(
-        (dot.group, dot.lanes, dot.accumulator) == (FOUR, lanes, "int32")
-        and context.dtypes[shared.tensor] in dot.factors
+def _fours(product: QuantizedProduct, context: SpaceContext, lanes: int) -> Instruction | None:
+    """That of the target that takes fours of the integers that lanes share. Four bits have
+    either sign; of two bytes with the same one may be moved."""
+    factors = Factors.of(product.stage.body)
+    instruction = Instruction(axes=product.instruction, groups=product.groups, group_dtype="int32")
+    used = (factors.shared,) if instruction.takes_halves else (factors.shared, factors.weight)
+    extents = product.stage.extents
+    group = prod(extents[axis.name] for axis in product.stage.reduce_axes[1:])
+    if group > LONGEST:
+        return None
+    narrow = {context.dtypes[read.tensor] for factor in used for read in reads(factor)}
+    fitting = [
+        dot
         for dot in context.isa.dot_products
-    )
+        if (dot.group, dot.lanes, dot.rows, dot.accumulator) == (FOUR, lanes, 1, "int32")
+        and narrow <= dot.factors
+        and (len(narrow) == 1 or dot.signs != "same")
+    ]
+    if instruction.takes_halves or any(not is_moved(dot, narrow) for dot in fitting):
+        return instruction if fitting else None
+    zero_point = RANGE if narrow == {"int8"} else -RANGE
+    return replace(instruction, zero_point=zero_point) if fitting else None
 
 
 def _moves_weights_alone(stage: TiledStage) -> bool:

@@ -155,7 +155,7 @@ class TileLoops:
         instruction = self.plan.instruction
         if instruction.table:
             return TableLookup(loop=loop, table=instruction.table)
-        if instruction.group_dtype is not None:
+        if instruction.takes_halves:
             return HalfByteProduct(loop=loop)
         return DotProduct(loop=loop)
 

@@ -83,6 +83,11 @@ class Instruction:
     # The dtype of those sums, where it is not the accumulator's.
     group_dtype: DType | None = None
 
+    @property
+    def takes_halves(self) -> bool:
+        """Whether it sums products with halves of bytes: the last axes are these and bytes."""
+        return self.group_dtype is not None and len(self.axes) > 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilePlan:

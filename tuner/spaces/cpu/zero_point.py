@@ -87,7 +87,8 @@ def add_zero_point(
     axes = [axis for axis in (*loops.reduction_blocks, *loops.spatial) if axis.name in moving]
     name = f"{group.name}_offset"
     shape = tuple(axis.extent for axis in axes)
-    parts.buffers.append(Buffer(name=name, shape=shape, dtype=group.anchor.accumulator))
+    dtype = loops.plan.instruction.group_dtype or group.anchor.accumulator
+    parts.buffers.append(Buffer(name=name, shape=shape, dtype=dtype))
     block = parts.compute(
         name,
         axes,

@@ -17,6 +17,7 @@ the table is sixteen integers in a row, the sum of a group is one of integers th
     sum over k of x[k] * w[k]  =  sum over k of x[k] * h[k]  +  t * (sum over k of x[k])
 
 with h the four bits and t the first number of the table, which joins the zero point.
+Weights of a byte are such integers as they are, taken in fours.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from tuner.workload.expression import (
     children,
     reads,
     rewrite,
+    substitute,
     walk,
 )
 
@@ -185,17 +187,13 @@ def _factors(body: Scalar, axis: str, dtypes: Mapping[str, DType]) -> Factors | 
 def _with_integers_apart(
     weights: list[tuple[Scalar, Scalar | None]], axis: str, dtypes: Mapping[str, DType]
 ) -> tuple[list[Scalar], list[tuple[Scalar, Scalar | None]]]:
-    """Of two factors made of bytes the one that is a plain number of 8 bits, and the packed
-    one. None where that is both of them or neither."""
-    plain: list[Scalar] = []
-    packed: list[tuple[Scalar, Scalar | None]] = []
-    for factor, zero_point in weights:
+    """Of two factors made of bytes a plain number of 8 bits, of two such the first, and the
+    other one. None where neither is one."""
+    for number, (factor, zero_point) in enumerate(weights):
         read = narrow_read(factor, dtypes)
         if read is not None and zero_point is None and _moves_singly(read, axis):
-            plain.append(Cast("float32", read))
-        else:
-            packed.append((factor, zero_point))
-    return plain, packed
+            return [Cast("float32", read)], [weights[1 - number]]
+    return [], weights
 
 
 def narrow_read(factor: Scalar, dtypes: Mapping[str, DType]) -> Read | None:
@@ -214,7 +212,9 @@ def in_integers(product: QuantizedProduct, dtypes: Mapping[str, DType]) -> Quant
     """
     factors, table = Factors.of(product.stage.body), product.table
     shared = narrow_read(factors.shared, dtypes)
-    if shared is None or not table or table != tuple(table[0] + place for place in range(16)):
+    if not table:
+        return _in_fours(product, shared, dtypes)
+    if shared is None or table != tuple(table[0] + place for place in range(16)):
         return None
     (packed,) = set(reads(factors.weight))
     within, half = product.instruction
@@ -241,6 +241,44 @@ def in_integers(product: QuantizedProduct, dtypes: Mapping[str, DType]) -> Quant
         instruction=(half, within),
         table=(),
     )
+
+
+def _in_fours(
+    product: QuantizedProduct, shared: Read | None, dtypes: Mapping[str, DType]
+) -> QuantizedProduct | None:
+    """The product of whole bytes with its steps cut into fours, and constants that are taken
+    off its weights among its zero points. None where groups hold no whole fours."""
+    factors = Factors.of(product.stage.body)
+    zero_point, weight = factors.zero_point, factors.weight
+    if zero_point is None:
+        weight, zero_point = split_zero_point(weight, constants=True)
+    packed = narrow_read(weight, dtypes)
+    *groups, steps = product.stage.reduce_axes
+    if shared is None or packed is None or steps.extent % WORD_BYTES:
+        return None
+    names = {axis.name for axis in (*product.stage.axes, *product.stage.reduce_axes)}
+    number = Axis(name=_unused(steps.name + "b", names), extent=WORD_BYTES)
+    body = Factors(
+        shared=Cast("float32", shared),
+        weight=Cast("float32", packed),
+        zero_point=zero_point,
+        scale=factors.scale,
+    ).body
+    element = add(times(Var(steps.name), WORD_BYTES), Var(number.name))
+    axes = (*groups, replace(steps, extent=steps.extent // WORD_BYTES), number)
+    return replace(
+        product,
+        stage=replace(
+            product.stage, reduce_axes=axes, body=substitute(body, {steps.name: element})
+        ),
+        instruction=(number.name,),
+    )
+
+
+def _unused(name: str, names: set[str]) -> str:
+    while name in names:
+        name += name[-1]
+    return name
 
 
 def _multiplied(node: Scalar) -> Iterator[Scalar]:
