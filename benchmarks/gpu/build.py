@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu import carried
+from benchmarks.gpu.candidates import built_candidates
 from benchmarks.gpu.choose import chosen
+from benchmarks.gpu.models import ModelRace, build_model
 from benchmarks.gpu.suite import SUITE, Race
-from tuner.errors import IllegalSchedule, UsageError
-from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda.codegen import cuda_kernels, cuda_module
+from tuner.errors import UsageError
 from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.lowering.cuda.nvrtc import any_compiler
 from tuner.spaces.by_target import gpu_space
@@ -28,9 +29,15 @@ from tuner.target.target import Target
 from tuner.workload.reference import error_bound
 
 MOST_BYTES = 64 << 20  # of the folder
+OF_A_KERNEL = 6  # candidates of each kernel of a model, at most
 STANDALONE = "run.py"
-# Bytes of a thread: a register or two around a call of a slow path, which costs nothing.
-MOST_SPILLED = 32
+RUN = """import sys
+from pathlib import Path
+
+from carried.command import command
+
+sys.exit(command(Path(__file__).resolve().parent))
+"""
 
 
 def build(
@@ -41,7 +48,7 @@ def build(
     cache: Path,
     only: Sequence[str],
     said: Callable[[str], None],
-    suite: Sequence[Race] = SUITE,
+    suite: Sequence[Race | ModelRace] = SUITE,
 ) -> int:
     """Write the folder anew and return its size in bytes.
 
@@ -56,21 +63,18 @@ def build(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     compiler = any_compiler(cache)
-    races = [
-        _race(
-            race,
-            folder,
-            [parse_target(f"cuda:{arch}") for arch in architectures],
-            candidates,
-            compiler,
-            said,
-        )
-        for race in suite
-        if not only or race.name in only
-    ]
+    targets = [parse_target(f"cuda:{arch}") for arch in architectures]
+    races = []
+    for race in suite:
+        if not only or race.name in only:
+            if isinstance(race, Race):
+                races.append(_race(race, folder, targets, candidates, compiler, said))
+            else:
+                few = min(candidates, OF_A_KERNEL)
+                races.append(build_model(race, folder, targets, few, compiler, said))
     document = {"schema": 1, "compiler": compiler.version, "races": races}
     (folder / "suite.json").write_text(json.dumps(document, indent=1))
-    (folder / STANDALONE).write_text(Path(__file__).with_name("standalone.py").read_text())
+    carry(folder)
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if total > MOST_BYTES:
         raise UsageError(
@@ -78,6 +82,13 @@ def build(
             f"fewer --candidates"
         )
     return total
+
+
+def carry(folder: Path) -> None:
+    """Copy the second half of the benchmark into the folder."""
+    (folder / STANDALONE).write_text(RUN)
+    own = Path(carried.__file__).parent
+    shutil.copytree(own, folder / "carried", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _race(
@@ -97,27 +108,13 @@ def _race(
             continue
         space = gpu_space(workload, target)
         rng = np.random.default_rng([zlib.crc32(race.name.encode()), zlib.crc32(arch.encode())])
-        modules = []
-        for number, config in enumerate(chosen(space, candidates, rng)):
-            path = folder / race.name / arch / f"{number}.cuda"
-            try:
-                program = space.program(config)
-                cubin = compiler.compile(cuda_kernels(program, target, "kernel").text, target)
-                if any(kernel.spill_store_bytes > MOST_SPILLED for kernel in cubin.kernels):
-                    continue
-                module = cuda_module(program, target, "kernel", compiler)
-            except (IllegalSchedule, BuildError):
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(module.pack())
-            registers = max(kernel.registers for kernel in cubin.kernels)
-            plain = {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in config.items()
-            }
-            modules.append(
-                {"file": str(path.relative_to(folder)), "config": plain, "registers": registers}
+        place = folder / race.name / arch
+        modules = [
+            {**candidate, "file": str((place / candidate["file"]).relative_to(folder))}
+            for candidate in built_candidates(
+                space, chosen(space, candidates, rng), place, compiler
             )
+        ]
         built[arch] = modules
         said(f"{race.name} for {arch}: {len(modules)} candidates")
     bound = error_bound(workload.expression, workload.numerics)

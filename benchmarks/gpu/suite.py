@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from benchmarks.gpu.models import ModelRace
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -12,7 +13,7 @@ from tuner.workload.workload import Workload
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
     name: str  # of its folder
-    kind: str  # how the other machine makes inputs, truth and rivals: a name in standalone.py
+    kind: str  # how the other machine makes inputs, truth and rivals: a name in carried/cases.py
     dtype: str = "float32"  # of the inputs
     spec: str  # or what a program in the notation is called
     notation: str | None = None  # whose extents are `sizes`
@@ -58,8 +59,13 @@ def _rows(name: str, kind: str, spec: str) -> Race:
     )
 
 
+def _network(name: str, spec: str, network: str, batch: int) -> ModelRace:
+    bars = {"sm_80": 1.0, "sm_90": 1.0}
+    return ModelRace(name=name, spec=spec, network=network, batch=batch, bars=bars)
+
+
 # In the order of their importance: the last ones may not be reached.
-SUITE = (
+SUITE: tuple[Race | ModelRace, ...] = (
     _product("matmul_fp16", "float16", 4096, 4096, 4096),
     _product("matmul_bf16", "bfloat16", 4096, 4096, 4096),
     _product("matmul_fp16_flat", "float16", 8192, 4096, 1024),
@@ -74,6 +80,9 @@ SUITE = (
         bars={"sm_90": 0.9},
         sizes={"M": 4096, "N": 4096, "K": 4096},
     ),
+    _network("bert", "BERT-base, 128 tokens, float16", "bert", 1),
+    _network("resnet_1", "ResNet-50, batch 1, float16", "resnet", 1),
+    _network("resnet_32", "ResNet-50, batch 32, float16", "resnet", 32),
     Race(
         name="conv_fp16",
         kind="convolution",

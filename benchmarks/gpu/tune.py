@@ -28,7 +28,7 @@ MOST_SPANS = 100_000  # of one tuning
 def tune_races(
     folder: Path, *, arch: str, trials: int, only: Sequence[str], said: Callable[[str], None]
 ) -> None:
-    """Tune each race of the folder, or those of `only`, for this machine's GPU.
+    """Tune each race of an operator, or those of `only`, for this machine's GPU.
 
     The promoted kernels are added to the suite and replace those of an earlier tuning.
     A race whose tuning fails gets the reason instead; the others go on.
@@ -36,7 +36,7 @@ def tune_races(
     path = folder / "suite.json"
     suite = json.loads(path.read_text())
     for race in suite["races"]:
-        if only and race["name"] not in only:
+        if (only and race["name"] not in only) or race["kind"] == "network":
             continue
         race["built"][arch] = [
             entry for entry in race["built"].get(arch, []) if "tuned" not in entry

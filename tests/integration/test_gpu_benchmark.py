@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu.build import build
-from benchmarks.gpu.standalone import read_module
+from benchmarks.gpu.carried.kernels import read_module
+from benchmarks.gpu.models import ModelRace
 from benchmarks.gpu.suite import SUITE, Race
 from tests.device.machine import needs_compiler
 
@@ -40,8 +41,8 @@ def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_say
     folder = tmp_path / "carried"
     folder.mkdir()
     races = [
-        {"name": "none", "spec": "softmax:M=0,N=4", "built": {}},
-        {"name": "small", "spec": "softmax:M=5,N=77", "built": {}},
+        {"name": "none", "kind": "softmax", "spec": "softmax:M=0,N=4", "built": {}},
+        {"name": "small", "kind": "softmax", "spec": "softmax:M=5,N=77", "built": {}},
     ]
     (folder / "suite.json").write_text(json.dumps({"races": races}))
     plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
@@ -95,6 +96,26 @@ SMALL = tuple(
 )  # fmt: skip
 
 
+NETWORKS = (
+    ModelRace(
+        name="encoder",
+        spec="small encoder",
+        network="bert",
+        batch=1,
+        bars={"sm_90": 0.5},
+        sizes={"tokens": 16, "width": 32, "heads": 2, "layers": 2},
+    ),
+    ModelRace(
+        name="residual",
+        spec="small residual network",
+        network="resnet",
+        batch=2,
+        bars={"sm_90": 0.5},
+        sizes={"size": 16, "width": 8, "blocks": (1, 1), "classes": 10},
+    ),
+)
+
+
 def raced(folder: Path, doubles: Mapping[str, str], *arguments: str) -> dict[str, dict[str, Any]]:
     """Rows of a race by name, whose table is written."""
     path = str(ROOT / "tests" / "device" / "torch_double")
@@ -110,6 +131,33 @@ def raced(folder: Path, doubles: Mapping[str, str], *arguments: str) -> dict[str
     assert (folder / "result.md").read_text() in done.stdout
     rows = json.loads((folder / "result.json").read_text())["races"]
     return {row["name"]: row for row in rows}
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch to itself
+def test_networks_are_raced_as_one_graph_of_the_kernels_chosen_on_the_device(
+    doubles: Mapping[str, str], gpu_double: None, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "carried"
+    build(
+        folder,
+        architectures=["sm_90"],
+        candidates=2,
+        cache=tmp_path / "cubins",
+        only=[],
+        said=print,
+        suite=NETWORKS,
+    )
+    rows = raced(folder, doubles)
+    assert {row["verdict"] for row in rows.values()} == {"met"}, rows
+    suite = {
+        race["name"]: race for race in json.loads((folder / "suite.json").read_text())["races"]
+    }
+    for name, row in rows.items():
+        built = suite[name]["built"]["sm_90"]
+        assert row["wrong"] == 0 and 0 < row["error"] < 0.02
+        assert len(row["config"]) == len({each["kernel"] for each in built}) < len(built)
+        assert "torch.compile max-autotune" in row["rivals_s"]
 
 
 def test_a_carried_folder_is_raced_within_its_time(

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import standalone
-from benchmarks.gpu.build import MOST_BYTES, build
+from benchmarks.gpu.build import MOST_BYTES, build, carry
+from benchmarks.gpu.carried.kernels import Refused, read_module
+from benchmarks.gpu.carried.report import table
 from benchmarks.gpu.choose import by_turns, chosen
-from benchmarks.gpu.standalone import Refused, read_module, table
-from benchmarks.gpu.suite import SUITE
+from benchmarks.gpu.models import ModelRace, traced
+from benchmarks.gpu.suite import SUITE, Race
 from tests.support.gpu_machine import REASON, needs_nvcc
 from tests.support.targets import SM_90
 from tuner.cost_model.cuda.estimate import CudaEstimate
@@ -80,7 +81,9 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("race", SUITE, ids=lambda race: race.name)
+@pytest.mark.parametrize(
+    "race", [race for race in SUITE if isinstance(race, Race)], ids=lambda race: race.name
+)
 def test_each_race_has_a_space_and_bars_for_its_architectures(race: Any) -> None:
     workload = race.workload
     space = gpu_space(workload, SM_90)
@@ -91,6 +94,17 @@ def test_each_race_has_a_space_and_bars_for_its_architectures(race: Any) -> None
     assert tensor_cores == (race.dtype != "float32" or workload.numerics != "strict")
     given = workload.shapes or workload.params
     assert all(given[name] == value for name, value in race.sizes.items())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch to itself
+@pytest.mark.parametrize(
+    "race", [race for race in SUITE if isinstance(race, ModelRace)], ids=lambda race: race.name
+)
+def test_a_network_is_few_kernels_and_carries_no_weights(race: ModelRace) -> None:
+    pytest.importorskip("torch")
+    graph = traced(race)
+    assert not graph.constants and len(graph.nodes) < 200
 
 
 def test_candidates_are_the_estimates_favourites_and_some_others() -> None:
@@ -124,11 +138,11 @@ def test_a_race_that_fails_is_said_and_the_next_goes_on(tmp_path: Path) -> None:
         "version, __version__, manual_seed, zeros = N(cuda='13'), '2', print, broken\n"
     )
     races: list[dict[str, Any]] = [
-        {"name": name, "spec": f"{name}:M=1", "built": {"sm_90": []}}
+        {"name": name, "spec": f"{name}:M=1", "kind": "any", "built": {"sm_90": []}}
         for name in ("first", "second")
     ]
     (tmp_path / "suite.json").write_text(json.dumps({"compiler": "nvcc", "races": races}))
-    (tmp_path / "run.py").write_text(Path(standalone.__file__).read_text())
+    carry(tmp_path)
     done = subprocess.run(
         [sys.executable, tmp_path / "run.py"],
         capture_output=True,
