@@ -88,21 +88,28 @@ def _setup(table: RecordedTable, model: CostModel, seed: int, seeds: Points) -> 
 def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
     if len(tables) < 2:
         raise UsageError("transfer learns from the other tables; give at least two")
-    priors: dict[str, Prior] = {}
+    warmed: dict[str, SearcherFactory] = {}
 
     def build(table: RecordedTable, seed: int) -> Searcher:
-        others = [other for other in tables if other.name != table.name]
-        alike = [
-            other
-            for other in others
-            if other.workload.get("op") == table.workload.get("op") is not None
-        ]
-        if table.name not in priors:
-            priors[table.name] = train_on(
-                [past_of_table(other) for other in others], table.workload.get("op")
-            )
-        winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
-        return build_searcher("annealing", _warm(table, priors[table.name], winners, seed))
+        if table.name not in warmed:
+            others = [other for other in tables if other.name != table.name]
+            warmed[table.name] = warmed_by(others, table.workload.get("op"))
+        return warmed[table.name](table, seed)
+
+    return build
+
+
+def warmed_by(history: Sequence[RecordedTable], op: str | None) -> SearcherFactory:
+    """Annealing for a workload of the operator, warmed up by the tables of a history.
+
+    They may be of other workloads, and of other machines.
+    """
+    prior = train_on([past_of_table(past) for past in history], op)
+    alike = [past for past in history if past.workload.get("op") == op is not None]
+    winners = list(chain.from_iterable(best_of(past, CARRIED) for past in alike))
+
+    def build(table: RecordedTable, seed: int) -> Searcher:
+        return build_searcher("annealing", _warm(table, prior, winners, seed))
 
     return build
 
