@@ -65,6 +65,12 @@ WITHOUT = (
     "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,layout=NCHW,dtype=float16",
     "conv2d:N=2,H=16,W=8,CI=24,CO=64,KH=3,KW=3,pad=1,dtype=float16",
 )  # fmt: skip
+# Convolutions of single pixels as models have them: the window is no axis, the weights have
+# two dimensions of one point.
+POINTWISE = """kernel p(X: f16[N, A, B, C], W: f16[1, 1, C, O], b: f16[O]) -> (Y: f16[N, H, V, O]) {
+  S[n, h, v, o] += X[n, STRIDE * h, STRIDE * v, c] * W[0, 0, c, o]
+  Y[n, h, v, o] = max(S[n, h, v, o] + b[o], 0)
+}"""
 # Integers of either sign, and what becomes of their sums.
 QUANTIZED = {
     dtype: f"""kernel q(X: u8[M, K], W: i8[N, K], S: f32[N], z: i32[N]) -> (Y: {dtype}[M, N]) {{
@@ -146,6 +152,29 @@ def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_pat
         for tile in [tile for tile in TILES if tile in sketch.block.stored]:
             tiled: dict[str, Value] = {**config, sketch.block.name: tile}
             check(runner, candidates, tiled, tmp_path)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("stride", "height", "width"), [(1, 8, 16), (2, 9, 15)])
+def test_convolutions_of_single_pixels_are_products(
+    stride: int, height: int, width: int, gpu_double: None, tmp_path: Path
+) -> None:
+    extents = {
+        "N": 1, "A": height * stride, "B": width * stride, "H": height, "V": width,
+        "C": 72, "O": 64,
+    }  # fmt: skip
+    workload = workload_from_notation(POINTWISE.replace("STRIDE", str(stride)), extents)
+    candidates = CudaCandidateCompiler(
+        Problem(workload=workload, target=FEW, threads=1), tmp_path / "cubins"
+    )
+    space = space_of(workload, FEW, 1)
+    sketch = sketch_of(space)
+    assert sketch is not None and (sketch.shape.pixels is None) == (stride == 1)
+    (config,) = configs(space, 1, "pointwise")
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        for tile in ((2, 1, 1, 1, 3), (1, 1, 1, 0, 3)):
+            check(runner, candidates, {**config, sketch.block.name: tile}, tmp_path)
 
 
 @needs_compiler

@@ -6,19 +6,23 @@ bits. Sources: PTX ISA, "wgmma.mma_async".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.program.persistent import BYTE_FACTORS, FACTORS, TF32, Factor
 from tuner.spaces.rewrite.access import Access, access
 from tuner.workload.expression import (
+    Axis,
     Binary,
     Bitcast,
     Cast,
+    Const,
     DType,
     Read,
     Scalar,
     Stage,
+    Var,
 )
 
 
@@ -33,6 +37,20 @@ class Operand:
     @property
     def read(self) -> Read:
         return self.access.read
+
+
+def is_whole(read: Read, axes: Sequence[Axis], shape: tuple[int, ...]) -> bool:
+    """Whether the whole tensor is read, each dimension along one of the axes, in order.
+
+    A dimension of one point needs no axis: it moves nothing.
+    """
+    dimensions = [
+        (index, extent)
+        for index, extent in zip(read.indices, shape, strict=True)
+        if extent > 1 or not isinstance(index, Const)
+    ]
+    along = [(Var(axis.name), axis.extent) for axis in axes]
+    return read.pad is None and dimensions == along
 
 
 def operands_of(stage: Stage, context: SpaceContext) -> tuple[Operand, Operand] | None:

@@ -27,7 +27,7 @@ from tuner.spaces.cuda.limits import (
     block_shared_bytes,
     covers,
 )
-from tuner.spaces.cuda.operands import Operand, operands_of
+from tuner.spaces.cuda.operands import Operand, is_whole, operands_of
 from tuner.spaces.cuda.persistent import CudaPersistentNest, PersistentPlan, ProductShape
 from tuner.spaces.cuda.pixels import fit_pixels
 from tuner.spaces.cuda.shared_choices import bands_choice, block_choice
@@ -45,7 +45,7 @@ from tuner.spaces.program.persistent import (
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import REGISTERS_PER_BLOCK
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var
+from tuner.workload.expression import DTYPE_BYTES, DType
 
 CONSUMERS, FRAGMENTS, PANELS, STAGES = (2, 1), (1, 2), (4, 2, 3, 1), (4, 3, 5, 6)
 MAX_ACCUMULATORS = 192  # 32-bit registers of a consumer's thread
@@ -106,12 +106,13 @@ def _fit(
     in_order = others == [*batch, *rows] and bool(rows)
     if not in_order or not all(axis.name in on_left for axis in others):
         return None
-    if not _lies(left.read, [*batch, *rows, depth], shapes):
+    if not is_whole(left.read, [*batch, *rows, depth], shapes[left.read.tensor]):
         return None
-    transposed = _lies(right.read, [*batch, columns, depth], shapes)
+    right_shape = shapes[right.read.tensor]
+    transposed = is_whole(right.read, [*batch, columns, depth], right_shape)
     itemsize = left.factor.itemsize
     # The instruction turns elements of two bytes only.
-    is_turned = itemsize == 2 and _lies(right.read, [*batch, depth, columns], shapes)
+    is_turned = itemsize == 2 and is_whole(right.read, [*batch, depth, columns], right_shape)
     if not transposed and not is_turned:
         return None
     output_bytes = columns.extent * DTYPE_BYTES[group.output.dtype]
@@ -132,15 +133,6 @@ def _fit(
         values=(left.value, right.value),
         is_right_batched=bool(batch),
         is_right_transposed=transposed,
-    )
-
-
-def _lies(read: Read, axes: list[Axis], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the whole tensor is read, each dimension along one of the axes, in order."""
-    return (
-        read.pad is None
-        and read.indices == tuple(Var(axis.name) for axis in axes)
-        and shapes[read.tensor] == tuple(axis.extent for axis in axes)
     )
 
 

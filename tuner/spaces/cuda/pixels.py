@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from tuner.spaces.core.context import SpaceContext
-from tuner.spaces.cuda.operands import Operand
+from tuner.spaces.cuda.operands import Operand, is_whole
 from tuner.spaces.cuda.persistent import ProductShape
 from tuner.spaces.program.persistent import COLUMNS, ROWS, Pixels
 from tuner.spaces.rewrite.groups import TileGroup
@@ -36,7 +36,7 @@ def fit_pixels(
     if len(rows) not in RANKS or moved or factor.itemsize != 2:
         return None
     *window, depth = _in_order(group.anchor.reduce_axes, right.read)
-    if not _is_whole(right.read, (*window, depth, columns), context.shapes[right.read.tensor]):
+    if not is_whole(right.read, (*window, depth, columns), context.shapes[right.read.tensor]):
         return None
     if left.read.pad not in (None, Const(0, dtype)):
         return None
@@ -72,15 +72,6 @@ def _in_order(axes: Sequence[Axis], read: Read) -> list[Axis]:
     """The axes in the order in which the read has them; others first."""
     names = [index.name for index in read.indices if isinstance(index, Var)]
     return sorted(axes, key=lambda axis: names.index(axis.name) if axis.name in names else -1)
-
-
-def _is_whole(read: Read, axes: Sequence[Axis], shape: tuple[int, ...]) -> bool:
-    """Whether the whole tensor is read, each dimension along one of the axes, in order."""
-    return (
-        read.pad is None
-        and read.indices == tuple(Var(axis.name) for axis in axes)
-        and shape == tuple(axis.extent for axis in axes)
-    )
 
 
 def _pixels(
