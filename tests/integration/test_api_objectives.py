@@ -116,7 +116,7 @@ def test_a_job_carries_its_caches_and_objective(service: LiveService) -> None:
     [
         ({"objective": "watts"}, "unknown objective 'watts'; it is time, throughput"),
         ({"objective": "throughput"}, "a service measures beside other work"),
-        ({"objective": "memory", "target": "cuda:sm_90"}, "is a GPU: all but time"),
+        ({"objective": "memory", "target": "cuda:sm_90"}, "not measured; give time or energy"),
         ({"cache": "cold", "target": "cuda:sm_90"}, "is a GPU: only a machine's own CPU"),
         ({"cache": "cold", "target": "cpu:neoverse-n1"}, "is a declared CPU"),
     ],

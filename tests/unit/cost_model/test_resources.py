@@ -111,7 +111,7 @@ def test_a_ranker_of_few_trials_orders_better_by_what_kernels_take() -> None:
         forecast.fit(features, told(said, few))
         without.append(ordered(blind, few, others))
         with_it.append(ordered(forecast.corrected(features), few, others))
-    assert np.mean(with_it) > max(float(np.mean(without)), 0.75), (
+    assert np.mean(with_it) > max(float(np.mean(without)) + 0.01, 0.75), (
         np.mean(without),
         np.mean(with_it),
     )
