@@ -388,8 +388,8 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
         ("matmul:M=16,N=256,K=32", 1 << 10, True),
         ("qdense:M=1,N=256,K=256,group=32", 1 << 14, True),
         ("qdense:M=1,N=256,K=256,group=32", 1 << 16, False),
-        ("qdense:M=16,N=256,K=256,group=32", 1 << 15, True),
-        ("qdense:M=17,N=256,K=256,group=32", 1 << 15, False),
+        ("qdense:M=8,N=256,K=256,group=32", 1 << 15, True),
+        ("qdense:M=9,N=256,K=256,group=32", 1 << 15, False),
         ("qdense:M=1,N=256,K=256,group=16,weight=int8", 1 << 14, True),
         ("conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=3,KW=3", 1 << 10, True),  # its weights
         ("global_avg_pool2d:N=2,H=7,W=7,C=64", 1 << 10, False),  # nothing is read twice

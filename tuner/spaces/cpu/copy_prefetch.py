@@ -20,7 +20,7 @@ from tuner.workload.expression import DTYPE_BYTES, Binary, Read, Scalar, Stage, 
 
 # From 2 to 16 KiB the distance hardly matters.
 AHEAD_BYTES = 4096
-MOST_USES = 16  # of an element, beyond which computing takes far longer than fetching
+MOST_USES = 8  # of an element, beyond which computing takes far longer than fetching
 
 
 def is_streamed(access: Access, stage: Stage, vector: str | None, instruction: Instruction) -> bool:
