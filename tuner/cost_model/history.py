@@ -142,28 +142,35 @@ class Prior:
         )
 
     def save(self) -> bytes:
-        """JSON of the costs and of the trees, in UBJ and base64."""
-        return json.dumps(
-            {"costs": self._costs.tolist(), "trees": b64encode(self._trees.save()).decode()}
-        ).encode()
+        """What `stored` makes of the costs and of the trees."""
+        return stored(self._costs, self._trees)
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
-        trees = Ranker(HISTORY_TREES)
-        try:
-            loaded = json.loads(data)
-            costs = np.array(loaded["costs"], np.float64)
-            trees.load(b64decode(loaded["trees"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{len(data)} bytes are not the costs of an estimate: {error}"
-            ) from error
+        costs, trees = restored(data)
         if costs.shape != ROUND_COSTS.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(
                 f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has "
                 f"{len(ROUND_COSTS)}, all positive"
             )
         self._costs, self._trees = costs, trees
+
+
+def stored(costs: calibration.Floats, trees: Ranker) -> bytes:
+    """JSON of the costs and of the trees, in UBJ and base64."""
+    return json.dumps({"costs": costs.tolist(), "trees": b64encode(trees.save()).decode()}).encode()
+
+
+def restored(data: bytes) -> tuple[calibration.Floats, Ranker]:
+    """What `stored` was given. Raises UsageError for anything else."""
+    trees = Ranker(HISTORY_TREES)
+    try:
+        loaded = json.loads(data)
+        costs = np.array(loaded["costs"], np.float64)
+        trees.load(b64decode(loaded["trees"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{len(data)} bytes are not the costs of an estimate: {error}") from error
+    return costs, trees
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:

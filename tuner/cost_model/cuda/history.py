@@ -7,15 +7,13 @@ several; they see the device's constants too.
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Sequence
 
 import numpy as np
 
 from tuner.cost_model.cuda.resources import COLUMNS
-from tuner.cost_model.cuda.terms import COSTS, DEVICE_NAMES, Floats
-from tuner.cost_model.history import HISTORY_TREES, Past
+from tuner.cost_model.cuda.terms import COSTS, DEVICE_NAMES
+from tuner.cost_model.history import HISTORY_TREES, Past, restored, stored
 from tuner.cost_model.model import Features, Vector
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
@@ -74,22 +72,12 @@ class CudaPrior:
         return scores + self._trees.predict(described) if self._trees.trained else scores
 
     def save(self) -> bytes:
-        """JSON of the costs and of the trees, in UBJ and base64."""
-        return json.dumps(
-            {"costs": self._costs.tolist(), "trees": b64encode(self._trees.save()).decode()}
-        ).encode()
+        """What `stored` makes of the costs and of the trees."""
+        return stored(self._costs, self._trees)
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
-        trees = Ranker(HISTORY_TREES)
-        try:
-            loaded = json.loads(data)
-            costs: Floats = np.array(loaded["costs"], np.float64)
-            trees.load(b64decode(loaded["trees"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{len(data)} bytes are not the costs of an estimate: {error}"
-            ) from error
+        costs, trees = restored(data)
         if costs.shape != _ROUND.shape or not np.isfinite(costs).all():
             raise UsageError(f"costs of shape {costs.shape}; this version has {PRICED}, all finite")
         self._costs, self._trees = costs, trees
