@@ -12,6 +12,7 @@ from functools import reduce
 from tuner.errors import WorkloadError
 from tuner.workload.affine import Affine, Domain, affine, value_range
 from tuner.workload.expression import (
+    INTEGER_RANGES,
     UNSIGNED,
     Binary,
     Bitcast,
@@ -189,11 +190,18 @@ def read_error(
 ) -> str | None:
     """Why a read is refused; None if it is sound where the conditions hold.
 
-    Refused are unpadded indices that may leave their dimension, and index arithmetic
-    that may wrap around.
+    Refused are unpadded indices that may leave their dimension, index arithmetic that may
+    wrap around, and padding that the tensor's dtype cannot hold.
     """
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
     tensor = tensors[read.tensor]
+    if read.pad is not None and tensor.dtype in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[tensor.dtype]
+        if not low <= read.pad.value <= high:
+            return (
+                f"outside of {tensor.name} lies {read.pad.value}, which {tensor.dtype} cannot "
+                f"hold; it holds {low} to {high}"
+            )
     domain = Domain(extents=extents, dtypes=dtypes)
     # Reads of bool cannot be padded, as those are that only a condition keeps inside.
     if tensor.dtype != "bool" and not is_inside(read, tensor.shape, extents, dtypes):

@@ -4,11 +4,12 @@ which parameter."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tuner.errors import WorkloadError
-from tuner.workload.expression import Axis, Const, Expression, Read, Stage, Tensor, Var
+from tuner.workload.expression import Axis, Cast, Const, Expression, Read, Stage, Tensor, Var
 from tuner.workload.spec import (
     from_document,
     parse_portfolio,
@@ -177,6 +178,14 @@ def test_expressions_from_elsewhere_are_held_to_the_same_rules() -> None:
     ]:
         with pytest.raises(WorkloadError, match=message):
             workload_from_expression(wrong)
+    padded = Read("X", (Const(4, "int64"),), Const(-1, "uint8"))
+    bytes_of = replace(
+        _copy(0),
+        inputs=(Tensor(name="X", shape=(4,), dtype="uint8"),),
+        stages=(replace(_copy(0).stages[0], body=Cast("float32", Cast("int32", padded))),),
+    )
+    with pytest.raises(WorkloadError, match="outside of X lies -1, which uint8 cannot hold"):
+        workload_from_expression(bytes_of)
     stage = Stage(
         name="Y", axes=(Axis(name="i", extent=4),), body=Read("X", (Var("q"),)), dtype="float32"
     )

@@ -110,15 +110,20 @@ class Elem:
         return Elem(Unary("not", self.node), "bool")
 
 
+def literal(value: Number, dtype: DType) -> Const:
+    """A number as `dtype` holds it; integers are clamped to its range."""
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    if dtype in FLOATS:
+        return Const(float(value), dtype)
+    low, high = INTEGER_RANGES[dtype]
+    return Const(min(max(int(value), low), high), dtype)
+
+
 def constant(value: Number, dtype: DType) -> Elem:
     """A number in `dtype`, or in the dtype that `dtype` is computed in."""
     dtype = COMPUTED_IN.get(dtype, dtype)
-    if dtype == "bool":
-        return Elem(Const(bool(value), dtype), dtype)
-    if dtype in FLOATS:
-        return Elem(Const(float(value), dtype), dtype)
-    low, high = INTEGER_RANGES[dtype]
-    return Elem(Const(min(max(int(value), low), high), dtype), dtype)
+    return Elem(literal(value, dtype), dtype)
 
 
 def iterator(name: str) -> Elem:

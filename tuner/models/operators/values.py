@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.models.graph import Array
 from tuner.models.operators.formats import Format
-from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator
+from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator, literal
 from tuner.workload.expression import (
     COMPUTED_IN,
     Binary,
@@ -108,10 +108,7 @@ class Value:
             str(number): index(place).node for number, place in enumerate(places)
         }
         inside = tuple(_folded(substitute(place, logical)) for place in value.access)
-        padding = None
-        if pad is not None:
-            number = constant(pad, value.dtype).constant
-            padding = Const(number if number is not None else 0, value.dtype)
+        padding = None if pad is None else literal(pad, value.dtype)
         read = Read(value.tensor, inside, padding)
         wide = value.computed_in
         return Elem(read if wide == value.dtype else Cast(wide, read), wide)
