@@ -1,9 +1,9 @@
 """Architectures that people use, built by `transformers` from their published configurations.
 
 Weights are random, of the libraries' own initialisation but for convolutions, which have
-He's, with batch normalisations settled on the inputs; widths, images and vocabularies are
-those of the published networks. Both doors are fed from here: the program that
-`torch.export` makes, and the file that `torch.onnx.export` writes.
+He's, with batch normalisations settled on the inputs; widths, images, classes and
+vocabularies are those of the published networks. Both doors are fed from here: the program
+that `torch.export` makes, and the file that `torch.onnx.export` writes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import transformers as hub
 
 Tensor: TypeAlias = Any
 Module: TypeAlias = Any
+CLASSES = 1000  # of images, those of ImageNet
 
 
 class FirstOutput(torch.nn.Module):  # type: ignore[misc]
@@ -131,7 +132,7 @@ def classifier(kind: str, **options: Any) -> Callable[[], Module]:
     """A network for the classification of images by its name in `transformers`."""
 
     def made() -> Module:
-        config = getattr(hub, f"{kind}Config")(**options)
+        config = getattr(hub, f"{kind}Config")(num_labels=CLASSES, **options)
         return getattr(hub, f"{kind}ForImageClassification")(config)
 
     return made
@@ -153,7 +154,11 @@ def whisper_encoder(layers: int) -> Callable[[], Module]:
 
 def efficientnet() -> Module:
     config = hub.EfficientNetConfig(
-        width_coefficient=1.0, depth_coefficient=1.0, image_size=224, hidden_dim=1280
+        width_coefficient=1.0,
+        depth_coefficient=1.0,
+        image_size=224,
+        hidden_dim=1280,
+        num_labels=CLASSES,
     )
     return hub.EfficientNetForImageClassification(config)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tuner.models.accuracy import relative_error, tolerance_of
+from tuner.models.amplification import allowed_error
 from tuner.models.bounded_outputs import filled
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_onnx.reader import graph_of_all, without_functions
@@ -38,7 +39,8 @@ def verdict_on(model: Any, graph: Graph, inputs: Sequence[Array], values: InputV
     errors = [
         _apart(tensors[name], array) for name, array in zip(graph.outputs, right, strict=True)
     ]
-    worst, tolerance = int(np.argmax(errors)), tolerance_of(graph)
+    worst = int(np.argmax(errors))
+    tolerance = allowed_error(graph, inputs, tolerance_of(graph), errors[worst])
     if errors[worst] <= tolerance:
         return Right(error=errors[worst], outputs=tuple(right))
     label = graph.labels[len(graph.inputs) + worst]

@@ -16,7 +16,8 @@ from tuner.db.engine import Database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import Argument, ExportKernel
-from tuner.models.accuracy import TOLERANCE, relative_error
+from tuner.models.accuracy import TOLERANCE, greatest_error, relative_error
+from tuner.models.amplification import allowed_error
 from tuner.models.bounded_outputs import filled
 from tuner.models.chain_race import ChainRace, race_chains
 from tuner.models.chains import Chain, with_chains
@@ -221,6 +222,8 @@ def _verified(
     first = _right(model, given) if model.right is None else model.right
     for inputs, right in ((given, first), (examples, _right(model, examples))):
         checked = executor.run(path, symbol, inputs)
+        error = greatest_error(checked.outputs, right)
+        tolerance = allowed_error(model.graph, inputs, tolerance, error)
         worst = max(worst, largest_error(symbol, checked.outputs, right, tolerance))
         if policy.max_error is not None:
             exact = float64_outputs(model.graph, inputs)

@@ -16,6 +16,7 @@ from tests.support.model_kernels import compiled, fast_config, kernel_of
 from tests.support.targets import host_target
 from tuner.export.library import function_of
 from tuner.models.accuracy import TOLERANCE, greatest_error, tolerance_of
+from tuner.models.amplification import allowed_error, amplified
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed, unpacked
@@ -190,6 +191,25 @@ def test_a_step_of_quantised_integers_is_tolerated() -> None:
     q = widened.input([64], "int8")
     y = dequantize(q, widened.constant(np.float32(0.1)), None, Layout())
     assert tolerance_of(widened.graph([y], ["q", "y"])) == TOLERANCE
+
+
+def test_what_a_quantised_network_amplifies_is_measured() -> None:
+    """A number at the half between two steps, behind which a step is a part of the output."""
+
+    def graph(amount: float) -> Graph:
+        builder = GraphBuilder()
+        x, scale = builder.input([64], "float32"), builder.constant(np.float32(0.1))
+        q = quantize(x, scale, None, Layout(), "int8")
+        y = elementwise("less", lambda e: e - amount, dequantize(q, scale, None, Layout()))
+        return builder.graph([y], ["x", "y"])
+
+    at_half, steady = [np.full(64, 10.05, np.float32)], [np.full(64, 10.02, np.float32)]
+    for shallow, allowed in ((graph(9.0), 0.4), (graph(9.8), 0.5)):  # 1 or 0.2, and a step of 0.1
+        assert amplified(shallow, at_half) == pytest.approx(allowed, rel=0.1)
+        assert amplified(shallow, steady) < 1e-3
+        assert allowed_error(shallow, at_half, 0.1, 0.2) == amplified(shallow, at_half)
+        assert allowed_error(shallow, at_half, 0.1, 0.05) == 0.1
+    assert allowed_error(stored_as("float32", 9), steady, TOLERANCE, 0.2) == TOLERANCE
 
 
 def test_an_error_is_relative_to_each_outputs_greatest_value() -> None:
