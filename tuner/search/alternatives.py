@@ -12,21 +12,23 @@ another.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from tuner.cost_model.cpu.calibration import Floats
 from tuner.cost_model.history import Prior
 from tuner.cost_model.model import Featurizer, Vector
 from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
-from tuner.search.pool import Pool
+from tuner.search.pool import Pool, Pools
 from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Knob, Points
 
 COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
-MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
-# A twenty-fifth of a plan's effort: a good point will do, it need not be the best.
+MOST = 8  # values looked at, those of the first choices
+# Of each look, a twenty-fifth of a plan's effort: a good point will do, it need not be the best.
 OPTIONS = AnnealingOptions(chains=192, steps=8)
 REFERENCE = 512  # random points whose estimates set the scale
 # Points that a look keeps: of equally good ones it then takes the one that a search takes,
@@ -57,43 +59,55 @@ def alternatives(
     times = prior.log_cycles(featurizer(reference))
     mean, spread = float(times.mean()), float(times.std()) or 1.0
 
-    def best(column: int, values: Sequence[int]) -> _Estimated:
-        """The best point with one of these values in the column.
+    def standings(points: Points, log_times: Floats, column: int, values: Sequence[int]) -> Vector:
+        apart = _APART * ~np.isin(points[:, column], values)
+        scores: Vector = ((mean - log_times - apart) / spread).astype(np.float32)
+        return scores
 
-        Where the look meets no such point, its time is far behind all others.
+    def looks(choices: Sequence[tuple[int, Sequence[int]]]) -> list[_Estimated]:
+        """The best point of each choice: one with one of these values in the column.
+
+        Where a look meets no such point, its time is far behind all others. The chains of
+        all looks move together: estimating few points takes nearly as long as many.
         """
+        if not choices:
+            return []
+        pools = [Pool(domain, capacity=EQUALS, tried=np.zeros(0, np.uint64)) for _ in choices]
+        for pool, choice in zip(pools, choices, strict=True):
+            pool.add(reference, standings(reference, times, *choice))
 
         def score(points: Points) -> Vector:
-            apart = _APART * ~np.isin(points[:, column], values)
-            scores: Vector = (
-                (mean - prior.log_cycles(featurizer(points)) - apart) / spread
-            ).astype(np.float32)
-            return scores
+            log_times = prior.log_cycles(featurizer(points))
+            parts = (np.split(each, len(choices)) for each in (points, log_times))
+            return np.concatenate(
+                [standings(*part, *choice) for *part, choice in zip(*parts, choices, strict=True)]
+            )
 
-        pool = Pool(domain, capacity=EQUALS, tried=np.zeros(0, np.uint64))
-        pool.add(reference, score(reference))
-        Annealing(OPTIONS).explore(
-            domain=domain, score=score, best=reference[:0], pool=pool, rng=rng
+        options = replace(OPTIONS, chains=OPTIONS.chains * len(choices))
+        Annealing(options).explore(
+            domain=domain, score=score, best=reference[:0], pool=Pools(pools), rng=rng
         )
-        (point, *_), (standing, *_) = pool.best()
-        return mean - spread * float(standing), tuple(point.tolist())
+        best = []
+        for pool in pools:
+            (point, *_), (standing, *_) = pool.best()
+            best.append((mean - spread * float(standing), tuple(point.tolist())))
+        return best
 
     knobs = domain.space.knobs
-    least, favourite = best(0, range(len(knobs[0].values)))
     # Of its own algorithm too: what so short a look takes for the favourite need not be
     # of the one that a search will favour.
-    of_each = [best(0, places)[1] for places in algorithms] if len(algorithms) > 1 else []
+    separate = algorithms if len(algorithms) > 1 else []
+    (least, favourite), *of_algorithms = looks(
+        [(0, range(len(knobs[0].values))), *((0, places) for places in separate)]
+    )
+    of_each = [point for _, point in of_algorithms]
     others = [
-        (column, value)
+        (column, (value,))
         for column, knob in enumerate(knobs)
         for value in _kinds(knob)
         if value != favourite[column]
     ]
-    near = {
-        candidate
-        for column, value in others[:MOST]
-        if (candidate := best(column, (value,)))[0] < least + BEHIND
-    }
+    near = {candidate for candidate in looks(others[:MOST]) if candidate[0] < least + BEHIND}
     points = dict.fromkeys((favourite, *of_each, *(point for _, point in sorted(near))))
     return np.array([*points][: 1 + count], np.int32).reshape(-1, len(knobs))
 

@@ -14,7 +14,7 @@ from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
 from tuner.search.guided import GuidedSearcher, guided_searcher
-from tuner.search.pool import Pool
+from tuner.search.pool import Collector
 from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Points
 
@@ -47,7 +47,13 @@ class Annealing:
         self._scores: Vector = np.zeros(self.options.chains, np.float32)
 
     def explore(
-        self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
+        self,
+        *,
+        domain: Domain,
+        score: Score,
+        best: Points,
+        pool: Collector,
+        rng: np.random.Generator,
     ) -> None:
         chains, scores = self._start(domain, score, best, rng)
         pool.add(chains, scores)

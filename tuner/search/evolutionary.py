@@ -14,7 +14,7 @@ import numpy as np
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
 from tuner.search.guided import GuidedSearcher, guided_searcher
-from tuner.search.pool import Pool
+from tuner.search.pool import Collector
 from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Points
 
@@ -36,7 +36,13 @@ class Evolution:
         self.options = options or EvolutionOptions()
 
     def explore(
-        self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
+        self,
+        *,
+        domain: Domain,
+        score: Score,
+        best: Points,
+        pool: Collector,
+        rng: np.random.Generator,
     ) -> None:
         options = self.options
         kept = min(len(best), int(options.population * options.measured))

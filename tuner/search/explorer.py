@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain
-from tuner.search.pool import Pool
+from tuner.search.pool import Collector
 from tuner.spaces.core.space import Points
 
 # Scores of a batch of points, shape (n,). They are standardised: the scores of random
@@ -21,7 +21,13 @@ class Explorer(Protocol):
     """Looks for points with high scores."""
 
     def explore(
-        self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
+        self,
+        *,
+        domain: Domain,
+        score: Score,
+        best: Points,
+        pool: Collector,
+        rng: np.random.Generator,
     ) -> None:
         """Adds the points that it visits to `pool`.
 

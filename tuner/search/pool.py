@@ -7,6 +7,9 @@ resemble the best trials would leave no room for others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +18,28 @@ from tuner.search.domain import Domain, Keys, is_in
 from tuner.spaces.core.space import Points
 
 ALIKE = 8  # points of one score that are kept; their features may differ
+
+
+class Collector(Protocol):
+    """Takes the points that an explorer visits."""
+
+    def add(self, points: Points, scores: Vector) -> None:
+        """Offers points, shape (n, knobs), with their scores, shape (n,)."""
+        ...
+
+
+class Pools:
+    """A collector for several explorations at once, whose points come one after the other."""
+
+    def __init__(self, pools: Sequence[Collector]) -> None:
+        self._pools = pools
+
+    def add(self, points: Points, scores: Vector) -> None:
+        """Offers each pool its part; all are of one length."""
+        count = len(self._pools)
+        parts = zip(np.split(points, count), np.split(scores, count), strict=True)
+        for pool, (own, standing) in zip(self._pools, parts, strict=True):
+            pool.add(own, standing)
 
 
 class Pool:

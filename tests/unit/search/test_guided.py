@@ -13,7 +13,7 @@ from tuner.search.annealing import Annealing
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
 from tuner.search.guided import GuidedSearcher
-from tuner.search.pool import Pool
+from tuner.search.pool import Collector, Pool
 from tuner.search.seeds import carried_over
 from tuner.search.setup import GuidedOptions
 from tuner.spaces.core.space import Combination, Config, Knob, Points, Space
@@ -149,10 +149,11 @@ def test_a_batch_holds_random_points_beside_the_models() -> None:
             domain: Domain,
             score: Score,
             best: Points,
-            pool: Pool,
+            pool: Collector,
             rng: np.random.Generator,
         ) -> None:
             super().explore(domain=domain, score=score, best=best, pool=pool, rng=rng)
+            assert isinstance(pool, Pool)
             kept.append(set(domain.keys(pool.best()[0]).tolist()))
 
     kept: list[set[int]] = []
