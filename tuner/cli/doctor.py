@@ -132,8 +132,8 @@ def _target(invocation: Invocation) -> Finding:
 
 def _gpus(invocation: Invocation) -> Finding:
     from tuner.lowering.cuda.nvcc import find_nvcc
-    from tuner.lowering.cuda.nvrtc import find_nvrtc, header_folders
     from tuner.measure.gpu.visible import visible_gpus
+    from tuner.runtime.nvrtc import find_nvrtc, header_folders
 
     compiler = find_nvcc() or (find_nvrtc() if header_folders() else None)
     missing = "; kernels for GPUs need nvcc or NVRTC: pip install 'tuner[cuda]', or set CUDA_HOME"

@@ -12,13 +12,8 @@ from tests.support.targets import SM_90
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.nvcc import find_nvcc
-from tuner.lowering.cuda.nvrtc import (
-    NvrtcCompiler,
-    any_compiler,
-    find_nvrtc,
-    header_folders,
-    nvrtc_compiler,
-)
+from tuner.lowering.cuda.nvrtc import NvrtcCompiler, any_compiler, nvrtc_compiler
+from tuner.runtime.nvrtc import find_nvrtc, header_folders
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 

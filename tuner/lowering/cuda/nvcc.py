@@ -20,11 +20,9 @@ from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
+from tuner.runtime.nvrtc import ARCHITECTURES
 from tuner.target.target import Target
 
-# The architecture in nvcc's options: "a" allows the instructions that only it has. A cubin
-# runs on no other architecture anyway.
-ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
 COMPILE_TIMEOUT_S = 120.0  # nvcc takes seconds for a large unrolled kernel; beyond this it is stuck
 _SCHEMA = 1  # of the cache's keys and files
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
