@@ -23,6 +23,7 @@ from tuner.errors import TunerError
 from tuner.measure.foreign.allowed import HEADERS, OF_MACHINE
 from tuner.measure.foreign.object_file import check_object
 from tuner.measure.foreign.verdict import Guilty, VerdictName
+from tuner.measure.sandbox import compiler_fence
 from tuner.measure.sandbox.compiler_fence import OUTPUT, FencedJob, run_fenced
 from tuner.runtime.toolchain import (
     COMPILE_FLAGS,
@@ -67,39 +68,61 @@ def compile_source(source: str, symbol: str, toolchain: Toolchain) -> bytes:
     where the compiler is missing, FenceMissing where it cannot be fenced in, NoRoom where
     the disk is full.
     """
+    check_size(source)
+    parts = _parts(toolchain)
+    with scratch() as folder:
+        (folder / _SOURCE).write_text(source, "utf-8", errors="replace")
+        (folder / "exports.map").write_text(version_script([symbol]))
+        refusal = run_bounded(folder, _commands(toolchain), parts.readable, parts.executable)
+        # Where linking failed, the object says why in better words.
+        if refusal is None or _is_filled(folder / _OBJECT):
+            check_object(content(folder / _OBJECT), symbol)
+        if refusal is not None:
+            raise refusal
+        return content(folder / _LIBRARY)
+
+
+def check_size(source: str) -> None:
+    """Raises Guilty for a source that is too long to be compiled."""
     size = len(source.encode(errors="replace"))
     if size > MOST_SOURCE_BYTES:
         raise Guilty(
             VerdictName.BUILD_ERROR,
             f"the source has {size} bytes; at most {MOST_SOURCE_BYTES} are compiled",
         )
-    parts = _parts(toolchain)
-    with _scratch() as folder:
-        (folder / _SOURCE).write_text(source, "utf-8", errors="replace")
-        (folder / "exports.map").write_text(version_script([symbol]))
-        status = run_fenced(
-            FencedJob(
-                commands=_commands(toolchain),
-                folder=str(folder),
-                readable=parts.readable,
-                executable=parts.executable,
-                timeout_s=TIMEOUT_S,
-                memory_bytes=MEMORY_BYTES,
-                file_bytes=MOST_FILE_BYTES,
-            )
-        )
-        if status != 0 and shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-        # Where linking failed, the object says why in better words.
-        if status == 0 or _is_filled(folder / _OBJECT):
-            check_object(_content(folder / _OBJECT), symbol)
-        if status != 0:
-            raise _refusal(status, _said(folder / OUTPUT))
-        return _content(folder / _LIBRARY)
+
+
+def run_bounded(
+    folder: Path,
+    commands: tuple[tuple[str, ...], ...],
+    readable: tuple[str, ...],
+    executable: tuple[str, ...] = (),
+    program: str = compiler_fence.__name__,
+) -> Guilty | None:
+    """Why the commands of a compiler failed, None where they did not.
+
+    `folder` is of `scratch`, the others are as of `run_fenced`. Raises OSError where the disk
+    is full.
+    """
+    job = FencedJob(
+        commands=commands,
+        folder=str(folder),
+        readable=readable,
+        executable=executable,
+        timeout_s=TIMEOUT_S,
+        memory_bytes=MEMORY_BYTES,
+        file_bytes=MOST_FILE_BYTES,
+    )
+    status = run_fenced(job, program)
+    if status == 0:
+        return None
+    if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+    return _refusal(status, _said(folder / OUTPUT))
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
     """A folder for one compilation. Raises NoRoom where the disk has no room for its files."""
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-foreign-") as name:
@@ -139,7 +162,8 @@ def _link_command(toolchain: Toolchain) -> tuple[str, ...]:
     return (*toolchain.command, *LINK_FLAGS, "-Wl,-soname,kernel.so")
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """What the compiler wrote to a file. Raises Guilty where it wrote none."""
     if not path.is_file() or path.is_symlink():
         raise Guilty(VerdictName.BUILD_ERROR, f"the compiler made no {path.name}")
     return path.read_bytes()

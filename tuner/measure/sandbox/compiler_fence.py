@@ -25,7 +25,7 @@ from tuner.measure.sandbox import landlock, seccomp
 from tuner.measure.sandbox.system_calls import MACHINES
 
 OUTPUT = "output"  # file of what the commands say, in their folder
-_NO_FENCE = 97  # the status where this process cannot be fenced
+NO_FENCE = 97  # the status where this process cannot be fenced
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 
 
@@ -48,15 +48,16 @@ class FencedJob:
     file_bytes: int  # of each file written
 
 
-def run_fenced(job: FencedJob) -> int:
+def run_fenced(job: FencedJob, program: str = __name__) -> int:
     """The status of the first command that failed, 0 where none did.
 
-    Negative: the signal that ended it; SIGKILL where its time was over. Raises
-    FenceMissing where the kernel lacks Landlock or system-call filters.
+    `program`: the module that fences itself off and does the job, by its name. Negative: the
+    signal that ended it; SIGKILL where its time was over. Raises FenceMissing where
+    the kernel lacks Landlock or system-call filters.
     """
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tuner.measure.sandbox.compiler_fence"],
+        [sys.executable, "-P", "-m", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -72,7 +73,7 @@ def run_fenced(job: FencedJob) -> int:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode == _NO_FENCE:
+    if process.returncode == NO_FENCE:
         raise FenceMissing(f"a compiler cannot be fenced in on this machine: {text.strip()[-300:]}")
     return process.returncode if process.returncode < 128 else 128 - process.returncode
 
@@ -80,11 +81,8 @@ def run_fenced(job: FencedJob) -> int:
 def main() -> int:
     """Fence this process and run the job of standard input."""
     document = json.loads(sys.stdin.read())
-    try:
-        _enter(document)
-    except (OSError, KeyError) as error:
-        print(error, file=sys.stderr)
-        return _NO_FENCE
+    if not fence_off(document):
+        return NO_FENCE
     null = os.open(os.devnull, os.O_RDONLY)
     with Path(OUTPUT).open("wb") as output:
         for command in document["commands"]:
@@ -94,6 +92,16 @@ def main() -> int:
             if status != 0:
                 return status if status > 0 else 128 - status
     return 0
+
+
+def fence_off(document: dict[str, object]) -> bool:
+    """Whether this process is fenced for a job, given as JSON. Else the reason is printed."""
+    try:
+        _enter(document)
+    except (OSError, KeyError) as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
 
 
 def _enter(document: dict[str, object]) -> None:
