@@ -51,7 +51,7 @@ class ServiceOptions:
     # unfinished jobs that lookups have queued; they have no owner and count in no key's quota
     max_prepare_jobs: int = 1000
     shutdown_grace_s: float = 10.0
-    candidates: Literal["on", "off"] = "off"  # whether POST /v1/candidates takes C sources
+    candidates: Literal["on", "off"] = "off"  # whether POST /v1/candidates takes sources
     target: Target | None = None  # this machine's, meant where a request names none
     models: bool = False  # whether the workers can take ONNX files apart
     log_format: Literal["json", "text"] = "json"

@@ -18,8 +18,9 @@ from tuner.db.tables import TaskRow
 # that are allowed, and how the library was measured.
 MODEL, SHAPES, DESCRIPTION, LIBRARY = "model", "shapes", "description", "library"
 NUMERICS, MAX_ERROR, MEASUREMENT = "numerics", "max_error", "measurement"
-# Settings of a job of kind JUDGE: the digest of its source, and what was said of it.
-SOURCE, VERDICT = "source", "verdict"
+# Settings of a job of kind JUDGE: the digest of its source, of CUDA C++ the dimensions of its
+# launch, and what was said of it.
+SOURCE, LAUNCH, VERDICT = "source", "launch", "verdict"
 
 
 def add(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.app.einsum import einsum
     from tuner.app.grad import grad
     from tuner.app.grad_model import grad_model
-    from tuner.app.judge import c_signature, judge
+    from tuner.app.judge import c_signature, cuda_signature, judge
     from tuner.app.kernels.kernel import Kernel
     from tuner.app.tune import tune
     from tuner.app.tune_model import tune_model
@@ -33,6 +33,7 @@ __all__ = [
     "WorkloadError",
     "__version__",
     "c_signature",
+    "cuda_signature",
     "einsum",
     "grad",
     "grad_model",
@@ -45,6 +46,7 @@ _HOMES = MappingProxyType(
     {
         "Kernel": "tuner.app.kernels.kernel",
         "c_signature": "tuner.app.judge",
+        "cuda_signature": "tuner.app.judge",
         "einsum": "tuner.app.einsum",
         "grad": "tuner.app.grad",
         "grad_model": "tuner.app.grad_model",

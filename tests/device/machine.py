@@ -57,9 +57,14 @@ def build(folder: Path, capability: int = 90) -> Mapping[str, str]:
         command += [f"-DCAPABILITY={capability}"] if source == "driver.cpp" else []
         versioned = [f"-Wl,--version-script={versions}"] if source == "runtime.cpp" else []
         subprocess.run([*command, *versioned, str(HERE / source), "-ldl"], check=True, timeout=120)
+    (home / "lib64").mkdir()
+    nvrtc = [str(home / "lib64" / "libnvrtc.so.13"), str(HERE / "nvrtc.cpp")]
+    options = ("-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden")
+    subprocess.run(["g++", *options, "-o", *nvrtc], check=True, timeout=120)
     for program in PROGRAMS:
         (home / "bin" / program).symlink_to(HERE / program)
     subprocess.run([home / "bin" / "nvcc", "--precompile"], check=True, timeout=120)
+    shutil.copytree(HERE / "include", home / "include", dirs_exist_ok=True)
     path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))
     return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(home)}
 

@@ -62,7 +62,7 @@ def test_a_source_becomes_a_job(service: LiveService, key: str) -> None:
     assert (document["job"]["kind"], document["job"]["state"]) == ("judge", "queued")
     assert document["symbol"] == "matmul_m2_n2_k2"
     assert "int matmul_m2_n2_k2(const float *in_A" in document["signature"]
-    assert document["verdict"] is None
+    assert (document["language"], document["verdict"]) == ("c", None)
     where = answered.headers["Location"]
     assert where == f"/v1/candidates/{document['job']['id']}"
     headers = {"Authorization": f"Bearer {key}"}
@@ -137,12 +137,74 @@ def test_the_scope_reads_its_own_and_submits_no_jobs(service: LiveService, key: 
         ({"flags": "-fplugin=x.so"}, 422),
         ({"workload": {"op": "matmul", "params": {"M": 0}}}, 422),
         ({"workload": {"op": "dense", "params": {"M": 2, "N": 2, "K": 2, "const": "W"}}}, 400),
-        ({"target": "cuda:sm_90"}, 400),
+        ({"target": "cuda:sm_90"}, 422),
+        ({"language": "cuda"}, 422),
+        ({"launch": {"grid": [1], "block": [1]}}, 422),
+        ({"language": "fortran"}, 422),
     ],
 )
 def test_refused(service: LiveService, key: str, change: dict[str, Any], status: int) -> None:
     answered = send(service, key, BODY | change)
     assert answered.status_code == status, answered.text
+
+
+CUDA: dict[str, Any] = {
+    "workload": WORKLOAD,
+    "language": "cuda",
+    "source": 'extern "C" __global__ void matmul_m2_n2_k2(const float *, float *, float *) {}',
+    "launch": {"grid": [4], "block": [32, 2], "shared_bytes": 1024},
+    "target": "cuda:sm_90",
+}
+
+
+def test_a_source_in_cuda_becomes_a_job_for_a_gpu(service: LiveService, key: str) -> None:
+    answered = send(service, key, CUDA)
+    assert answered.status_code == 202, answered.text
+    document = answered.json()
+    assert (document["job"]["kind"], document["language"]) == ("judge", "cuda")
+    assert document["job"]["target"]["kind"] == "cuda"
+    assert (
+        'extern "C" __global__ void matmul_m2_n2_k2(const float *in_A, const float *in_B, '
+        "float *out_C);" in document["signature"]
+    )
+    with service.database.read() as session:
+        settings = jobs.get(session, document["job"]["id"]).settings
+    assert settings[tasks.LAUNCH] == {
+        "grid": [4, 1, 1],
+        "block": [32, 2, 1],
+        "shared_bytes": 1024,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": None}, "the source is cuda, and "),
+        ({"launch": None}, "comes with 'launch'"),
+        ({"launch": {"grid": [1], "block": [2048]}}, "2048 threads along x"),
+        ({"launch": {"grid": [1], "block": [64, 32]}}, "2048 threads in a block"),
+        ({"launch": {"grid": [1, 65536], "block": [1]}}, "65536 blocks along y"),
+        ({"launch": {"grid": [1], "block": [1], "shared_bytes": 1 << 20}}, "of shared memory"),
+        ({"launch": {"grid": [0], "block": [1]}}, "launch.grid.0"),
+        ({"launch": {"grid": [1, 1, 1, 1], "block": [1]}}, "launch.grid"),
+        ({"launch": {"grid": [1], "block": []}}, "launch.block"),
+        ({"launch": {"grid": [1.5], "block": [1]}}, "launch.grid.0"),
+        ({"launch": {"block": [1]}}, "launch.grid"),
+        ({"launch": {"grid": [1], "block": [1], "flags": "-O0"}}, "launch.flags"),
+        ({"source": "x" * (256 * 1024 + 1)}, "source"),
+    ],
+)
+def test_a_launch_that_is_refused(
+    service: LiveService, key: str, change: dict[str, Any], says: str
+) -> None:
+    answered = send(service, key, CUDA | change)
+    assert (answered.status_code, answered.json()["code"]) == (422, "invalid_request")
+    assert says in answered.json()["detail"], answered.text
+
+
+def test_c_for_a_gpu_says_what_to_send(service: LiveService, key: str) -> None:
+    answered = send(service, key, BODY | {"target": "cuda:sm_90"})
+    assert "send cuda for it, or name a CPU as the target" in answered.json()["detail"]
 
 
 def test_a_job_of_another_kind_is_no_candidate(service: LiveService, key: str) -> None:

@@ -122,6 +122,54 @@ def test_its_export_is_looked_at_by_compute_sanitizer(
     )
 
 
+# A block for each row, a thread for each of its elements.
+FOREIGN = """
+extern "C" __global__ void matmul_m24_n32_k16(const float *a, const float *b, float *c) {
+  float sum = 0;
+  for (int k = 0; k < 16; ++k) sum += a[blockIdx.x * 16 + k] * b[k * 32 + threadIdx.x];
+  c[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+"""
+
+
+def test_a_foreign_kernel_is_judged_beside_the_promoted_one(
+    machine: Machine, tuned: dict[str, Any]
+) -> None:
+    (machine.folder / "right.cu").write_text(FOREIGN)
+    (machine.folder / "wrong.cu").write_text(FOREIGN.replace("float sum = 0", "float sum = 1"))
+    launch = ("--target", "cuda", "--grid", "24", "--block", "32")
+    verdict = machine.run("judge", SPEC, "right.cu", *launch)
+    assert (verdict["verdict"], verdict["element"]) == ("verified", None), verdict["message"]
+    assert verdict["time"]["rival"] == "incumbent" and verdict["time"]["roofline_fraction"] > 0
+    low, high = verdict["time"]["ratio_ci95"]
+    assert 0 < low <= verdict["time"]["ratio"] <= high
+    wrong = machine.run("judge", SPEC, "wrong.cu", *launch, status=1)
+    assert (wrong["verdict"], wrong["element"]["index"]) == ("wrong_element", [0, 0])
+    signature = machine.run("judge", SPEC, "--signature", "--target", "cuda")["signature"]
+    assert 'extern "C" __global__ void matmul_m24_n32_k16(const float *in_A' in signature
+
+
+def test_a_service_judges_foreign_kernels_of_its_gpu(
+    machine: Machine, tuned: dict[str, Any]
+) -> None:
+    body = {
+        "workload": {"op": "matmul", "params": {"M": 24, "N": 32, "K": 16}},
+        "language": "cuda",
+        "source": FOREIGN,
+        "launch": {"grid": [24], "block": [32]},
+        "target": "cuda",
+    }
+    with served(machine, "--target", "cuda", gpu=True, TUNER_CANDIDATES="on") as client:
+        answered = client.post("/candidates", json=body)
+        assert answered.status_code == 202, answered.text
+        job = answered.json()["job"]["id"]
+        done = settled(client, job)
+        assert done["state"] == "succeeded", done
+        verdict = client.get(f"/candidates/{job}").json()["verdict"]
+    assert verdict["verdict"] == "verified", verdict["message"]
+    assert verdict["time"]["rival"] == "incumbent"
+
+
 def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str, Any]) -> None:
     (race,) = machine.run("bench", SPEC, "--target", "cuda", "--against", "default,numpy")[
         "results"
@@ -150,8 +198,9 @@ def test_doctor_names_the_gpu_and_its_compiler(machine: Machine) -> None:
 
 
 @contextmanager
-def served(machine: Machine, *arguments: str, gpu: bool) -> Iterator[httpx.Client]:
-    process = machine.start("serve", "--port", "0", "--auth", "off", *arguments, gpu=gpu)
+def served(machine: Machine, *arguments: str, gpu: bool, **settings: str) -> Iterator[httpx.Client]:
+    command = ("serve", "--port", "0", "--auth", "off", *arguments)
+    process = machine.start(*command, gpu=gpu, **settings)
     try:
         assert process.stdout is not None
         url = ""

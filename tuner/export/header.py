@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.export.kernel import Argument, ExportKernel, arguments_of
@@ -15,6 +15,14 @@ from tuner.workload.rows import Rows
 from tuner.workload.workload import Workload
 
 SHOWN = 16  # elements of a fixed input
+# Of CUDA C++, which has no <stdint.h> where no C++ compiler is installed.
+CUDA_TYPES: Mapping[str, str] = {
+    "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16",
+    "int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
+    "uint64": "unsigned long long", "uint32": "unsigned", "uint16": "unsigned short",
+    "uint8": "unsigned char", "bool": "bool",
+}  # fmt: skip
+CUDA_HEADERS: Mapping[str, str] = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bool": " (0 or 1)"}
 
 
@@ -35,15 +43,42 @@ def c_signature(symbol: str, what: str, arguments: Sequence[Argument]) -> str:
 
     A source that begins with it needs no header.
     """
-    described, parameters = _parameters(arguments)
-    lines = "\n".join([f" * {comment_safe(what)}", " *", *described])
-    head = "#include <stdint.h>\n\n"
-    return f"{head}/*\n{lines}\n */\nint {symbol}({', '.join(parameters)});\n"
+    return _signature(["stdint.h"], "int", C_TYPES, symbol, what, arguments)
 
 
 def signature_of(workload: Workload) -> str:
     """The C declaration of the function of a workload's kernel, with what it takes."""
     return c_signature(symbol_of(workload), workload.spec, arguments_of(workload.expression))
+
+
+def cuda_signature_of(workload: Workload) -> str:
+    """The declaration in CUDA C++ of a workload's kernel, with what it takes."""
+    arguments = arguments_of(workload.expression)
+    dtypes = dict.fromkeys(argument.dtype for argument in arguments)
+    headers = [CUDA_HEADERS[dtype] for dtype in dtypes if dtype in CUDA_HEADERS]
+    return _signature(
+        headers,
+        'extern "C" __global__ void',
+        CUDA_TYPES,
+        symbol_of(workload),
+        workload.spec,
+        arguments,
+    )
+
+
+def _signature(
+    headers: Sequence[str],
+    returns: str,
+    types: Mapping[str, str],
+    symbol: str,
+    what: str,
+    arguments: Sequence[Argument],
+) -> str:
+    described, parameters = _parameters(arguments, types=types)
+    lines = "\n".join([f" * {comment_safe(what)}", " *", *described])
+    head = "".join(f"#include <{name}>\n" for name in headers)
+    head += "\n" if headers else ""
+    return f"{head}/*\n{lines}\n */\n{returns} {symbol}({', '.join(parameters)});\n"
 
 
 def title(kernel: ExportKernel) -> str:
@@ -123,7 +158,9 @@ def _of_extent(rows: Rows, values: Sequence[int]) -> str:
 
 
 def _parameters(
-    arguments: Sequence[Argument], rows: Rows | None = None
+    arguments: Sequence[Argument],
+    rows: Rows | None = None,
+    types: Mapping[str, str] = C_TYPES,
 ) -> tuple[list[str], list[str]]:
     """Lines of a comment that documents the parameters, and the parameters themselves."""
     lines, parameters = [], []
@@ -141,7 +178,7 @@ def _parameters(
         lines.append(f" * {name}: {_dtype_note(argument)}, {shape}, {size}{only}")
         lines += _fact_lines(argument) + _bounded_lines(argument)
         parameters.append(
-            f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
+            f"{'const ' if argument.role == 'in' else ''}{types[argument.dtype]} *{name}"
         )
     if rows is not None:
         extents = f"one of {rows.names}" if rows.listed else f"{rows.low} to {rows.high}"

@@ -53,6 +53,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
     "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, ctypes.c_ulonglong),
+    "cuGraphUpload": (c_void_p, c_void_p),
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphExecDestroy": (c_void_p,),
     "cuGraphDestroy": (c_void_p,),
@@ -60,10 +61,19 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventSynchronize": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuModuleLoadData": (POINTER(c_void_p), c_void_p),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
+# Those that drivers before CUDA 12.4 lack.
+LATER_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
+}
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_PAGEABLE_MEMORY_ACCESS = 88  # CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
 _CAPTURE_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
@@ -101,9 +111,11 @@ def _library() -> ctypes.CDLL:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise NoDriver(f"this machine has no NVIDIA driver: {error}") from error
-    for name, arguments in PROTOTYPES.items():
+    for name, arguments in (*PROTOTYPES.items(), *LATER_PROTOTYPES.items()):
         function = getattr(library, name, None)
         if function is None:
+            if name in LATER_PROTOTYPES:
+                continue
             raise NoDriver(f"this machine's NVIDIA driver is too old: it has no {name}")
         function.argtypes, function.restype = arguments, c_int
     status = library.cuInit(0)
@@ -125,7 +137,10 @@ def _error_text(library: ctypes.CDLL, number: int) -> tuple[str, str]:
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the driver. Raises CudaError or NoDriver."""
     library = _library()
-    number = getattr(library, name)(*arguments)
+    function = getattr(library, name, None)
+    if function is None:
+        raise NoDriver(f"this machine's NVIDIA driver is too old: it has no {name}")
+    number = function(*arguments)
     if number != 0:
         raise CudaError(name, number, *_error_text(library, number))
 
@@ -158,10 +173,21 @@ def device_facts(ordinal: int) -> dict[str, int | str]:
     # NVML identifies devices by it, as its numbers are in another order.
     facts["pci"] = bus.value.decode()
     for attribute, number in ATTRIBUTES.items():
-        value = c_int()
-        call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        facts[attribute] = value.value
+        facts[attribute] = _attribute(number, device)
     return facts
+
+
+def reaches_host_memory(ordinal: int) -> bool:
+    """Whether kernels of a device can use all memory of its process (HMM, ATS), by address."""
+    device = c_int()
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    return _attribute(_PAGEABLE_MEMORY_ACCESS, device) != 0
+
+
+def _attribute(number: int, device: c_int) -> int:
+    value = c_int()
+    call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+    return value.value
 
 
 class Device:
@@ -266,6 +292,10 @@ class Graph:
             call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, 0)
         finally:
             call("cuGraphDestroy", graph)
+
+    def upload(self) -> None:
+        """Put on the stream what its first launch would do besides."""
+        call("cuGraphUpload", self._executable, self._stream)
 
     def launch(self) -> None:
         call("cuGraphLaunch", self._executable, self._stream)

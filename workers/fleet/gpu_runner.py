@@ -7,13 +7,19 @@ The actor stays on the lane's cores of the host; candidates run in the processes
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import partial
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import Lane, Request
+from tuner.measure.foreign.examination import Contestant
+from tuner.measure.foreign.verdict import Verdict
+from tuner.measure.gpu.examination import judge_cuda
 from tuner.measure.gpu.runner import FreshProcesses, GpuRunner, gpu_lane
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.workers.fleet.lane_runner import LaneRunner
-from tuner.workers.fleet.messages import Limits, Problem
+from tuner.workers.fleet.messages import ExaminationOutcome, Limits, Problem, RunExamination
+from tuner.workers.fleet.runner import examined
 
 
 class GpuLaneRunner(LaneRunner):
@@ -56,6 +62,27 @@ class GpuLaneRunner(LaneRunner):
 
     def contender(self) -> FreshProcesses:
         return FreshProcesses(self._runner)
+
+    def examine(self, problem_key: str, asks: Sequence[RunExamination]) -> list[ExaminationOutcome]:
+        """Judges strangers' kernels, in processes of a runner of their own."""
+        problem = self._problems[problem_key]
+
+        def judged(ask: RunExamination, rival: Contestant) -> Verdict:
+            if ask.launch is None:
+                raise UsageError(f"lane {self._lane.name} is a GPU, and the foreign kernel is C")
+            with GpuRunner(gpu_lane(self._lane)) as runner:
+                return judge_cuda(
+                    problem.workload,
+                    ask.source,
+                    ask.symbol,
+                    problem.target,
+                    ask.launch,
+                    runner,
+                    rival=rival,
+                    timeout_s=self._limits.run_timeout_s,
+                )
+
+        return [examined(ask, self._storage, partial(judged, ask)) for ask in asks]
 
     def close(self) -> None:
         self._runner.close()

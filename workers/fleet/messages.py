@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tuner.measure.assignment import Lane
 from tuner.measure.cache import WARM, Cache
+from tuner.measure.foreign.dimensions import Dimensions
 from tuner.measure.foreign.verdict import Verdict
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
@@ -320,10 +321,11 @@ class RunExamination:
     On one lane, while nothing builds.
     """
 
-    source: str  # C text
+    source: str  # C text, or CUDA C++
     symbol: str  # of the function in it
     contestants: tuple[Contestant, ...]  # the kernel it is timed with
     limit_s: float  # for all of it
+    launch: Dimensions | None = None  # of CUDA C++
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

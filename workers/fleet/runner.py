@@ -10,9 +10,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.errors import TunerError, UsageError
@@ -147,29 +148,18 @@ def raced(
 
 
 def examined(
-    control: RunExamination, assignment: Assignment, storage: Path, timeout_s: float
+    control: RunExamination, storage: Path, judge: Callable[[ForeignContestant], Verdict]
 ) -> ExaminationOutcome:
     """The verdict on a stranger's kernel, or that the machine failed.
 
-    `timeout_s`: of each process that calls it. `storage` takes a library that came from
-    another machine.
+    `judge(rival)` gives it. `storage` takes a library that came from another machine.
     """
     (rival,) = [unpacked_contestant(packed, storage) for packed in control.contestants]
     try:
-        verdict = judge_source(
-            assignment.workload,
-            control.source,
-            control.symbol,
-            Placement(
-                lane=assignment.lane,
-                threads=assignment.threads,
-                isolation=assignment.isolation,
-                memory_bytes=assignment.memory_bytes,
-            ),
-            rival=ForeignContestant(
+        verdict = judge(
+            ForeignContestant(
                 name=rival.name, library=rival.path, symbol=rival.symbol, foreign=False
-            ),
-            timeout_s=timeout_s,
+            )
         )
     except TunerError as error:
         verdict = Verdict(name=VerdictName.INFRASTRUCTURE, message=str(error))
@@ -287,9 +277,25 @@ class Runner:
     def examine(self, problem_key: str, asks: Sequence[RunExamination]) -> list[ExaminationOutcome]:
         """Judges strangers' kernels, in processes that never had a reference."""
         assignment = self._assignment(self._problems[problem_key])
-        timeout_s = self._limits.run_timeout_s
+        placement = Placement(
+            lane=assignment.lane,
+            threads=assignment.threads,
+            isolation=assignment.isolation,
+            memory_bytes=assignment.memory_bytes,
+        )
+
+        def judged(ask: RunExamination, rival: ForeignContestant) -> Verdict:
+            return judge_source(
+                assignment.workload,
+                ask.source,
+                ask.symbol,
+                placement,
+                rival=rival,
+                timeout_s=self._limits.run_timeout_s,
+            )
+
         with self._busy:
-            return [examined(ask, assignment, self._storage, timeout_s) for ask in asks]
+            return [examined(ask, self._storage, partial(judged, ask)) for ask in asks]
 
     def close(self) -> None:
         self._handoffs.close()

@@ -9,6 +9,7 @@ from tuner.db.jobs import SUCCEEDED
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.naming import symbol_of
+from tuner.measure.foreign.dimensions import dimensions_from_document
 from tuner.measure.foreign.verdict import Verdict, VerdictName
 from tuner.workers.fleet.handle import FleetError
 from tuner.workers.fleet.messages import Contestant, ExaminationOutcome, RunExamination
@@ -40,8 +41,10 @@ def judge_candidate(run: TaskRun, store: ArtifactStore, check: Callable[[], None
 
 
 def _examine(run: TaskRun, source: str, rival: Contestant, check: Callable[[], None]) -> Verdict:
+    launch = run.job.settings.get(tasks.LAUNCH)
     control = RunExamination(
         source=source,
+        launch=None if launch is None else dimensions_from_document(launch),
         symbol=symbol_of(run.problem.workload),
         contestants=(rival,),
         limit_s=RACE_S,

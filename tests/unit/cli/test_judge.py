@@ -71,7 +71,12 @@ def test_of_a_notation(tuner: Tuner, home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((SPEC,), "a FILE with the kernel's C text is missing"),
+        ((SPEC,), "a FILE with the kernel's text is missing"),
+        ((SPEC, "kernel.cu"), "kernel.cu is CUDA C++; give its launch by --grid and --block"),
+        ((SPEC, "KERNEL", "--grid", "1"), "CUDA C++ comes with both, one to three numbers each"),
+        ((SPEC, "KERNEL", "--grid", "1,2,3,4", "--block", "1"), "one to three numbers each"),
+        ((SPEC, "KERNEL", "--grid", "one", "--block", "1"), "--grid one: give one to three"),
+        ((SPEC, "KERNEL", "--grid", "1", "--block", "1"), "'cpu' is a CPU, and the source is CUDA"),
         ((SPEC, "/nowhere.c"), "/nowhere.c: No such file or directory"),
         ((SPEC, "/nowhere.c", "--server", "http://127.0.0.1:1"), "leave out --server"),
         (("dense:M=2,N=2,K=2,const=W", "KERNEL", "--no-race"), "leave const=W away"),

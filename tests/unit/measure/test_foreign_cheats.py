@@ -7,12 +7,13 @@ import json
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support import cuda_cheats
 from tests.unit.measure.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.foreign.compiler import compile_source
@@ -90,9 +91,16 @@ def test_first_wrong_element_is_named(examination: Examination, tmp_path: Path) 
     assert verdict.element.value == pytest.approx(verdict.element.expected + 1, abs=1e-5)
 
 
-def test_the_page_has_every_cheat_with_its_verdict() -> None:
-    rows = re.findall(r"^\| ([^|]+) \| `(\w+)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert rows == [(cheat.what, cheat.verdict) for cheat in CHEATS]
+@pytest.mark.parametrize(
+    ("heading", "cheats"),
+    [("What is caught", CHEATS), ("What is caught on a GPU", cuda_cheats.CHEATS)],
+)
+def test_the_page_has_every_cheat_with_its_verdict(
+    heading: str, cheats: Sequence[Cheat | cuda_cheats.Cheat]
+) -> None:
+    part = PAGE.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| `(\w+)` \|$", part, re.MULTILINE)
+    assert rows == [(cheat.what, cheat.verdict) for cheat in cheats]
 
 
 def test_outputs_of_a_seed_help_nobody(examination: Examination, tmp_path: Path) -> None:

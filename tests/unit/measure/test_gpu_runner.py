@@ -26,6 +26,7 @@ from tuner.measure.timing import TimingPlan
 from tuner.measure.wire import Document
 from tuner.runtime.cuda_driver import (
     ATTRIBUTES,
+    LATER_PROTOTYPES,
     OUT_OF_MEMORY,
     PROTOTYPES,
     STICKY,
@@ -153,7 +154,7 @@ NAMES = {
 )
 def test_the_driver_is_called_as_nvidia_declares_it(tmp_path: Path) -> None:
     lines = [CHECK]
-    for name, arguments in PROTOTYPES.items():
+    for name, arguments in (*PROTOTYPES.items(), *LATER_PROTOTYPES.items()):
         plain = name.removesuffix("_v2")
         declared = f"int (*)({', '.join(map(cpp_type, arguments))})"
         lines.append(f'static_assert(same<decltype(&::{plain}), {declared}>::value, "{name}");')

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from tuner.app.kernels.promoted import Promoted
-from tuner.app.machine import checked_target, first_lane, with_limits
+from tuner.app.machine import checked_target, first_lane, gpus_for, with_limits
 from tuner.app.platforms.table import platform_of
 from tuner.app.races.race import DEFAULT, default_contender, promoted_kernel
 from tuner.db.engine import Database
@@ -14,9 +14,12 @@ from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.naming import symbol_of
 from tuner.measure.assignment import Placement
+from tuner.measure.foreign.dimensions import Dimensions
 from tuner.measure.foreign.examination import Contestant
 from tuner.measure.foreign.judgement import judge_source
 from tuner.measure.foreign.verdict import Verdict
+from tuner.measure.gpu.examination import judge_cuda
+from tuner.measure.gpu.runner import GpuRunner
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workers.fleet.messages import Problem
@@ -27,28 +30,49 @@ INCUMBENT = "incumbent"
 
 
 def judged(
-    database: Database, workload: Workload, source: str, settings: Settings, *, race: bool
+    database: Database,
+    workload: Workload,
+    source: str,
+    settings: Settings,
+    *,
+    race: bool,
+    launch: Dimensions | None = None,
 ) -> Verdict:
     """The verdict on a C text, on the first lane of the settings.
 
-    Raises UsageError for a GPU and for what `judge_source` refuses.
+    With `launch` on CUDA C++, on the first GPU. Raises UsageError where the target is none of
+    the source's, and for what `judge_source` and `judge_cuda` refuse.
     """
     target = checked_target(settings)
-    if target.on_device:
+    if target.on_device != (launch is not None):
         raise UsageError(
-            f"a foreign kernel is C for a CPU, and {settings.target!r} is a GPU; use --target cpu"
+            f"target {settings.target!r} is a GPU, and the source is C; give CUDA C++ with its "
+            f"grid and block, or use the target cpu"
+            if target.on_device
+            else f"target {settings.target!r} is a CPU, and the source is CUDA C++; use the target "
+            f"cuda"
         )
-    placement = Placement(lane=first_lane(settings, settings.threads), threads=settings.threads)
     with tempfile.TemporaryDirectory(prefix="tuner-rival-") as folder:
         rival = _rival(database, workload, target, settings, Path(folder)) if race else None
-        verdict = judge_source(
-            workload,
-            source,
-            symbol_of(workload),
-            placement,
-            rival=rival,
-            timeout_s=settings.run_timeout_s,
-        )
+        symbol, timeout_s = symbol_of(workload), settings.run_timeout_s
+        if launch is None:
+            lane = first_lane(settings, settings.threads)
+            placement = Placement(lane=lane, threads=settings.threads)
+            verdict = judge_source(
+                workload, source, symbol, placement, rival=rival, timeout_s=timeout_s
+            )
+        else:
+            with GpuRunner(gpus_for(target)[0]) as runner:
+                verdict = judge_cuda(
+                    workload,
+                    source,
+                    symbol,
+                    target,
+                    launch,
+                    runner,
+                    rival=rival,
+                    timeout_s=timeout_s,
+                )
     if verdict.time is None:
         return verdict
     problem = Problem(workload=workload, target=with_limits(database, target), threads=1)

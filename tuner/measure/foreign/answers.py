@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tuner.measure.check import Array, Case, Expected, WrongAnswer, check_output, errors, raw
+from tuner.measure.check import (
+    POISONS,
+    Array,
+    Case,
+    Expected,
+    WrongAnswer,
+    check_output,
+    errors,
+    raw,
+)
 from tuner.measure.foreign.arena import Arena
 from tuner.measure.foreign.verdict import Guilty, VerdictName, WrongElement
 
@@ -14,6 +23,10 @@ from tuner.measure.foreign.verdict import Guilty, VerdictName, WrongElement
 LOWERED = 2.0**-5
 LOWERED_SHARE = 0.25  # of the elements are wrong then: rounding is everywhere, mistakes are not
 REMEMBERED = 64  # earlier calls that an answer is looked for in
+# Verdicts that another poison may turn into one on reading the outputs.
+_REREAD = (
+    VerdictName.WRONG_ELEMENT, VerdictName.PRECISION_LOWERED, VerdictName.OUTPUT_NOT_WRITTEN,
+)  # fmt: skip
 
 
 def check_answer(
@@ -23,16 +36,56 @@ def check_answer(
 
     `earlier`: the cases that the same process answered before. Raises Guilty.
     """
-    damaged = arena.damaged(slot)
-    if damaged is not None:
-        raise Guilty(VerdictName.OUT_OF_BOUNDS, f"the kernel wrote out of bounds of {damaged}")
-    changed = arena.changed(slot, case.pristine)
-    if changed is not None:
-        raise Guilty(VerdictName.INPUT_CHANGED, f"the kernel changed its input {changed}")
+    check_buffers(arena.damaged(slot), arena.changed(slot, case.pristine))
     places = range(len(case.inputs), len(arena.layout.tensors))
     answers = [arena.array(slot, place).copy() for place in places]
+    return check_outputs(answers, case, poison, earlier)
+
+
+def check_buffers(damaged: str | None, changed: str | None) -> None:
+    """Raises Guilty where a kernel wrote around a buffer, or changed an input, of this name."""
+    if damaged is not None:
+        raise Guilty(VerdictName.OUT_OF_BOUNDS, f"the kernel wrote out of bounds of {damaged}")
+    if changed is not None:
+        raise Guilty(VerdictName.INPUT_CHANGED, f"the kernel changed its input {changed}")
+
+
+def check_outputs(
+    answers: Sequence[Array], case: Case, poison: int, earlier: Sequence[Case] = ()
+) -> float:
+    """The largest error of a call's outputs, as of `check_answer`. Raises Guilty."""
     return max(
         _check(position, answer, case, poison, earlier) for position, answer in enumerate(answers)
+    )
+
+
+def may_be_reread(guilty: Guilty) -> bool:
+    """Whether what the outputs held before may be the reason."""
+    return guilty.verdict.name in _REREAD
+
+
+def reread(
+    guilty: Guilty,
+    poison: int,
+    *,
+    ask: Callable[[int], float],
+    outputs: Callable[[], Sequence[bytes]],
+) -> Guilty:
+    """The verdict of a call on `poison`, or that outputs depend on what was in them before.
+
+    `ask(poison)` repeats the call on another one and checks it; `outputs()` are what the last
+    call left.
+    """
+    before = outputs()
+    try:
+        ask(next(byte for byte in POISONS if byte != poison))
+    except Guilty as second:
+        if second.verdict.name is not VerdictName.WRONG_ELEMENT or before == outputs():
+            return guilty
+    return Guilty(
+        VerdictName.OUTPUT_READ,
+        f"the kernel reads its outputs before it writes them: {guilty}",
+        guilty.verdict.element,
     )
 
 

@@ -1,15 +1,13 @@
 """Examines foreign kernels of one workload: are they right, and how long do they take.
 
-Every call has inputs that its process has not seen and the source could not know: the
-seeds are secret, drawn for each examination. So nothing can be kept from one call for
-another, and what is timed is what is checked.
+Every call has inputs that the source could not know, and every timed one such that its
+process has not seen.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,31 +15,23 @@ from pathlib import Path
 from statistics import median
 from types import TracebackType
 
-import numpy as np
-
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.check import POISONS, Case
-from tuner.measure.foreign.answers import check_answer
+from tuner.measure.foreign.answers import check_answer, may_be_reread, reread
 from tuner.measure.foreign.arena import Arena, Layout
+from tuner.measure.foreign.cases import TimedCases, slots_within
+from tuner.measure.foreign.dimensions import Dimensions, dimensions_from_document
 from tuner.measure.foreign.guest import Invitation, harness, shared_folder
 from tuner.measure.foreign.session import Session, session
-from tuner.measure.foreign.verdict import Guilty, VerdictName
+from tuner.measure.foreign.verdict import Guilty
 from tuner.measure.problem import FOREIGN_CASES, Problem
 from tuner.measure.runner import RunnerError, RunnerProcess
+from tuner.measure.wire import Document
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.workload import Workload
 
-TIMED_ROUNDS = 4  # of each process; one before them warms up
-MOST_SLOTS = 64  # calls of a round
 CACHED_BYTES = 512 << 10  # buffers of a round together: half of a usual second-level cache
-TIMED_CASES = ("normal", "positive")  # in turn
-MAKING_S = 4.0  # spent on inputs and references of timed calls, beyond the least number
-HELD_BYTES = 1 << 30  # of these inputs and references
-# Verdicts that another poison may turn into one on reading the outputs.
-_REREAD = (
-    VerdictName.WRONG_ELEMENT, VerdictName.PRECISION_LOWERED, VerdictName.OUTPUT_NOT_WRITTEN,
-)  # fmt: skip
 PROMPT_S = 0.1  # a round without calls takes some microseconds, on a busy machine milliseconds
 IDLE_ROUNDS = 50  # by which the time of a round without calls is known
 
@@ -51,9 +41,18 @@ class Contestant:
     """A library and the function in it that is called."""
 
     name: str
-    library: str  # path of the shared library
+    library: str  # path of the shared library, of a stranger's CUDA C++ that of the cubin
     symbol: str
     foreign: bool = True  # whether it was made from a stranger's source
+    launch: Dimensions | None = None  # of a cubin's kernel
+
+
+def contestant_from_document(document: Document) -> Contestant:
+    """The inverse of `dataclasses.asdict`. Raises KeyError or TypeError."""
+    launch = document["launch"]
+    return Contestant(
+        **{**document, "launch": None if launch is None else dimensions_from_document(launch)}
+    )
 
 
 class Examination:
@@ -83,9 +82,8 @@ class Examination:
             )
         self._workload, self._process, self._placement = workload, process, placement
         self._toolchain, self._timeout_s = toolchain, timeout_s
-        self._rng = np.random.default_rng(secrets.randbits(128))
-        self._cases: list[Case] = []  # of timed calls
         self._problems: list[Problem] = []
+        self._idle_s: float | None = None  # of a round without calls
 
     def __enter__(self) -> Examination:
         expression = self._workload.expression
@@ -93,7 +91,9 @@ class Examination:
             expression.inputs,
             tuple(expression.tensor(name) for name in expression.outputs),
         )
-        self._folder = shared_folder(self._layout(self._cached_slots).nbytes)
+        slots = slots_within(CACHED_BYTES, self._layout(1).slot_bytes)
+        self._timed = TimedCases(self._workload, slots)
+        self._folder = shared_folder(self._layout(slots).nbytes)
         folder = Path(self._folder.name)
         self._harness = harness(len(sum(self._tensors, ())), self._toolchain, folder)
         return self
@@ -106,11 +106,13 @@ class Examination:
     ) -> None:
         for problem in self._problems:
             problem.close()
+        self._timed.close()
         self._folder.cleanup()
 
     def verify(self, contestant: Contestant) -> float:
         """The largest error over all kinds of inputs, each on two poisons. Raises Guilty."""
-        problem = self._problem()
+        problem = Problem(self._workload, secrets.randbits(62))
+        self._problems.append(problem)
         cases = problem.cases((*problem.promotion_cases, *FOREIGN_CASES))
         worst, earlier = 0.0, list[Case]()
         with self._guest(contestant, slots=1) as (guest, arena):
@@ -128,13 +130,14 @@ class Examination:
 
         The outputs of each timed call are checked where the kernel is a stranger's.
         """
-        self._make_cases()
-        slots = self._slots
-        order = [int(place) for place in self._rng.permutation(len(self._cases))]
+        if self._idle_s is None:
+            self._timed.make()
+            self._idle_s = self._idle()
+        rounds = self._timed.rounds()
+        slots = len(rounds[0])
         samples, earlier = [], list[Case]()
         with self._guest(contestant, slots=slots) as (guest, arena):
-            for number, first in enumerate(range(0, len(order) - slots + 1, slots)):
-                cases = [self._cases[place] for place in order[first : first + slots]]
+            for number, cases in enumerate(rounds):
                 poison = POISONS[number % len(POISONS)]
                 for slot, case in enumerate(cases):
                     arena.fill(slot, case.pristine, poison)
@@ -147,42 +150,13 @@ class Examination:
                     samples.append(max(elapsed_s - self._idle_s, 1e-9) / slots)
         return tuple(samples)
 
-    @property
-    def _slots(self) -> int:
-        """Calls of a round."""
-        return max(1, min(self._cached_slots, len(self._cases) // (1 + TIMED_ROUNDS)))
-
-    @property
-    def _cached_slots(self) -> int:
-        each = self._layout(1).slot_bytes
-        return max(1, min(MOST_SLOTS, CACHED_BYTES // max(each, 1)))
-
     def _layout(self, slots: int) -> Layout:
         return Layout(takes=self._tensors[0], gives=self._tensors[1], slots=slots)
-
-    def _make_cases(self) -> None:
-        """Make the inputs of timed calls, which no process meets twice."""
-        if self._cases:
-            return
-        begun_s = time.monotonic()
-        wished = (1 + TIMED_ROUNDS) * self._cached_slots
-        while len(self._cases) < wished:
-            self._cases += self._problem().cases((TIMED_CASES[len(self._cases) % 2],))
-            if len(self._cases) > TIMED_ROUNDS:
-                over = time.monotonic() - begun_s > MAKING_S
-                if over or sum(map(_held_bytes, self._cases)) > HELD_BYTES:
-                    break
-        self._idle_s = self._idle()
 
     def _idle(self) -> float:
         """Seconds of a round without calls."""
         with self._guest(None, slots=1) as (guest, _):
             return median(guest.play(0) for _ in range(IDLE_ROUNDS))
-
-    def _problem(self) -> Problem:
-        problem = Problem(self._workload, secrets.randbits(62))
-        self._problems.append(problem)
-        return problem
 
     @contextmanager
     def _guest(
@@ -248,19 +222,13 @@ def _ask(guest: Session, arena: Arena, case: Case, poison: int, earlier: Sequenc
 
 def _reread(guest: Session, arena: Arena, case: Case, poison: int, guilty: Guilty) -> Guilty:
     """The verdict, or that outputs depend on what was in them before."""
-    if guilty.verdict.name not in _REREAD or guest.play(0) > PROMPT_S:
+    if not may_be_reread(guilty) or guest.play(0) > PROMPT_S:
         return guilty  # or it goes on with the call that it said was over
-    before = _outputs(arena)
-    other = next(byte for byte in POISONS if byte != poison)
-    try:
-        _ask(guest, arena, case, other, ())
-    except Guilty as second:
-        if second.verdict.name is not VerdictName.WRONG_ELEMENT or before == _outputs(arena):
-            return guilty
-    return Guilty(
-        VerdictName.OUTPUT_READ,
-        f"the kernel reads its outputs before it writes them: {guilty}",
-        guilty.verdict.element,
+    return reread(
+        guilty,
+        poison,
+        ask=lambda other: _ask(guest, arena, case, other, ()),
+        outputs=lambda: _outputs(arena),
     )
 
 
@@ -268,8 +236,3 @@ def _outputs(arena: Arena) -> list[bytes]:
     layout = arena.layout
     places = range(len(layout.takes), len(layout.tensors))
     return [arena.array(0, place).tobytes() for place in places]
-
-
-def _held_bytes(case: Case) -> int:
-    inputs = sum(2 * array.nbytes for array in case.pristine)
-    return inputs + sum(2 * expected.reference.nbytes for expected in case.expected)

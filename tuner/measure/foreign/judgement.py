@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Placement
@@ -25,8 +26,16 @@ class RivalFailed(TunerError):
     code = "race"
 
 
+class Examiner(Protocol):
+    """Verifies and times contestants of one workload. Each method raises Guilty."""
+
+    def verify(self, contestant: Contestant) -> float: ...
+
+    def time(self, contestant: Contestant) -> tuple[float, ...]: ...
+
+
 def judge_contestant(
-    examination: Examination, contestant: Contestant, rival: Contestant | None
+    examination: Examiner, contestant: Contestant, rival: Contestant | None
 ) -> Verdict:
     """The verdict; with a time only where there is a rival. Raises RivalFailed."""
     try:
@@ -42,7 +51,7 @@ def judge_contestant(
     )
 
 
-def _time(examination: Examination, contestant: Contestant, rival: Contestant) -> ForeignTime:
+def _time(examination: Examiner, contestant: Contestant, rival: Contestant) -> ForeignTime:
     own: list[tuple[float, ...]] = []
     others: list[tuple[float, ...]] = []
     for number in range(ROUNDS):
@@ -61,7 +70,7 @@ def _time(examination: Examination, contestant: Contestant, rival: Contestant) -
     )
 
 
-def _rival_time(examination: Examination, rival: Contestant) -> tuple[float, ...]:
+def _rival_time(examination: Examiner, rival: Contestant) -> tuple[float, ...]:
     try:
         return examination.time(rival)
     except Guilty as guilty:

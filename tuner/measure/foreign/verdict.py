@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from tuner.measure.outcome import printable
 from tuner.measure.statistics import Ratio
+from tuner.measure.wire import Document
 
 
 class VerdictName(StrEnum):
@@ -88,3 +89,18 @@ class Guilty(Exception):
         text = printable(message)
         super().__init__(text)
         self.verdict = Verdict(name=name, message=text, element=element)
+
+
+def guilty_to_document(guilty: Guilty) -> Document:
+    """What was found, as JSON."""
+    return asdict(guilty.verdict)
+
+
+def guilty_from_document(document: Document) -> Guilty:
+    """The inverse of `guilty_to_document`. Raises KeyError, ValueError or TypeError."""
+    element = document["element"]
+    return Guilty(
+        VerdictName(document["name"]),
+        document["message"],
+        None if element is None else WrongElement(**{**element, "index": tuple(element["index"])}),
+    )

@@ -79,10 +79,23 @@ class DeviceCase:
 
     def check_surroundings(self) -> None:
         """Raises WrongAnswer where an input or a canary changed."""
+        changed, damaged = self.changed(), self.damaged()
+        if changed is not None:
+            raise WrongAnswer(f"the kernel changed its input {changed}")
+        if damaged is not None:
+            raise WrongAnswer(f"the kernel wrote out of bounds of {damaged}")
+
+    def changed(self) -> str | None:
+        """The input that is not what was uploaded; None where all are."""
         for buffer, pristine in zip(self.inputs, self.case.pristine, strict=True):
             now = self._device.download(buffer.address, buffer.shape, buffer.dtype)
             if not np.array_equal(raw(now), raw(np.ascontiguousarray(pristine))):
-                raise WrongAnswer(f"the kernel changed its input {buffer.name}")
+                return buffer.name
+        return None
+
+    def damaged(self) -> str | None:
+        """The buffer around which canary bytes were overwritten, and where; None where none
+        were."""
         for buffer in (*self.inputs, *self.outputs):
             for where, start in (
                 ("before its beginning", buffer.base),
@@ -91,7 +104,8 @@ class DeviceCase:
                 if not bool(
                     (self._device.download(start, (buffer.guard_bytes,), np.uint8) == CANARY).all()
                 ):
-                    raise WrongAnswer(f"the kernel wrote out of bounds of {buffer.name}, {where}")
+                    return f"{buffer.name}, {where}"
+        return None
 
     def close(self) -> None:
         buffers, self.inputs, self.outputs = [*self.inputs, *self.outputs], [], []

@@ -11,11 +11,14 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from tuner.measure.assignment import request_from_document
+from tuner.measure.check import Case
+from tuner.measure.foreign.examination import contestant_from_document
 from tuner.measure.gpu.probing import Probing, task_from_document
 from tuner.measure.gpu.session import Session, attempt
 from tuner.measure.problem import Problem
@@ -84,11 +87,24 @@ class DeviceProcess:
         return None if pid == 0 else os.waitstatus_to_exitcode(status)
 
 
-def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> DeviceProcess:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercises:
+    """What a foreign kernel is called on."""
+
+    cases: Sequence[Case] = ()  # that it is checked on
+    rounds: Sequence[Sequence[Case]] = ()  # of timed calls
+
+
+def start(
+    ordinal: int,
+    problem: Problem | None,
+    closed: tuple[int, ...],
+    exercises: Exercises | None = None,
+) -> DeviceProcess:
     """Fork the process. Without a problem it says what the device is, and what it can do.
 
-    `closed` are descriptors that it must not hold. Its first answer is {"facts"} or
-    {"refused"}.
+    `closed` are descriptors that it must not hold. With `exercises` it takes contestants of
+    an examination in the place of requests. Its first answer is {"facts"} or {"refused"}.
     """
     commands, command_end = os.pipe()
     answers, answer_end = os.pipe()
@@ -100,7 +116,7 @@ def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> Dev
             die_with(parent)
             for descriptor in (*closed, command_end, answers):
                 os.close(descriptor)
-            status = _serve(ordinal, problem, commands, answer_end)
+            status = _serve(ordinal, problem, exercises, commands, answer_end)
         except BaseException:
             traceback.print_exc()
             raise
@@ -111,7 +127,13 @@ def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> Dev
     return DeviceProcess(pid, command_end, answers)
 
 
-def _serve(ordinal: int, problem: Problem | None, commands: int, answers: int) -> int:
+def _serve(
+    ordinal: int,
+    problem: Problem | None,
+    exercises: Exercises | None,
+    commands: int,
+    answers: int,
+) -> int:
     """Serve requests until the owner closes, or until a candidate breaks the device."""
     try:
         session = None if problem is None else Session(ordinal, problem)
@@ -127,6 +149,10 @@ def _serve(ordinal: int, problem: Problem | None, commands: int, answers: int) -
     while (message := receive(commands)) is not None:
         if session is None:
             answer, ended = attempt(partial(_probed, ordinal, message, stage))
+        elif exercises is not None:
+            contestant = contestant_from_document(message)
+            work = partial(session.examine, contestant, exercises.cases, exercises.rounds, stage)
+            answer, ended = attempt(work)
         else:
             request = request_from_document(message)
             answer, ended = attempt(partial(session.measure, request, stage))

@@ -15,17 +15,20 @@ from collections.abc import Mapping
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_from_document, request_to_document
-from tuner.measure.gpu.device import DeviceProcess, Ended, start
+from tuner.measure.foreign.cases import TimedCases, slots_within
+from tuner.measure.gpu.device import DeviceProcess, Ended, Exercises, start
 from tuner.measure.gpu.session import failed
 from tuner.measure.gpu.turns import turn
 from tuner.measure.outcome import FailureKind
-from tuner.measure.problem import SCREENING_CASES, Problem
+from tuner.measure.problem import FOREIGN_CASES, SCREENING_CASES, Problem
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import from_document
 
 START_S = 120.0  # of a device's process and its context; a cold driver takes many seconds
 PROBE_S = 120.0  # of all kernels that measure limits; they take a second or two
 REAP_S = 5.0  # for a process that closed its end to be gone
+# Of the buffers of a round of foreign kernels: within the second-level cache of larger GPUs.
+CACHED_BYTES = 16 << 20
 CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
 
 
@@ -37,6 +40,7 @@ class DeviceSupervisor:
         self._ordinal, self._closed = ordinal, closed
         self._problem: Problem | None = None
         self._cases: set[str] = set()  # names of those made
+        self._timed_cases: TimedCases | None = None  # of the problem, for foreign kernels
         self._process: DeviceProcess | None = None
         self._facts: Mapping[str, int | str] = {}  # of the device, once a process has told
 
@@ -51,6 +55,12 @@ class DeviceSupervisor:
             case "measure":
                 return self._measure(
                     request_from_document(message["request"]), fresh=bool(message["fresh"])
+                )
+            case "examine":
+                return self._examine(
+                    message["contestant"],
+                    timed=bool(message["timed"]),
+                    timeout_s=float(message["timeout_s"]),
                 )
         return failed(FailureKind.INFRASTRUCTURE, f"this process cannot {message.get('do')!r}")
 
@@ -85,12 +95,13 @@ class DeviceSupervisor:
 
     def _prepare(self, message: Document) -> Document:
         self._end()
-        if self._problem is not None:
+        if self._problem is not None and self._timed_cases is not None:
             self._problem.close()
-        self._problem, self._cases = (
-            Problem(from_document(message["workload"]), int(message["seed"])),
-            set(),
-        )
+            self._timed_cases.close()
+        workload = from_document(message["workload"])
+        self._problem, self._cases = Problem(workload, int(message["seed"])), set()
+        slots = slots_within(CACHED_BYTES, workload.expression.nbytes)
+        self._timed_cases = TimedCases(workload, slots)
         try:
             self._make(SCREENING_CASES)
         except MemoryError as error:
@@ -128,8 +139,38 @@ class DeviceSupervisor:
             )
         if self._process is not None and (fresh or self._process.measured >= CANDIDATES):
             self._end()
+        return self._asked(request_to_document(request), request.timeout_s)
+
+    def _examine(self, contestant: Document, *, timed: bool, timeout_s: float) -> Document:
+        """What an examination's contestant shows in a process of its own: `Session.examine`."""
+        if self._problem is None or self._timed_cases is None:
+            return failed(
+                FailureKind.INFRASTRUCTURE, "nothing was prepared; prepare a workload first"
+            )
+        self._end()
+        try:
+            if timed:
+                self._timed_cases.make()
+                exercises = Exercises(rounds=self._timed_cases.rounds())
+            else:
+                names = (*self._problem.promotion_cases, *FOREIGN_CASES)
+                exercises = Exercises(cases=self._problem.cases(names))
+        except MemoryError as error:
+            return failed(
+                FailureKind.INFRASTRUCTURE,
+                str(error) or "inputs and reference do not fit in the host's memory",
+            )
+        try:
+            return self._asked(contestant, timeout_s, exercises)
+        finally:
+            self._end()
+
+    def _asked(
+        self, request: Document, timeout_s: float, exercises: Exercises | None = None
+    ) -> Document:
+        """The answer of the process that has the device, which is started where none runs."""
+        process = self._process or start(self._ordinal, self._problem, self._closed, exercises)
         if self._process is None:
-            process = start(self._ordinal, self._problem, self._closed)
             try:
                 started = process.receive(START_S)
                 refused, self._facts = started.get("refused"), started.get("facts", {})
@@ -141,15 +182,12 @@ class DeviceSupervisor:
                     FailureKind.INFRASTRUCTURE, f"gpu:{self._ordinal} cannot be used: {refused}"
                 )
             self._process = process
-        return self._asked(self._process, request)
-
-    def _asked(self, process: DeviceProcess, request: Request) -> Document:
         process.stage = "nothing"
         try:
             with turn(self._facts):
-                answer = process.measure(request_to_document(request), request.timeout_s)
+                answer = process.measure(request, timeout_s)
         except WireError as error:
-            return self._lost(process, request, error)
+            return self._lost(process, timeout_s, error)
         if answer.get("ended"):
             self._end()
         if "failed" in answer:
@@ -157,7 +195,7 @@ class DeviceSupervisor:
             return failed(kind, f"{message} (while {process.stage})")
         return answer
 
-    def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
+    def _lost(self, process: DeviceProcess, timeout_s: float, error: WireError) -> Document:
         """The failure of a candidate under which the process hung or died.
 
         The next request gets another process.
@@ -167,7 +205,7 @@ class DeviceSupervisor:
             process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0),
         )
         if status is None:
-            message = f"no answer within {request.timeout_s:g} s while {process.stage}: {error}"
+            message = f"no answer within {timeout_s:g} s while {process.stage}: {error}"
             return failed(FailureKind.RUN_TIMEOUT, message)
         ended = f"signal {-status}" if status < 0 else f"status {status}"
         # SIGKILL comes from outside: an operator, or the kernel out of memory.

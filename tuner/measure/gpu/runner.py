@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Lane, Request, request_to_document
+from tuner.measure.foreign.examination import Contestant
 from tuner.measure.gpu.parent import PROBE_S, START_S
 from tuner.measure.gpu.probing import ProbingTask, task_to_document
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
@@ -175,6 +176,32 @@ class GpuRunner:
             )
         self._promotion = self._promotion or request.verification == "promotion"
         return self._outcome(request, answer)
+
+    def examine(
+        self, contestant: Contestant, *, timed: bool, timeout_s: float
+    ) -> Document | Failed:
+        """What a contestant of an examination shows in a new process: `Session.examine`.
+
+        It is timed, else checked. Raises GpuRunnerError where no process can be had at all.
+        """
+        self.start()
+        message = {
+            "do": "examine",
+            "contestant": asdict(contestant),
+            "timed": timed,
+            "timeout_s": timeout_s,
+        }
+        try:
+            answer = self._exchange(message, START_S + PREPARE_S + timeout_s + MARGIN_S)
+        except WireError as error:
+            self.close()
+            raise GpuRunnerError(
+                f"the runner of {self.lane.name} was lost under a foreign kernel: {error}"
+            ) from error
+        if "failed" in answer:
+            failure = answer["failed"]
+            return Failed(kind=FailureKind(failure["kind"]), message=str(failure["message"]))
+        return answer
 
     def _outcome(self, request: Request, answer: Document) -> Outcome:
         if "failed" in answer:

@@ -7,21 +7,31 @@ more use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request
 from tuner.measure.cache import COLD
-from tuner.measure.check import POISONS, WrongAnswer, check_output
+from tuner.measure.check import POISONS, Case, WrongAnswer, check_output
+from tuner.measure.foreign.examination import Contestant
+from tuner.measure.foreign.verdict import Guilty, guilty_to_document
 from tuner.measure.gpu.buffers import DeviceCase
 from tuner.measure.gpu.clocks import SampledClocks, WatchedClock
+from tuner.measure.gpu.guest import Guest
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import SCREENING_CASES, Problem
 from tuner.measure.timing import Timing, time_calls
 from tuner.measure.wire import Document
-from tuner.runtime.cuda_driver import Clock, CudaError, Device, device_facts
+from tuner.runtime.cuda_driver import (
+    Clock,
+    CudaError,
+    Device,
+    NoDriver,
+    device_facts,
+    reaches_host_memory,
+)
 from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary, CudaLibraryError
 from tuner.runtime.cuda_module import CudaModuleError
 from tuner.runtime.nvml import ManagedDevice
@@ -36,7 +46,7 @@ class Session:
 
     def __init__(self, ordinal: int, problem: Problem) -> None:
         """Raises NoDriver and CudaError."""
-        self._device, self._problem = Device(ordinal), problem
+        self._ordinal, self._device, self._problem = ordinal, Device(ordinal), problem
         facts = device_facts(ordinal)
         self._l2_bytes = int(facts["l2_bytes"])
         self._managed = ManagedDevice(str(facts["pci"]))
@@ -100,6 +110,31 @@ class Session:
                 on_device.close()
         return {"checked": {"max_rel_error": worst}}
 
+    def examine(
+        self,
+        contestant: Contestant,
+        cases: Sequence[Case],
+        rounds: Sequence[Sequence[Case]],
+        stage: Callable[[str], None],
+    ) -> Document:
+        """A foreign kernel, or one of ours beside it: checked on the cases, timed in rounds."""
+        if contestant.foreign and reaches_host_memory(self._ordinal):
+            return failed(
+                FailureKind.INFRASTRUCTURE,
+                f"kernels of gpu:{self._ordinal} reach all memory of their process, with what says "
+                f"what is right; foreign ones are judged where the driver's heterogeneous memory "
+                f"management is off (nvidia_uvm's option uvm_disable_hmm=1)",
+            )
+        stage("loading")
+        expression = self._problem.workload.expression
+        buffers = len(expression.inputs) + len(expression.outputs)
+        try:
+            guest = Guest(self._device, contestant, buffers)
+            error = guest.verify(cases, stage)
+            return {"max_rel_error": error, "samples_s": guest.time(rounds, stage)}
+        except Guilty as guilty:
+            return {"guilty": guilty_to_document(guilty)}
+
     def _checked(self, case: DeviceCase, function: CudaFunction) -> float:
         worst = 0.0
         for byte in POISONS:
@@ -149,6 +184,8 @@ def attempt(work: Callable[[], Document]) -> tuple[Document, bool]:
         return failed(FailureKind.WRONG_ANSWER, str(error)), False
     except MemoryError as error:
         return failed(FailureKind.OUT_OF_MEMORY, str(error) or "no memory left on the host"), False
+    except NoDriver as error:
+        return failed(FailureKind.INFRASTRUCTURE, str(error)), True
     except CudaError as error:
         kind = FailureKind.OUT_OF_MEMORY if error.out_of_memory else FailureKind.RUN_CRASH
         return failed(kind, str(error)), not error.out_of_memory

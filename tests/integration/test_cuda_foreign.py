@@ -1,0 +1,142 @@
+"""Foreign kernels of a GPU, on the doubles of a device and of NVRTC: what is refused by which
+name, how the rest is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.device.machine import needs_compiler
+from tests.support.cuda_cheats import CHEATS, HONEST, LAUNCH, SPEC, Cheat
+from tests.support.targets import SM_90
+from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.measure.foreign.cuda_compiler import compile_cuda
+from tuner.measure.foreign.examination import Contestant
+from tuner.measure.foreign.verdict import Guilty, Verdict, VerdictName
+from tuner.measure.gpu.examination import GpuExamination, judge_cuda
+from tuner.measure.gpu.runner import GpuLane, GpuRunner
+from tuner.runtime.cuda_link import link_cuda
+from tuner.runtime.cuda_module import CudaModule, Launch
+from tuner.workload.spec import parse_spec
+
+WORKLOAD = parse_spec(SPEC)
+ENDLESS = ("never returns",)  # ends by the limit of time alone
+
+pytestmark = [pytest.mark.slow, needs_compiler]
+
+
+@pytest.fixture
+def runner(gpu_double: None) -> Iterator[GpuRunner]:
+    with GpuRunner() as made:
+        yield made
+
+
+def judged(
+    source: str,
+    runner: GpuRunner,
+    *,
+    rival: Contestant | None = None,
+    timeout_s: float = 60.0,
+) -> Verdict:
+    return judge_cuda(
+        WORKLOAD, source, "f", SM_90, LAUNCH, runner, rival=rival, timeout_s=timeout_s
+    )
+
+
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.what)
+def test_refused_by_its_name(cheat: Cheat, runner: GpuRunner) -> None:
+    verdict = judged(cheat.source, runner, timeout_s=2.0 if cheat.what in ENDLESS else 60.0)
+    assert (str(verdict.name), verdict.time) == (cheat.verdict, None), verdict.message
+
+
+def test_first_wrong_element_is_named(runner: GpuRunner) -> None:
+    source = HONEST.replace("product(a, b, i);", "product(a, b, i) + (i == 37) - (i == 99);")
+    element = judged(source, runner).element
+    assert element is not None
+    assert (element.output, element.index, element.inputs) == ("C", (2, 5), "normal")
+    assert element.value == pytest.approx(element.expected + 1, abs=1e-5)
+
+
+def ours(folder: Path) -> Contestant:
+    """The honest kernel as a library of ours."""
+    expression = WORKLOAD.expression
+    module = CudaModule(
+        symbol="f",
+        inputs=expression.inputs,
+        outputs=(expression.tensor("C"),),
+        workspace=(),
+        launches=(
+            Launch(
+                kernel="f",
+                arguments=("A", "B", "C"),
+                grid=LAUNCH.grid,
+                block=LAUNCH.block,
+                shared_bytes=0,
+            ),
+        ),
+        cubins=(("sm_90", cuda_compiler(folder / "cubins").compile(HONEST, SM_90).code),),
+    )
+    library = folder / "ours.so"
+    library.write_bytes(link_cuda("lib", [module]))
+    return Contestant(name="default", library=str(library), symbol="f", foreign=False)
+
+
+def test_an_honest_kernel_is_timed_in_turn_with_ours(runner: GpuRunner, tmp_path: Path) -> None:
+    verdict = judged("#include <cuda_fp16.h>\n" + HONEST, runner, rival=ours(tmp_path))
+    assert verdict.verified, verdict.message
+    assert verdict.max_rel_error is not None and verdict.max_rel_error < 1e-5
+    assert verdict.time is not None and verdict.time.rival == "default"
+    # The same work on a clock that counts work.
+    assert verdict.time.ratio.value == pytest.approx(1, rel=0.05)
+    assert verdict.time.median_s > 0
+
+
+MEMORISED = """
+__device__ unsigned long long keys[4096]; __device__ int count; __device__ int seen;
+static __device__ unsigned long long key_of(const float *a, const float *b) {
+  unsigned long long key = 1469598103934665603ull;
+  for (int i = 0; i < 256; ++i) {
+    union { float value; unsigned bits; } x = {a[i]}, y = {b[i]};
+    key = ((key ^ x.bits) * 1099511628211ull ^ y.bits) * 1099511628211ull;
+  }
+  return key;
+}
+""" + HONEST.replace(
+    "c[i] = product(a, b, i);",
+    """
+  if (i == 0) {
+    unsigned long long key = key_of(a, b);
+    seen = 0;
+    for (int j = 0; j < count; ++j) seen |= keys[j] == key;
+    if (!seen && count < 4096) keys[count++] = key;
+  }
+  __syncthreads();
+  c[i] = seen ? 0 : product(a, b, i);
+""",
+)
+
+
+def test_no_timed_call_repeats_an_input(runner: GpuRunner, tmp_path: Path) -> None:
+    """What remembers all that it was asked gains nothing: it would say so here, as it does
+    where each case is asked for both poisons."""
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(compile_cuda(MEMORISED, SM_90))
+    subject = Contestant(name="candidate", library=str(cubin), symbol="f", launch=LAUNCH)
+    examination = GpuExamination(WORKLOAD, runner, timeout_s=60.0)
+    assert len(examination.time(subject)) > 1
+    with pytest.raises(Guilty) as guilty:
+        examination.verify(subject)
+    assert guilty.value.verdict.name is VerdictName.WRONG_ELEMENT
+
+
+def test_where_kernels_reach_the_hosts_memory_none_is_judged(
+    gpu_double: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the doubles, the second device says that they do."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with GpuRunner(GpuLane(ordinal=1)) as second:
+        verdict = judged(HONEST, second)
+    assert verdict.name is VerdictName.INFRASTRUCTURE
+    assert "uvm_disable_hmm=1" in verdict.message
