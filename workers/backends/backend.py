@@ -82,8 +82,8 @@ class Backend(Protocol[F_contra]):
 
     @property
     def default_flops_per_s(self) -> float:
-        """What a default schedule computes in a second, roughly: it decides whether a trial
-        has time for one."""
+        """What a default schedule computes in a second, roughly: it decides whether
+        there is time for one."""
         ...
 
     def cost_model(

@@ -37,6 +37,9 @@ from tuner.workers.jobs.search import GivenPoints, searcher_for
 from tuner.workers.jobs.transfer import Start, start_of
 
 _DEFAULT_CALLS = 4  # to check it, to warm up and to time it
+# Of a search's seconds, that these calls may take. How long they take is a guess: where it is
+# five times as long, half of the search is left.
+_DEFAULT_SHARE = 0.1
 NOTE_EVERY = 16  # trials between two updates of the elapsed times in the database
 
 
@@ -58,7 +61,7 @@ class TaskRun:
     observer: Observer
     interrupted: Callable[[], bool]  # whether to stop now
     check: Callable[[], None]  # raises once the lease is lost
-    default_fits: bool = True  # whether a trial has time for calls of the default schedule
+    default_fits: bool = True  # whether there is time for calls of the default schedule
 
 
 def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
@@ -129,14 +132,17 @@ def search(run: TaskRun) -> TuningResult:
     raise AssertionError("the tuning loop ended without a result")
 
 
-def default_fits(problem: Problem, run_timeout_s: float) -> bool:
-    """Whether a trial has time for a few calls of the default schedule.
+def default_fits(problem: Problem, *, run_timeout_s: float, seconds: float | None) -> bool:
+    """Whether a trial, and a search of so many seconds, have time for a few calls of the
+    default schedule.
 
     Where it has not, neither a trial nor the promotion's race waits for it; only a job
     without another verified kernel falls back on it.
     """
     rate = backend_of(problem.target).default_flops_per_s
-    return _DEFAULT_CALLS * problem.workload.expression.flops / rate <= run_timeout_s
+    calls_s = _DEFAULT_CALLS * problem.workload.expression.flops / rate
+    limit_s = run_timeout_s if seconds is None else min(run_timeout_s, _DEFAULT_SHARE * seconds)
+    return calls_s <= limit_s
 
 
 def _measures_default(job: Job) -> bool:

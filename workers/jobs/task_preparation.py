@@ -115,7 +115,11 @@ class TaskPreparation:
             observer=self.observer,
             interrupted=self.stopping,
             check=self.check_lease,
-            default_fits=default_fits(problem, self.fleet.plan.limits.run_timeout_s),
+            default_fits=default_fits(
+                problem,
+                run_timeout_s=self.fleet.plan.limits.run_timeout_s,
+                seconds=self.job.seconds,
+            ),
         )
         try:
             self.observer(Phase(name="searching"))
