@@ -86,6 +86,10 @@ class Report:
     def done(self) -> None:
         self._write({"result": {"done": True}})
 
+    def refused(self, message: str) -> None:
+        """The inputs are at fault, not the kernel."""
+        self._write({"result": {"refused": message}})
+
     def _write(self, document: dict[str, Any]) -> None:
         data = memoryview(json.dumps(document).encode() + b"\n")
         while data:

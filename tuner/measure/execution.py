@@ -22,7 +22,7 @@ from tuner.errors import UsageError
 from tuner.measure.buffers import guarded, guarded_copy
 from tuner.measure.child import Report
 from tuner.measure.wire import Document
-from tuner.runtime.loader import NUMPY, Library
+from tuner.runtime.loader import NUMPY, Library, LibraryError
 from tuner.workload.bounded import BoundedExtents, bounded_from, first
 from tuner.workload.expression import Tensor
 
@@ -126,14 +126,23 @@ def compute(
     outputs: Mapping[str, Array],
     report: Report,
 ) -> None:
-    """The child's part: call the function once on guarded buffers, copy its outputs."""
+    """The child's part: call the function once on guarded buffers, copy its outputs.
+
+    Values that the function refuses are reported as the caller's fault.
+    """
     report.stage("loading")
     library = Library(execution.library)
     library.set_num_threads(threads)
     guarded_inputs = [guarded_copy(array) for array in inputs]
     computed = [guarded(array.shape, array.dtype) for array in outputs.values()]
     report.stage("running")
-    library.call(execution.symbol, [buffer.array for buffer in (*guarded_inputs, *computed)])
+    try:
+        library.call(execution.symbol, [buffer.array for buffer in (*guarded_inputs, *computed)])
+    except LibraryError as error:
+        if error.kind != "value":
+            raise
+        report.refused(str(error))
+        return
     report.stage("handing back the outputs")
     for target, buffer in zip(outputs.values(), computed, strict=True):
         target[...] = buffer.array

@@ -166,7 +166,8 @@ class Parent:
     def _execute(self, placement: Placement, execution: Execution) -> Failed | None:
         """Run a function once on a caller's arrays.
 
-        The outputs come over shared memory: nothing that a child sends is parsed.
+        The outputs come over shared memory: nothing that a child sends is parsed. Raises
+        UsageError for values that the function refuses.
         """
         settings = self._enter(placement)
         inputs = read_inputs(execution.inputs, execution.takes)
@@ -175,7 +176,11 @@ class Parent:
             end = self._fork(
                 placement, settings, work, execution.library, execution.timeout_s, scratch
             )
-            failure = classify(end, scratch / "output", execution.timeout_s, expected="done")
+            refused = end.result.get("refused")
+            expected = "done" if refused is None else "refused"
+            failure = classify(end, scratch / "output", execution.timeout_s, expected=expected)
+            if failure is None and refused is not None:
+                raise UsageError(str(refused))
             if failure is None:
                 outputs.write(execution.outputs, execution.bounded)
             return failure

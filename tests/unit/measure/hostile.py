@@ -4,7 +4,7 @@ generated kernel may show: C[i] = A[i] + B[i]."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.unit.measure.attacks import ATTACKS, INCLUDES
@@ -98,7 +98,10 @@ def compile_attack(attack: str, folder: Path, *, home: Path, port: int) -> Path:
     return compile_source(attack, INCLUDES + PRELUDE % COUNT + body + "\n  return 0;\n}\n", folder)
 
 
-def compile_source(name: str, text: str, folder: Path, *, threads: int = 1) -> Path:
+def compile_source(
+    name: str, text: str, folder: Path, *, inputs: Sequence[Tensor] = (), threads: int = 1
+) -> Path:
+    """The library of a text; its inputs are those of the addition where none are given."""
     for header in ("tvm_abi.h",):
         (folder / header).write_text(runtime_sources()[header])
     source, code = folder / f"{name}.c", folder / f"{name}.o"
@@ -112,7 +115,7 @@ def compile_source(name: str, text: str, folder: Path, *, threads: int = 1) -> P
     expression = addition().expression
     function = Function(
         symbol="kernel",
-        inputs=expression.inputs,
+        inputs=tuple(inputs) or expression.inputs,
         outputs=(expression.tensor("C"),),
         object_code=code.read_bytes(),
         isa=(),

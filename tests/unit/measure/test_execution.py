@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.measure.hostile import COUNT, addition
+from tests.unit.measure.hostile import COUNT, PRELUDE, addition, compile_source
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Placement, Request
 from tuner.measure.execution import Execution, SharedOutputs, execution_from_document
-from tuner.measure.outcome import FailureKind, Timed
+from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.runner import RunnerProcess
 from tuner.workload.bounded import BoundedExtents
-from tuner.workload.expression import Tensor
+from tuner.workload.expression import Tensor, Within
 
 Library = Callable[[str], str]
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
@@ -155,6 +155,27 @@ def test_other_arrays_are_refused(
                 outputs="/nowhere",
             ),
         )
+
+
+def test_values_that_the_function_refuses_are_no_crash(
+    runner: RunnerProcess, lane: Lane, tmp_path: Path
+) -> None:
+    places = Tensor(name="J", shape=(4,), dtype="int32", fact=Within(start=0, stop=4))
+    takes = (places, Tensor(name="X", shape=(4,), dtype="float32"))
+    body = "for (int i = 0; i < COUNT; ++i) c[i] = b[((int32_t *)a)[i % 4]]; return 0; }\n"
+    library = str(compile_source("gather", PRELUDE % COUNT + body, tmp_path, inputs=takes))
+
+    def run(indices: list[int]) -> Failed | None:
+        given = {"J": np.array(indices, np.int32), "X": np.arange(4, dtype=np.float32)}
+        made = replace(execution(library, tmp_path, given), takes=takes)
+        return runner.execute(Placement(lane=lane), made)
+
+    with pytest.raises(UsageError, match=r"^kernel: J\[2\] is 4; it must be from 0 to 3$"):
+        run([3, 0, 4, 1])
+    assert not (tmp_path / "outputs.npz").exists()
+    assert run([3, 0, 2, 1]) is None
+    with np.load(tmp_path / "outputs.npz", allow_pickle=False) as outputs:
+        assert outputs["C"][:5].tolist() == [3, 0, 2, 1, 3]
 
 
 def test_measuring_goes_on_after_a_run(
