@@ -22,6 +22,7 @@ from tuner.workload.expression import Fact, Splits, Tensor, Within
 from tuner.workload.rows import Rows
 
 MAX_ARGUMENTS = 512  # TUNER_MAX_ARGUMENTS
+VECTOR_BYTES: Mapping[str, int] = {"avx512f": 64, "avx2": 32}  # that features stand for
 
 C_TYPES: Mapping[str, str] = {
     "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",
@@ -321,6 +322,7 @@ def _compiled(index: str, entry: Entry, machine: str) -> str:
 
 def _kernel(index: str, entry: Entry, machine: str) -> str:
     features = _features(entry, machine)
+    vector_bytes = max((VECTOR_BYTES.get(name, 0) for name in entry.isa), default=0)
     return (
         f"extern int {entry.tvm_symbol}(void *, const TunerAny *, int32_t, TunerAny *);\n"
         f"{_arguments(index, entry)}"
@@ -332,7 +334,8 @@ def _kernel(index: str, entry: Entry, machine: str) -> str:
         f"arguments_{index},\n"
         f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = "
         f"{len(entry.tensors)},\n"
-        f"  .num_features = {len(features)}, .threads = {entry.threads},\n}};\n"
+        f"  .num_features = {len(features)}, .threads = {entry.threads}, .vector_bytes = "
+        f"{vector_bytes},\n}};\n"
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.support.targets import host_target
 from tuner.runtime.link import Function, link
 from tuner.runtime.loader import Library, LibraryError, aligned_empty
 from tuner.runtime.toolchain import Toolchain
@@ -20,11 +21,18 @@ from tuner.workload.expression import DType, Splits, Tensor, Within
 LENGTH, STOP, START = 37, 100, 3  # longer than two of the check's blocks, and no multiple
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[(), ("avx2",), ("avx2", "avx512f")], ids=" ".join)
 def checked(
-    toolchain: Toolchain, object_code: bytes, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    toolchain: Toolchain,
+    object_code: bytes,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], Library]:
-    """A kernel that does nothing, with pointers P and indices J of one dtype."""
+    """A kernel that does nothing, with pointers P and indices J of one dtype. Its features say
+    how long the vectors of the check are."""
+    isa = tuple(request.param)
+    if not set(isa) <= set(host_target().isa):
+        pytest.skip(f"this CPU lacks {isa}")
     folder, made = tmp_path_factory.mktemp("facts"), dict[str, Library]()
 
     def library(dtype: DType) -> Library:
@@ -42,7 +50,7 @@ def checked(
                 ),
                 outputs=(Tensor(name="Y", shape=(16,), dtype="float32"),),
                 object_code=object_code,
-                isa=(),
+                isa=isa,
                 threads=1,
                 tvm_symbol="entry_empty",
             )
@@ -106,6 +114,17 @@ def test_hostile_elements_are_named(
     with pytest.raises(LibraryError, match=text) as caught:
         checked(dtype).call("take", [pointers, indices, aligned_empty((16,), "float32")])
     assert caught.value.kind == "value"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_pointers_that_wrap_around_are_refused(
+    checked: Callable[[str], Library], dtype: str
+) -> None:
+    """Each is more than the one before by less than half of the range."""
+    limits, (pointers, indices) = np.iinfo(dtype), honest(dtype)
+    pointers[:] = 0
+    pointers[17:20] = limits.max, limits.min, -1
+    assert "P[17] is" in refusal(checked(dtype), pointers, indices)
 
 
 def test_counts_beyond_32_bits_are_refused(checked: Callable[[str], Library]) -> None:

@@ -58,7 +58,7 @@ int tuner_call_kernel(const struct tuner_function *function, void *const *buffer
   const struct tuner_function *kernel = tuner_supported(function);
   if (kernel == NULL) return TUNER_ERROR_ISA;
   int status = tuner_check_buffers(function, buffers, 0);
-  if (status == TUNER_OK) status = tuner_check_facts(function, buffers);
+  if (status == TUNER_OK) status = tuner_check_facts(function, buffers, kernel->vector_bytes);
   if (status != TUNER_OK) return status;
   tuner_begin_call(kernel->threads);
   tuner_clear_status();

@@ -6,38 +6,15 @@
 
 enum { BLOCK_BYTES = 64 }; /* as buffers are aligned; the compiler makes vectors of the target's length of it */
 
-/* Of 2^31 or 2^63 numbers from `start` on, a number is among the first `last` + 1 if neither its distance nor what is left has the
- * sign bit; differences wrap around. Signs are collected, so that there is no branch for each element. */
-#define DEFINE_CHECKS(BITS)                                                                                      \
-  typedef uint##BITS##_t block_##BITS __attribute__((vector_size(BLOCK_BYTES)));                                 \
-  static int all_positive_##BITS(const block_##BITS *signs, uint##BITS##_t rest) {                               \
-    for (size_t lane = 0; lane < sizeof *signs / sizeof rest; ++lane) rest |= (*signs)[lane];                    \
-    return (rest >> (BITS - 1)) == 0;                                                                            \
-  }                                                                                                              \
-  static int within_##BITS(const uint##BITS##_t *x, int64_t length, uint##BITS##_t start, uint##BITS##_t last) { \
-    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                     \
-    const block_##BITS *blocks = (const block_##BITS *)x;                                                        \
-    block_##BITS signs = {0};                                                                                    \
-    uint##BITS##_t rest = 0;                                                                                     \
-    for (int64_t i = 0; i < length / LANES; ++i) signs |= (blocks[i] - start) | (last - (blocks[i] - start));    \
-    for (int64_t i = length / LANES * LANES; i < length; ++i) rest |= (x[i] - start) | (last - (x[i] - start));  \
-    return all_positive_##BITS(&signs, rest);                                                                    \
-  }                                                                                                              \
-  static int rising_##BITS(const uint##BITS##_t *x, int64_t length) {                                            \
-    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                     \
-    block_##BITS signs = {0}, next;                                                                              \
-    uint##BITS##_t rest = 0;                                                                                     \
-    int64_t i = 0;                                                                                               \
-    for (; i + LANES < length; i += LANES) {                                                                     \
-      memcpy(&next, x + i + 1, sizeof next);                                                                     \
-      signs |= next - *(const block_##BITS *)(x + i);                                                            \
-    }                                                                                                            \
-    for (; i + 1 < length; ++i) rest |= x[i + 1] - x[i];                                                         \
-    return all_positive_##BITS(&signs, rest);                                                                    \
+#define DEFINE_BLOCK(BITS)                                                                    \
+  typedef uint##BITS##_t block_##BITS __attribute__((vector_size(BLOCK_BYTES)));              \
+  static int positive_##BITS(const block_##BITS *signs, uint##BITS##_t rest) {                \
+    for (size_t lane = 0; lane < sizeof *signs / sizeof rest; ++lane) rest |= (*signs)[lane]; \
+    return (rest >> (BITS - 1)) == 0;                                                         \
   }
 
-DEFINE_CHECKS(32)
-DEFINE_CHECKS(64)
+DEFINE_BLOCK(32)
+DEFINE_BLOCK(64)
 
 static int64_t length_of(const struct tuner_argument *argument) {
   return (int64_t)(argument->nbytes / (argument->dtype_bits / 8u));
@@ -47,13 +24,63 @@ static int64_t element(const struct tuner_argument *argument, const void *data, 
   return argument->dtype_bits == 32 ? ((const int32_t *)data)[place] : ((const int64_t *)data)[place];
 }
 
-static int holds(const struct tuner_argument *argument, const void *data) {
-  int64_t length = length_of(argument), span = argument->fact_stop - 1 - argument->fact_start;
-  int splits = argument->fact == TUNER_SPLITS;
-  if (splits && element(argument, data, 0) != 0) return 0;
-  if (argument->dtype_bits == 32)
-    return within_32(data, length, (uint32_t)argument->fact_start, (uint32_t)span) && (!splits || rising_32(data, length));
-  return within_64(data, length, (uint64_t)argument->fact_start, (uint64_t)span) && (!splits || rising_64(data, length));
+/* Of 2^31 or 2^63 numbers from `start` on, a number is among the first `last` + 1 if neither its distance nor what is left has the
+ * sign bit; differences wrap around. Numbers rise where neither they nor their differences have it. Signs are collected, so that
+ * there is no branch for each element. Indices are read from the last to the first: where they do not fit the caches, the kernel
+ * that follows finds the first ones there. */
+#define DEFINE_CHECKS(BITS, NAME, TARGET)                                                                                        \
+  TARGET static int within_##BITS##_##NAME(const uint##BITS##_t *x, int64_t length, uint##BITS##_t start, uint##BITS##_t last) { \
+    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                                     \
+    block_##BITS signs = {0}, offset;                                                                                            \
+    uint##BITS##_t rest = 0;                                                                                                     \
+    int64_t i = length;                                                                                                          \
+    for (; i % LANES != 0; --i) rest |= (x[i - 1] - start) | (last - (x[i - 1] - start));                                        \
+    for (; i > 0; i -= LANES) {                                                                                                  \
+      offset = *(const block_##BITS *)(x + i - LANES) - start;                                                                   \
+      signs |= offset | (last - offset);                                                                                         \
+    }                                                                                                                            \
+    return positive_##BITS(&signs, rest);                                                                                        \
+  }                                                                                                                              \
+  TARGET static int rising_##BITS##_##NAME(const uint##BITS##_t *x, int64_t length) {                                            \
+    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                                     \
+    block_##BITS signs = {0}, here, next;                                                                                        \
+    uint##BITS##_t rest = x[length - 1];                                                                                         \
+    int64_t i = 0;                                                                                                               \
+    for (; i + LANES < length; i += LANES) {                                                                                     \
+      here = *(const block_##BITS *)(x + i);                                                                                     \
+      memcpy(&next, x + i + 1, sizeof next);                                                                                     \
+      signs |= here | (next - here);                                                                                             \
+    }                                                                                                                            \
+    for (; i + 1 < length; ++i) rest |= x[i] | (x[i + 1] - x[i]);                                                                \
+    return positive_##BITS(&signs, rest);                                                                                        \
+  }
+
+#define DEFINE_HOLDS(NAME, TARGET)                                                                      \
+  DEFINE_CHECKS(32, NAME, TARGET)                                                                       \
+  DEFINE_CHECKS(64, NAME, TARGET)                                                                       \
+  static int holds_##NAME(const struct tuner_argument *argument, const void *data) {                    \
+    int64_t length = length_of(argument), start = argument->fact_start, last = argument->fact_stop - 1; \
+    int narrow = argument->dtype_bits == 32;                                                            \
+    if (argument->fact == TUNER_SPLITS)                                                                 \
+      return element(argument, data, 0) == 0 && element(argument, data, length - 1) <= last &&          \
+             (narrow ? rising_32_##NAME(data, length) : rising_64_##NAME(data, length));                \
+    return narrow ? within_32_##NAME(data, length, (uint32_t)start, (uint32_t)(last - start))           \
+                  : within_64_##NAME(data, length, (uint64_t)start, (uint64_t)(last - start));          \
+  }
+
+DEFINE_HOLDS(baseline, )
+#if defined(__x86_64__)
+DEFINE_HOLDS(avx2, __attribute__((target("avx2"))))
+DEFINE_HOLDS(avx512, __attribute__((target("avx512f"))))
+#endif
+
+static int holds(const struct tuner_argument *argument, const void *data, int32_t vector_bytes) {
+#if defined(__x86_64__)
+  if (vector_bytes >= 64) return holds_avx512(argument, data);
+  if (vector_bytes >= 32) return holds_avx2(argument, data);
+#endif
+  (void)vector_bytes;
+  return holds_baseline(argument, data);
 }
 
 static int explain(const struct tuner_function *function, const struct tuner_argument *argument, const void *data) {
@@ -75,10 +102,10 @@ static int explain(const struct tuner_function *function, const struct tuner_arg
   return TUNER_OK;
 }
 
-int tuner_check_facts(const struct tuner_function *function, void *const *buffers) {
+int tuner_check_facts(const struct tuner_function *function, void *const *buffers, int32_t vector_bytes) {
   for (int32_t i = 0; i < function->num_arguments; ++i) {
     const struct tuner_argument *argument = &function->arguments[i];
-    if (argument->fact == TUNER_NO_FACT || holds(argument, buffers[i])) continue;
+    if (argument->fact == TUNER_NO_FACT || holds(argument, buffers[i], vector_bytes)) continue;
     int status = explain(function, argument, buffers[i]);
     if (status != TUNER_OK) return status;
   }

@@ -60,6 +60,7 @@ struct tuner_function {
    * This function then has no code of its own, and isa_state is 0 or the place of that one, counted from 1. */
   const struct tuner_function *const *variants;
   int32_t num_variants; /* 0 for a kernel that is compiled once */
+  int32_t vector_bytes; /* on x86: 64 or 32 where the features have AVX-512 or AVX2; else 0 */
 };
 
 #endif
