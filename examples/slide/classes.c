@@ -1,8 +1,11 @@
-/* Which classes samples compute, and which samples name a row. Single passes over arrays that the
- * caller gives, scratch included, where NumPy would go over them ten times. */
+/* Which classes samples compute, and steps on the rows of weights that they name. Single passes over arrays that the caller
+ * gives, scratch included, where NumPy would go over them ten times, and kernels would write rows that do not change. */
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define NONE (-1)
+enum { LINE = 64, AHEAD = 8 }; /* bytes that are fetched together; rows that are fetched before they change */
 
 /* Puts each class, in the given order, into the bucket of its code in each table: buckets is
  * [tables][codes][room] and begins as NONEs, filled is [tables][codes] and begins as zeros. */
@@ -69,27 +72,36 @@ void beside_own(int32_t *classes, float *offsets, const int32_t *own, const int3
   }
 }
 
-/* The rows that names have, in order, and how many; row i is named by the samples from pointers[i] to
- * pointers[i + 1], whose weights are terms. ends is a zero for each row and is left so. */
-int64_t named_rows(int32_t *rows, int32_t *pointers, int32_t *samples, float *terms, const int32_t *names, const float *weights,
-                   int32_t *ends, int64_t count, int64_t per_sample, int64_t all) {
-  int64_t found = 0;
-  int32_t before = 0;
-  for (int64_t i = 0; i < count; ++i) ++ends[names[i]];
-  for (int64_t row = 0; row < all; ++row) {
-    if (ends[row] == 0) continue;
-    rows[found] = (int32_t)row;
-    pointers[found++] = before;
-    const int32_t length = ends[row];
-    ends[row] = before;
-    before += length;
+static void fetch_row(const float *matrix, const uint16_t *narrow, int64_t depth) {
+  for (int64_t d = 0; d < depth; d += LINE / 4) __builtin_prefetch(matrix + d, 1);
+  for (int64_t d = 0; narrow && d < depth; d += LINE / 2) __builtin_prefetch(narrow + d, 1);
+}
+
+static void change_row(float *restrict row, const float *restrict x, float scale, int64_t depth) {
+  for (int64_t d = 0; d < depth; ++d) row[d] -= scale * x[d];
+}
+
+/* The nearest bfloat16 of each number, of two as near the one further from 0. */
+static void round_row(uint16_t *restrict narrow, const float *restrict row, int64_t depth) {
+  for (int64_t d = 0; d < depth; ++d) {
+    uint32_t bits;
+    memcpy(&bits, row + d, sizeof bits);
+    narrow[d] = (uint16_t)((bits + 0x8000u) >> 16);
   }
-  pointers[found] = before;
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t place = ends[names[i]]++;
-    samples[place] = (int32_t)(i / per_sample);
-    terms[place] = weights[i];
+}
+
+/* A step of gradient descent in place: from row names[s][i] of matrix goes rate * weights[s][i] * x[s], and as much without x[s]
+ * from its element of bias. matrix has rows of `depth`, narrow is the same in bfloat16; narrow and bias may be null. */
+void change_rows(float *matrix, uint16_t *narrow, float *bias, const int32_t *names, const float *weights, const float *x, float rate,
+                 int64_t samples, int64_t per_sample, int64_t depth) {
+  const int64_t count = samples * per_sample;
+  for (int64_t sample = 0, i = 0; sample < samples; ++sample, x += depth) {
+    for (const int64_t end = i + per_sample; i < end; ++i) {
+      const int64_t place = names[i] * depth, ahead = names[i + AHEAD < count ? i + AHEAD : count - 1] * depth;
+      fetch_row(matrix + ahead, narrow ? narrow + ahead : NULL, depth);
+      change_row(matrix + place, x, rate * weights[i], depth);
+      if (narrow) round_row(narrow + place, matrix + place, depth);
+      if (bias) bias[names[i]] -= rate * weights[i];
+    }
   }
-  for (int64_t i = 0; i < found; ++i) ends[rows[i]] = 0;
-  return found;
 }

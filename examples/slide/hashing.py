@@ -20,33 +20,37 @@ from tuner.runtime.loader import aligned_empty
 from tuner.runtime.toolchain import Toolchain
 
 NONE = -1  # in place of a class
-FUNCTIONS = ("fill_buckets", "most_named", "beside_own", "named_rows")
+FUNCTIONS = ("fill_buckets", "most_named", "beside_own", "change_rows")
+FLAGS = ("-fvisibility=default", "-O3", "-march=native")
 
 
 @cache
 def library() -> ctypes.CDLL:
     """The functions of classes.c, compiled for this machine."""
-    tools, source = Toolchain.find(), Path(__file__).with_name("classes.c")
-    compiled = tools.compile(source.name, source.read_text(), {}, ("-fvisibility=default",))
+    source = Path(__file__).with_name("classes.c")
     with TemporaryDirectory() as folder:
+        tools = Toolchain.find(cache=Path(folder))  # another machine may share the usual one
+        compiled = tools.compile(source.name, source.read_text(), {}, FLAGS)
         path = Path(folder) / "libclasses.so"
         path.write_bytes(tools.shared([compiled], soname=path.name, exported=FUNCTIONS))
-        loaded = ctypes.CDLL(str(path))
-    loaded.named_rows.restype = ctypes.c_int64
-    return loaded
+        return ctypes.CDLL(str(path))
 
 
-def call(name: str, *arguments: NDArray[Any] | int) -> int:
-    """Calls a function of classes.c on contiguous arrays and numbers."""
-    passed: list[ctypes.c_void_p | ctypes.c_int64] = []
+def call(name: str, *arguments: NDArray[Any] | float | None) -> None:
+    """Calls a function of classes.c on contiguous arrays, or None of them, and numbers."""
+    passed: list[ctypes.c_void_p | ctypes.c_int64 | ctypes.c_float] = []
     for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            assert argument.flags.c_contiguous
-            passed.append(ctypes.c_void_p(argument.ctypes.data))
-        else:
-            passed.append(ctypes.c_int64(argument))
-    result: int = getattr(library(), name)(*passed)
-    return result
+        match argument:
+            case np.ndarray():
+                assert argument.flags.c_contiguous
+                passed.append(ctypes.c_void_p(argument.ctypes.data))
+            case None:
+                passed.append(ctypes.c_void_p())
+            case float():
+                passed.append(ctypes.c_float(argument))
+            case _:
+                passed.append(ctypes.c_int64(argument))
+    getattr(library(), name)(*passed)
 
 
 class HashTables:

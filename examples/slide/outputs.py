@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from examples.slide.hashing import Draws, HashTables, most_named
-from examples.slide.layers import Array, MakeKernel, RowsStep, Sizes, initial, rounded
+from examples.slide.layers import Array, MakeKernel, Sizes, change_rows, initial, rounded
 from tuner.runtime.loader import aligned_empty
 
 GROWTH = 1.1  # of the steps between two fillings of the hash tables
@@ -47,7 +47,6 @@ class Slide:
         dtype = "bfloat16" if narrow else "float32"
         self._forward = kernel(f"slide_layer:{shape},softmax=true,offset=true,dtype={dtype}", None)
         self._back = kernel(f"slide_layer_gradient:{shape},dtype={dtype}", None)
-        self._rows = RowsStep(sizes, sizes.classes, sizes.active, kernel, narrow=narrow)
         of_code = f"D={sizes.depth},T={sizes.tables},K={sizes.bits}"
         self._hash = kernel(f"simhash:B={sizes.batch},{of_code}", None)
         self._block = min(sizes.classes, HASHED_AT_ONCE)
@@ -78,9 +77,7 @@ class Slide:
         gradient[:, : own.shape[1]] -= is_label(own, labels)
         gradient /= np.float32(len(hidden))
         back: Array = self._back(active.classes, gradient, self._parts[-1])
-        self._rows.change(self._parts, active.classes, gradient, hidden)
-        change = np.bincount(active.classes.ravel(), gradient.ravel(), sizes.classes)
-        self._bias -= np.float32(sizes.rate) * change.astype(np.float32)
+        change_rows(self._parts, active.classes, gradient, hidden, self._sizes.rate, self._bias)
         return back
 
     def _refill(self) -> None:

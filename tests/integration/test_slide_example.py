@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.slide.hashing import NONE, Draws, HashTables, call, most_named
-from examples.slide.layers import MakeKernel, Output, RowsStep, initial, rounded
+from examples.slide.hashing import NONE, Draws, HashTables, most_named
+from examples.slide.layers import MakeKernel, Output, change_rows, initial, rounded
 from examples.slide.outputs import Dense, Slide, directions
 from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
 from tests.support.targets import host_target
@@ -144,43 +144,34 @@ def test_drawn_classes_stand_for_all() -> None:
     np.testing.assert_allclose(np.mean(sums, 0), np.exp(logits).sum(), rtol=0.03)
 
 
-def test_rows_have_the_samples_that_name_them() -> None:
-    names = np.array([[5, 2], [5, 5], [0, 2]], np.int32)
-    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
-    rows, pointers, samples, ends = (np.empty(n, np.int32) for n in (6, 7, 6, 8))
-    terms = np.empty(6, np.float32)
-    ends[:] = 0
-    found = call(
-        "named_rows", rows, pointers, samples, terms, names, weights, ends, 6, 2, len(ends)
-    )
-    assert rows[:found].tolist() == [0, 2, 5] and pointers[: found + 1].tolist() == [0, 1, 3, 6]
-    assert samples.tolist() == [2, 0, 2, 0, 1, 1] and terms.tolist() == [4, 1, 5, 0, 2, 3]
-    assert not ends.any()
-
-
-def test_rows_that_are_named_change(kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In calls of few rows each, those of other rows stay."""
-    monkeypatch.setattr("examples.slide.layers.ROWS_OF_A_CALL", 4)
+@pytest.mark.parametrize("depth", [16, 37])
+def test_rows_that_are_named_change_and_no_others(depth: int) -> None:
+    """As often as they are named, with their elements of the bias."""
     rng = np.random.default_rng(0)
-    matrix = rng.standard_normal((20, SIZES.depth)).astype(np.float32)
-    names = rng.integers(0, 20, (SIZES.batch, 3)).astype(np.int32)
+    matrix, bias = rng.standard_normal((20, depth)).astype(np.float32), np.ones(20, np.float32)
+    names = rng.integers(2, 18, (6, 5)).astype(np.int32)
     weights = rng.standard_normal(names.shape).astype(np.float32)
-    x = rng.standard_normal((SIZES.batch, SIZES.depth)).astype(np.float32)
-    want = matrix.copy()
-    np.subtract.at(want, names, SIZES.rate * weights[..., None] * x[:, None])
-    RowsStep(SIZES, 20, 3, kernel).change((matrix,), names, weights, x)
+    x = rng.standard_normal((6, depth)).astype(np.float32)
+    want, want_bias = matrix.copy(), bias.copy()
+    np.subtract.at(want, names, 0.5 * weights[..., None] * x[:, None])
+    np.subtract.at(want_bias, names, 0.5 * weights)
+    unnamed = np.setdiff1d(np.arange(20), names)
+    before = matrix[unnamed]
+    change_rows((matrix,), names, weights, x, 0.5, bias)
     np.testing.assert_allclose(matrix, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(bias, want_bias, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(matrix[unnamed], before)
 
 
-def test_rows_that_are_named_change_in_bfloat16_too(kernel: MakeKernel) -> None:
-    matrix = np.linspace(-3, 3, 20 * SIZES.depth, dtype=np.float32).reshape(20, -1)
-    narrow, names = rounded(matrix), np.full((SIZES.batch, 1), 7, np.int32)
-    x, weights = np.ones((SIZES.batch, SIZES.depth), np.float32), np.ones(names.shape, np.float32)
-    before = matrix.copy()
-    RowsStep(SIZES, 20, 1, kernel, narrow=True).change((matrix, narrow), names, weights, x)
-    np.testing.assert_allclose(before[7] - matrix[7], SIZES.batch * SIZES.rate, rtol=1e-5)
-    wide = (narrow.astype(np.uint32) << 16).view(np.float32)
-    np.testing.assert_allclose(wide, matrix, rtol=2**-8)
+def test_rows_in_bfloat16_follow_those_in_float32() -> None:
+    """Steps far below the resolution of bfloat16 add up."""
+    matrix = np.linspace(-3, 3, 20 * 16, dtype=np.float32).reshape(20, -1)
+    narrow, names = rounded(matrix), np.full((256, 1), 7, np.int32)
+    x, weights, before = np.ones((256, 16), np.float32), np.ones((256, 1)), matrix.copy()
+    change_rows((matrix, narrow), names, weights, x, 1e-3)
+    np.testing.assert_allclose(before[7] - matrix[7], 0.256, rtol=1e-4)
+    np.testing.assert_array_equal(np.delete(matrix, 7, 0), np.delete(before, 7, 0))
+    np.testing.assert_array_equal(narrow, rounded(matrix))
 
 
 def test_numbers_are_rounded_to_the_nearest() -> None:
