@@ -20,6 +20,13 @@ void fill_buckets(int32_t *buckets, int32_t *filled, const int32_t *codes_of, co
   }
 }
 
+/* What the buckets of the codes of each sample hold, [samples][tables][room]; codes_of is [samples][tables]. */
+void in_buckets(int32_t *found, const int32_t *buckets, const int32_t *codes_of, int64_t samples, int64_t tables, int64_t codes,
+                int64_t room) {
+  for (int64_t place = 0; place < samples * tables; ++place, found += room)
+    memcpy(found, buckets + (place % tables * codes + codes_of[place]) * room, (size_t)room * sizeof *found);
+}
+
 /* Of each row `count` different numbers, or fewer and then NONEs: those of first, then those that
  * are most often in often. times is a zero for each number and is left so; found has room for all
  * numbers of a row, and ends[t] for those named at most t times, where t is up to `named`. */

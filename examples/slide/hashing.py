@@ -20,7 +20,7 @@ from tuner.runtime.loader import aligned_empty
 from tuner.runtime.toolchain import Toolchain
 
 NONE = -1  # in place of a class
-FUNCTIONS = ("fill_buckets", "most_named", "beside_own", "change_rows")
+FUNCTIONS = ("fill_buckets", "in_buckets", "most_named", "beside_own", "change_rows")
 FLAGS = ("-fvisibility=default", "-O3", "-march=native")
 
 
@@ -72,8 +72,10 @@ class HashTables:
     def alike(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The classes in the buckets of each sample, (samples, tables * room), and `NONE`s;
         `codes` are those of the samples, (samples, tables)."""
-        buckets = self._buckets[np.arange(codes.shape[1]), codes]
-        return buckets.reshape(len(codes), -1)
+        tables, _, room = self._buckets.shape
+        alike = np.empty((len(codes), tables * room), np.int32)
+        call("in_buckets", alike, self._buckets, codes, len(codes), *self._buckets.shape)
+        return alike
 
 
 def most_named(
