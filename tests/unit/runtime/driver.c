@@ -24,7 +24,7 @@ static const struct tuner_argument arguments[] = {
     {"Y", shape, 4 * COUNT, 1, 2, 32, 1, 0, 0, TUNER_NO_FACT, 0, 0}};
 static atomic_int isa_state;
 
-#define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3, NULL, NULL, 0}
+#define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3, NULL, NULL, 0, 0}
 static const struct tuner_function right[] = {
     FUNCTION(entry_double), FUNCTION(entry_parallel), FUNCTION(entry_nested), FUNCTION(entry_workspace)};
 static const struct tuner_function failing = FUNCTION(entry_failing), greedy = FUNCTION(entry_greedy);
@@ -32,11 +32,11 @@ static const struct tuner_function failing = FUNCTION(entry_failing), greedy = F
 /* Compiled for two kinds of CPU, of which this is the second: the first would fail. */
 static const struct tuner_feature impossible[] = {{"impossible", 7, 0, 1, 31, 1u << 30}};
 static atomic_int variant_state[3];
-static const struct tuner_function lesser = {"lesser", entry_parallel, arguments, NULL, &variant_state[0], 2, 0, 3, NULL, NULL, 0};
-static const struct tuner_function better = {"better", entry_failing, arguments, impossible, &variant_state[1], 2, 1, 3, NULL, NULL, 0};
+static const struct tuner_function lesser = {"lesser", entry_parallel, arguments, NULL, &variant_state[0], 2, 0, 3, NULL, NULL, 0, 0};
+static const struct tuner_function better = {"better", entry_failing, arguments, impossible, &variant_state[1], 2, 1, 3, NULL, NULL, 0, 0};
 static const struct tuner_function *const both[] = {&better, &lesser};
-static const struct tuner_function either = {"either", NULL, arguments, NULL, &variant_state[2], 2, 0, 3, NULL, both, 2};
-static const struct tuner_function neither = {"neither", NULL, arguments, NULL, &variant_state[1], 2, 0, 3, NULL, both, 1};
+static const struct tuner_function either = {"either", NULL, arguments, NULL, &variant_state[2], 2, 0, 3, NULL, both, 2, 0};
+static const struct tuner_function neither = {"neither", NULL, arguments, NULL, &variant_state[1], 2, 0, 3, NULL, both, 1, 0};
 
 /* Rows of 16 elements: both kernels take 64 of them, any number up to 200 is to be had. */
 enum { ROW = 16, MOST = 200 };
@@ -47,7 +47,7 @@ static const struct tuner_function *const blocks[] = {&right[0], &either};
 static const int64_t block_rows[] = {COUNT / ROW, COUNT / ROW};
 static const uint8_t plan[MOST + 1] = {[30 ... 90] = 1};
 static const struct tuner_portfolio portfolio = {"M", 1, MOST, blocks, block_rows, plan, NULL, 2};
-static const struct tuner_function any_rows = {"any_rows", NULL, whole, NULL, NULL, 2, 0, 3, &portfolio, NULL, 0};
+static const struct tuner_function any_rows = {"any_rows", NULL, whole, NULL, NULL, 2, 0, 3, &portfolio, NULL, 0, 0};
 
 /* The buffers are no larger than the rows of the call, so that a sanitizer sees what goes beyond them. */
 static int call_rows(int64_t rows) {

@@ -4,17 +4,20 @@
 
 #include <string.h>
 
-enum { BLOCK_BYTES = 64 }; /* as buffers are aligned; the compiler makes vectors of the target's length of it */
-
-#define DEFINE_BLOCK(BITS)                                                                    \
-  typedef uint##BITS##_t block_##BITS __attribute__((vector_size(BLOCK_BYTES)));              \
-  static int positive_##BITS(const block_##BITS *signs, uint##BITS##_t rest) {                \
-    for (size_t lane = 0; lane < sizeof *signs / sizeof rest; ++lane) rest |= (*signs)[lane]; \
-    return (rest >> (BITS - 1)) == 0;                                                         \
+/* Blocks are as long as vectors: of longer ones GCC 12 makes bad code. Buffers are aligned to all. */
+#define DEFINE_BLOCK(BITS, BYTES)                                                                  \
+  typedef uint##BITS##_t block_##BITS##_##BYTES __attribute__((vector_size(BYTES)));               \
+  static int positive_##BITS##_##BYTES(const block_##BITS##_##BYTES *signs, uint##BITS##_t rest) { \
+    for (size_t lane = 0; lane < sizeof *signs / sizeof rest; ++lane) rest |= (*signs)[lane];      \
+    return (rest >> (BITS - 1)) == 0;                                                              \
   }
 
-DEFINE_BLOCK(32)
-DEFINE_BLOCK(64)
+DEFINE_BLOCK(32, 16)
+DEFINE_BLOCK(64, 16)
+DEFINE_BLOCK(32, 32)
+DEFINE_BLOCK(64, 32)
+DEFINE_BLOCK(32, 64)
+DEFINE_BLOCK(64, 64)
 
 static int64_t length_of(const struct tuner_argument *argument) {
   return (int64_t)(argument->nbytes / (argument->dtype_bits / 8u));
@@ -28,36 +31,36 @@ static int64_t element(const struct tuner_argument *argument, const void *data, 
  * sign bit; differences wrap around. Numbers rise where neither they nor their differences have it. Signs are collected, so that
  * there is no branch for each element. Indices are read from the last to the first: where they do not fit the caches, the kernel
  * that follows finds the first ones there. */
-#define DEFINE_CHECKS(BITS, NAME, TARGET)                                                                                        \
+#define DEFINE_CHECKS(BITS, BYTES, NAME, TARGET)                                                                                 \
   TARGET static int within_##BITS##_##NAME(const uint##BITS##_t *x, int64_t length, uint##BITS##_t start, uint##BITS##_t last) { \
-    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                                     \
-    block_##BITS signs = {0}, offset;                                                                                            \
+    enum { LANES = BYTES * 8 / BITS };                                                                                           \
+    block_##BITS##_##BYTES signs = {0}, offset;                                                                                  \
     uint##BITS##_t rest = 0;                                                                                                     \
     int64_t i = length;                                                                                                          \
     for (; i % LANES != 0; --i) rest |= (x[i - 1] - start) | (last - (x[i - 1] - start));                                        \
     for (; i > 0; i -= LANES) {                                                                                                  \
-      offset = *(const block_##BITS *)(x + i - LANES) - start;                                                                   \
+      offset = *(const block_##BITS##_##BYTES *)(x + i - LANES) - start;                                                         \
       signs |= offset | (last - offset);                                                                                         \
     }                                                                                                                            \
-    return positive_##BITS(&signs, rest);                                                                                        \
+    return positive_##BITS##_##BYTES(&signs, rest);                                                                              \
   }                                                                                                                              \
   TARGET static int rising_##BITS##_##NAME(const uint##BITS##_t *x, int64_t length) {                                            \
-    enum { LANES = BLOCK_BYTES * 8 / BITS };                                                                                     \
-    block_##BITS signs = {0}, here, next;                                                                                        \
+    enum { LANES = BYTES * 8 / BITS };                                                                                           \
+    block_##BITS##_##BYTES signs = {0}, here, next;                                                                              \
     uint##BITS##_t rest = x[length - 1];                                                                                         \
     int64_t i = 0;                                                                                                               \
     for (; i + LANES < length; i += LANES) {                                                                                     \
-      here = *(const block_##BITS *)(x + i);                                                                                     \
+      here = *(const block_##BITS##_##BYTES *)(x + i);                                                                           \
       memcpy(&next, x + i + 1, sizeof next);                                                                                     \
       signs |= here | (next - here);                                                                                             \
     }                                                                                                                            \
     for (; i + 1 < length; ++i) rest |= x[i] | (x[i + 1] - x[i]);                                                                \
-    return positive_##BITS(&signs, rest);                                                                                        \
+    return positive_##BITS##_##BYTES(&signs, rest);                                                                              \
   }
 
-#define DEFINE_HOLDS(NAME, TARGET)                                                                      \
-  DEFINE_CHECKS(32, NAME, TARGET)                                                                       \
-  DEFINE_CHECKS(64, NAME, TARGET)                                                                       \
+#define DEFINE_HOLDS(BYTES, NAME, TARGET)                                                               \
+  DEFINE_CHECKS(32, BYTES, NAME, TARGET)                                                                \
+  DEFINE_CHECKS(64, BYTES, NAME, TARGET)                                                                \
   static int holds_##NAME(const struct tuner_argument *argument, const void *data) {                    \
     int64_t length = length_of(argument), start = argument->fact_start, last = argument->fact_stop - 1; \
     int narrow = argument->dtype_bits == 32;                                                            \
@@ -68,10 +71,10 @@ static int64_t element(const struct tuner_argument *argument, const void *data, 
                   : within_64_##NAME(data, length, (uint64_t)start, (uint64_t)(last - start));          \
   }
 
-DEFINE_HOLDS(baseline, )
+DEFINE_HOLDS(16, baseline, )
 #if defined(__x86_64__)
-DEFINE_HOLDS(avx2, __attribute__((target("avx2"))))
-DEFINE_HOLDS(avx512, __attribute__((target("avx512f"))))
+DEFINE_HOLDS(32, avx2, __attribute__((target("avx2"))))
+DEFINE_HOLDS(64, avx512, __attribute__((target("avx512f"))))
 #endif
 
 static int holds(const struct tuner_argument *argument, const void *data, int32_t vector_bytes) {
