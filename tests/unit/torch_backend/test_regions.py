@@ -179,16 +179,9 @@ def test_strides_are_kept(x: Any) -> None:
     assert backend.regions and not backend.left
 
 
-@pytest.mark.parametrize(
-    ("x", "reason"),
-    [
-        (torch.randn(0, 3), "0 elements"),
-        (torch.randn(3, dtype=torch.complex64), "complex64"),
-    ],
-)  # fmt: skip
-def test_other_tensors_stay_with_pytorch(x: Any, reason: str) -> None:
-    backend = check(lambda x: x * 2 + x, x)
-    assert not backend.regions and all(reason in left.reason for left in backend.left)
+def test_tensors_without_elements_stay_with_pytorch() -> None:
+    backend = check(lambda x: x * 2 + x, torch.randn(0, 3))
+    assert not backend.regions and all("0 elements" in left.reason for left in backend.left)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")

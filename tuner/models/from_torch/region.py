@@ -107,6 +107,8 @@ def refusal(node: Any) -> str | None:
 
 def device_of(node: Any) -> str | None:
     """The kind of device on which the results of a node lie; None where it has no tensors."""
+    if node.target is operator.getitem:  # of a result that there is none of
+        return device_of(node.args[0])
     value = node.meta.get("val")
     parts = value if isinstance(value, list | tuple) else [value]
     return next((part.device.type for part in parts if hasattr(part, "device")), None)
