@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.property.model_graphs import graphs, inputs_of
 from tuner.models.equal_nodes import without_equal
+from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.fusion import fuse
-from tuner.models.graph import Array, Graph
+from tuner.models.graph import Array, Graph, check_graph
 from tuner.models.memory import MemoryPlan, plan_memory
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
@@ -41,13 +44,42 @@ def every_operand(graph: Graph) -> dict[str, tuple[str, ...]]:
     }
 
 
-def planned(graph: Graph, plan: MemoryPlan, inputs: list[Array]) -> list[Array]:
-    """The outputs of a call that keeps every tensor where the plan has it."""
+@settings(max_examples=150)
+@given(graphs(KINDS), st.permutations(["x0", "x1"]), st.booleans())
+def test_outputs_lie_over_the_inputs_that_they_replace(
+    graph: Graph, old: list[str], every: bool
+) -> None:
+    """Or elsewhere, as the caller likes."""
+    count = len(graph.inputs)
+    pairs = zip(("y", "z") if every else ("z",), old, strict=False)
+    graph = replace(
+        graph, replacing={new: name for new, name in pairs if name in graph.labels[:count]}
+    )
+    assume(graph.replacing)
+    try:
+        check_graph(graph)
+    except ModelRefused:
+        assume(False)
+    right = evaluate_graph(graph, inputs_of(graph))
+    for plan in (plan_memory(graph), plan_memory(graph, every_operand(graph))):
+        for shared in (False, True):
+            outputs = planned(graph, plan, inputs_of(graph), shared=shared)
+            for name, got in zip(graph.outputs, outputs, strict=True):
+                np.testing.assert_array_equal(got, right[name])
+
+
+def planned(
+    graph: Graph, plan: MemoryPlan, inputs: list[Array], *, shared: bool = False
+) -> list[Array]:
+    """The outputs of a call that keeps every tensor where the plan has it. With `shared` they
+    have the memory of the inputs that they replace."""
     arena = np.zeros(plan.arena_bytes, np.uint8)
     outputs = [
         np.zeros(graph.tensor(name).shape, numpy_dtype(graph.tensor(name).dtype))
         for name in graph.outputs
     ]
+    for output, number in graph.replaced.items() if shared else ():
+        outputs[output] = inputs[number].reshape(outputs[output].shape)
 
     def held(name: str) -> Array:
         tensor, place = graph.tensor(name), plan.places[graph.root(name)]

@@ -13,7 +13,7 @@ from tests.support.targets import host_target
 from tuner.export.library import function_of
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
-from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
@@ -29,7 +29,8 @@ def region_library(traced: Graph) -> bytes:
     graph = fuse(traced)
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())
-    return link("region", [function_of(built)], interfaces=(DLPACK_EXCHANGE,))
+    function = with_replaced_inputs(function_of(built), graph)
+    return link("region", [function], interfaces=(DLPACK_EXCHANGE,))
 
 
 def by_library(region: Region, eager: Function) -> Function:

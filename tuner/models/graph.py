@@ -58,6 +58,9 @@ class Graph:
     fixed: Mapping[str, Array] = field(default_factory=dict)
     # Nodes under fast numerics, by the name of their first output; the others are strict.
     fast: frozenset[str] = frozenset()
+    # Outputs that replace an input, both by their labels: a caller may pass the input's
+    # memory for such an output.
+    replacing: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str) -> Tensor:
         """Shape and dtype of a tensor of the graph, constants included.
@@ -99,6 +102,17 @@ class Graph:
         return self.aliases.get(name, name)
 
     @property
+    def replaced(self) -> dict[int, int]:
+        """The inputs that outputs replace, by the numbers of these outputs.
+
+        Raises KeyError for a label that the graph does not have.
+        """
+        count = len(self.inputs)
+        given = {label: number for number, label in enumerate(self.labels[:count])}
+        made = {label: number for number, label in enumerate(self.labels[count:])}
+        return {made[output]: given[label] for output, label in self.replacing.items()}
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all constants."""
         return sum(array.nbytes for array in self.constants.values())
@@ -125,6 +139,26 @@ def check_graph(graph: Graph) -> None:
             graph.tensor(outputs[label]), bounded.axes, outputs.get(bounded.extents), graph
         ):
             raise ModelRefused(f"{bounded.extents!r} does not have the extents of {label!r}")
+    _check_replaced(graph)
+
+
+def _check_replaced(graph: Graph) -> None:
+    """An output that replaces an input is as large and computed, and each replaces another."""
+    count = len(graph.inputs)
+    unknown = {*graph.replacing} - {*graph.labels[count:]}
+    unknown |= {*graph.replacing.values()} - {*graph.labels[:count]}
+    if unknown:
+        raise ModelRefused(
+            f"{min(unknown)!r} is no output that replaces an input, and no such input"
+        )
+    given = {*graph.constants, *(tensor.name for tensor in graph.inputs)}
+    seen: set[str] = set()
+    for output, number in graph.replaced.items():
+        name, tensor = graph.outputs[output], graph.inputs[number]
+        root = graph.root(name)
+        if not _alike(graph.tensor(name), tensor) or root in given or {root, tensor.name} & seen:
+            raise ModelRefused(f"output {name!r} cannot replace the input {tensor.name!r}")
+        seen |= {root, tensor.name}
 
 
 def _counts(tensor: Tensor, axes: tuple[int, ...], extents: str | None, graph: Graph) -> bool:

@@ -50,6 +50,8 @@ def pack(graph: Graph, stream: BinaryIO) -> None:
         header["bounded"] = {label: bounded.document for label, bounded in graph.bounded.items()}
     if graph.fast:
         header["fast"] = sorted(graph.fast)
+    if graph.replacing:
+        header["replacing"] = dict(graph.replacing)
     arrays: dict[str, Any] = {
         f"{_CONSTANT}:{name}": array for name, array in graph.constants.items()
     }
@@ -86,6 +88,9 @@ def unpacked(content: bytes | memoryview) -> Graph:
                 for label, document in header.get("bounded", {}).items()
             },
             fast=frozenset(str(name) for name in header.get("fast", ())),
+            replacing={
+                str(output): str(given) for output, given in header.get("replacing", {}).items()
+            },
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelRefused(

@@ -164,6 +164,12 @@ def _with_bounds(graph: Graph, arguments: Sequence[Argument]) -> tuple[Argument,
     return tuple(made)
 
 
+def with_replaced_inputs(function: Function, graph: Graph) -> Function:
+    """The function of a model for callers of ours, which may pass the memory of inputs for the
+    outputs that replace them."""
+    return replace(function, overwritable=tuple(graph.replaced.values()))
+
+
 class _Object:
     """Builds the relocatable object: each kernel once, the constants, the executor."""
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tuner.models.concurrency import Fork
 from tuner.models.graph import Graph
-from tuner.models.nodes import Branch, Node, Scan
+from tuner.models.nodes import Branch, Node, Scan, every_node, reads_of
 from tuner.workload.expression import Expression, Tensor
 
 ALIGNMENT = 64  # bytes, of every buffer
@@ -73,22 +73,35 @@ def plan_memory(
     `scratch` has, by the name of a node's first result, the buffers that its kernel uses
     besides, with their bytes. In the arena all begin at multiples of `alignment` bytes.
     What the nodes of a fork use is alive for as long as the fork takes.
+
+    The plan is right whether or not an output has the memory of the input that it replaces.
+    It is written there at once if the input is not read any more, or may be overwritten by
+    the node that reads it; else it is copied at the end, when all inputs have been read.
     """
     places = {
         tensor.name: Place(kind="input", position=number)
         for number, tensor in enumerate(graph.inputs)
     }
     places |= {name: Place(kind="constant") for name in graph.constants}
+    overwritable = overwritable or {}
+    every = {life.name: life for life in _lives(graph, scratch or {}, forks)}
+    replaced = {output: graph.inputs[number].name for output, number in graph.replaced.items()}
     copies: list[tuple[int, str]] = []
     for number, name in enumerate(graph.outputs):
         root = graph.root(name)
-        if root in places:
+        old = replaced.get(number)
+        if root in places or not (
+            old is None
+            or _dies(every[old], every[root], overwritable)
+            or (not forks and _dies_in_slices(graph, old, root, overwritable))
+        ):
             copies.append((number, root))
         else:
             places[root] = Place(kind="output", position=number)
+    copies.sort(key=lambda copy: copy[0] in replaced)  # what may lie over an input comes last
     offsets: dict[str, int] = {}
-    alone = [life for life in _lives(graph, scratch or {}, forks) if life.name not in places]
-    lives, inside = _in_place(graph, alone, overwritable or {})
+    alone = [life for life in every.values() if life.name not in places]
+    lives, inside = _in_place(graph, alone, overwritable)
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.name)):
         occupied = [(offsets[other.name], other.nbytes) for other in placed if other.overlaps(life)]
@@ -109,16 +122,62 @@ def plan_memory(
 def _lives(
     graph: Graph, scratch: Mapping[str, Mapping[str, int]], forks: Sequence[Fork]
 ) -> list[_Life]:
-    """The lives of all tensors that nodes write, and of their kernels' buffers, in the order
-    of the nodes."""
+    """The lives of the inputs, then of all tensors that nodes write, and of their kernels'
+    buffers, in the order of the nodes."""
     walk = _Walk(graph, scratch)
     spans = walk.forked(forks)
     walk.read(graph.outputs)  # those that are copied are alive until after the last node
-    lives = (
+    lives = [
+        _Life(
+            name=tensor.name,
+            nbytes=tensor.nbytes,
+            first=-1,
+            last=walk.last.get(tensor.name, -1),
+        )
+        for tensor in graph.inputs
+    ]
+    lives += [
         _Life(name=name, nbytes=walk.nbytes[name], first=first, last=walk.last[name])
         for name, first in walk.first.items()
-    )
+    ]
     return [_lengthened(life, spans) for life in lives]
+
+
+def _dies(old: _Life, new: _Life, overwritable: Mapping[str, Sequence[str]]) -> bool:
+    """Whether nothing needs a tensor any more when another is written in its memory."""
+    return old.last < new.first or (
+        old.last == new.first and old.name in overwritable.get(new.name, ())
+    )
+
+
+def _dies_in_slices(
+    graph: Graph, old: str, new: str, overwritable: Mapping[str, Sequence[str]]
+) -> bool:
+    """Whether a scan writes each slice of a tensor when nothing needs the same slice of another
+    any more."""
+    place = next(number for number, node in enumerate(graph.nodes) if new in node.outputs)
+    scan = graph.nodes[place]
+    if not isinstance(scan, Scan) or staged(scan):
+        return False
+    written = next((n for n, window in scan.windows.items() if window.tensor == new), None)
+    slices = {n for n, window in scan.windows.items() if graph.root(window.tensor) == old}
+    if written is None or len({_slices(scan, name) for name in (written, *slices)}) > 1:
+        return False
+    elsewhere = [*graph.outputs, *(state.initial for state in scan.states)]
+    elsewhere += [state.after for state in scan.states]
+    for node in (*every_node(scan.body), *graph.nodes[place + 1 :]):
+        elsewhere += reads_of(node)
+    if old in map(graph.root, elsewhere):
+        return False
+    writer = next(number for number, node in enumerate(scan.body) if written in node.outputs)
+    reading = [slices & {*map(graph.root, reads_of(node))} for node in scan.body]
+    return not any(reading[writer + 1 :]) and reading[writer] <= {*overwritable.get(written, ())}
+
+
+def _slices(scan: Scan, name: str) -> tuple[int, int, int]:
+    """Where the slices of a window begin, how far they move, and their bytes."""
+    window = scan.windows[name]
+    return window.start, window.step, scan.shapes[name].nbytes
 
 
 def _lengthened(life: _Life, spans: Sequence[tuple[int, int]]) -> _Life:

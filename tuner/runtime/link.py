@@ -52,6 +52,8 @@ class Function:
     prepack: Prepack | None = None
     # Outputs with extents that are computed, by name.
     bounded: tuple[tuple[str, BoundedExtents], ...] = ()
+    # Positions of inputs whose memory an output may have, where only code of ours calls.
+    overwritable: tuple[int, ...] = ()
     # Kernels that serve any number of rows in a range. Inputs and outputs are those of the
     # greatest. This function then has no code of its own, and takes the number of rows last.
     portfolio: Portfolio[Function] | None = None
@@ -185,6 +187,7 @@ def _entry(function: Function) -> Entry:
         tvm_symbol=function.tvm_symbol,
         prepack=function.prepack,
         bounded=function.bounded,
+        overwritable=function.overwritable,
         portfolio=_entries(function.portfolio),
         variants=tuple(_entry(variant) for variant in function.variants),
     )

@@ -53,7 +53,7 @@ class Entry:
     bounded: tuple[tuple[str, BoundedExtents], ...] = ()  # outputs with computed extents
     portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows
     variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
-    # Inputs whose memory the output may have. Of functions that only C of ours calls.
+    # Inputs whose memory an output may have. Of functions that only code of ours calls.
     overwritable: tuple[int, ...] = ()
 
     @property

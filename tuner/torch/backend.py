@@ -40,7 +40,8 @@ class Backend:
 
         def function(region: Region, eager: Function) -> Function:
             supply = RegionSupply(region.graph, layouts_of(region), chosen, self._background)
-            return RegionCall(f"region_{next(self._numbers)}", eager, supply, self._notices)
+            name = f"region_{next(self._numbers)}"
+            return RegionCall(name, eager, supply, self._notices, replaced=region.replaced)
 
         return compiled(module, inputs, function, notices=self._notices)
 

@@ -17,7 +17,7 @@ from tuner.models.accuracy import TOLERANCE, relative_error
 from tuner.models.region_cache import RaceResult
 from tuner.runtime.loader import LibraryError
 from tuner.torch.notices import Notices
-from tuner.torch.rebuilding import Function
+from tuner.torch.rebuilding import Function, replacing
 
 # A race ends after so many seconds, but not before so many rounds, unless these take very long.
 _RACE_S, _ROUNDS, _LONGEST_S = 0.3, 5, 3.0
@@ -60,8 +60,13 @@ class RegionCall:
         supply: Supply,
         notices: Notices,
         clock: Clock = time.perf_counter,
+        *,
+        replaced: Sequence[tuple[int, int]] = (),
     ) -> None:
+        """`replaced` are the outputs that the library may write over inputs, the numbers of
+        both; `eager` writes nothing."""
         self.__name__ = name
+        self._replaced = replaced
         self._eager, self._supply, self._notices, self._clock = eager, supply, notices, clock
         self._lock = threading.Lock()
         self._broken = False  # a call of the library failed
@@ -100,31 +105,45 @@ class RegionCall:
                 return right
             self._function = self._eager
             try:
-                function = self._supply.load(path, self._failed)
-                error = _greatest_error(function(*tensors), right)
+                function = self._judged(path, last_race, tensors, right)
             except (LibraryError, OSError) as trouble:
                 self._supply.discard()
                 self._notices.warn("library", f"region {self.__name__}: {trouble}")
-                return right
-            if not error <= self._supply.tolerance:
-                self._supply.discard()
-                self._notices.warn(
-                    "wrong",
-                    f"region {self.__name__}: its library is off by {error:.3g} of the greatest "
-                    f"value, {self._supply.tolerance:.2g} is allowed",
-                )
-                return right
-            if last_race is None or not last_race.is_faster:
-                last_race = raced(
-                    partial(self._finished, function, *tensors),
-                    partial(self._finished, self._eager, *tensors),
-                    self._clock,
-                )
-                if not self._broken:
-                    self._supply.note(last_race)
-            if last_race.is_faster and not self._broken:
+            else:
                 self._function = function
         return right
+
+    def _judged(
+        self, path: Path, last_race: RaceResult | None, tensors: Sequence[Any], right: Any
+    ) -> Function:
+        """What computes the region from now on. The library is tried on copies of what it may
+        write. Raises LibraryError and OSError where it fails."""
+        function, own = self._supply.load(path, self._failed), self._apart(tensors)
+        error = _greatest_error(function(*own), right)
+        if not error <= self._supply.tolerance:
+            self._supply.discard()
+            self._notices.warn(
+                "wrong",
+                f"region {self.__name__}: its library is off by {error:.3g} of the greatest "
+                f"value, {self._supply.tolerance:.2g} is allowed",
+            )
+            return self._eager
+        if last_race is None or not last_race.is_faster:
+            library, pytorch = (
+                partial(self._finished, replacing(each, self._replaced), *own)
+                for each in (function, self._eager)
+            )
+            last_race = raced(library, pytorch, self._clock)
+            if not self._broken:
+                self._supply.note(last_race)
+        return function if last_race.is_faster and not self._broken else self._eager
+
+    def _apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors, with copies of those that are replaced."""
+        own = list(tensors)
+        for _, number in self._replaced:
+            own[number] = own[number].detach().clone()
+        return own
 
     def _finished(self, function: Function, *tensors: Any) -> None:
         function(*tensors)

@@ -86,6 +86,7 @@ def _static(
         fw_compiler=compile_traced,
         decompositions=decompositions(training=training),
         partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,  # regions may write them themselves
     )
     function: Function = through_autograd(module, inputs)
     return function

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tuner.models.from_torch.region import memory_order
+from tuner.models.from_torch.region import lies_without_gaps
 from tuner.torch.partition import Region
 
 
@@ -33,6 +33,7 @@ class Layouts:
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
+    replaced: tuple[tuple[int, int], ...] = ()  # outputs that may lie over inputs, their numbers
 
     @property
     def is_on_gpu(self) -> bool:
@@ -44,13 +45,14 @@ def layouts_of(region: Region) -> Layouts:
     return Layouts(
         inputs=tuple(_layout(node.meta["val"]) for node in region.part.inputs),
         outputs=tuple(_layout(node.meta["val"]) for node in region.part.outputs),
+        replaced=region.replaced,
     )
 
 
 def _layout(traced: Any) -> Layout:
     shape = tuple(traced.shape)
     strides = tuple(traced.stride())
-    if memory_order(traced) is None and not traced.is_contiguous():
+    if not lies_without_gaps(traced):
         strides = tuple(torch.empty(shape, device="meta").stride())
     return Layout(shape=shape, strides=strides, dtype=traced.dtype, on_gpu=traced.is_cuda)
 

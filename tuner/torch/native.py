@@ -1,4 +1,5 @@
-"""Calls of a region's library: tensors in, new tensors out."""
+"""Calls of a region's library: tensors in, new tensors out, or the memory of those that the
+results replace."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from tuner.torch.rebuilding import Function
 # `torch.empty_strided`.
 _EMPTY = guards._empty_strided_cpu
 _ALIGNMENT = 64  # bytes
-_COPIED = (2, 11)  # status of a call with an input that begins or lies otherwise
+# Status of a call that wrote nothing: an input begins or lies otherwise, or shares memory with
+# what would be overwritten.
+_COPIED = (2, 3, 11)
+_UNTOUCHED = (1, *_COPIED, 5, 10)  # of all that are found before a kernel runs
 
 
 def native(
@@ -28,8 +32,10 @@ def native(
 ) -> Function:
     """The function of a region's library.
 
-    `failed` is called with a message where a call fails, and gives the function that
-    computes the region instead. Raises LibraryError for a library of another region.
+    A result that replaces an input is that very tensor, with the result in it, unless its
+    memory is not fit for that. `failed` is called with a message where a call fails, and gives
+    the function that computes the region instead. Raises LibraryError for a library of another
+    region; its function raises that where a call fails that may have replaced an input.
     """
     library = Library(path)
     signature = library.signature(SYMBOL)
@@ -41,8 +47,10 @@ def native(
         raise LibraryError(f"{path} has the function of another region")
     entry = bound(path, SYMBOL, [layout.strides for layout in layouts.inputs])
     made = [(layout.shape, layout.strides, layout.dtype) for layout in layouts.outputs]
+    replaced = dict(layouts.replaced)
+    plan = [(replaced.get(number), layout) for number, layout in enumerate(made)]
 
-    def function(*tensors: torch.Tensor) -> Any:
+    def new(*tensors: torch.Tensor) -> Any:
         results = tuple([_EMPTY(shape, strides, dtype) for shape, strides, dtype in made])
         status = entry(*tensors, *results)
         if status in _COPIED:
@@ -51,4 +59,19 @@ def native(
             return results
         return failed(f"its library failed with status {status}")(*tensors)
 
-    return function
+    def over_inputs(*tensors: torch.Tensor) -> Any:
+        results = tuple(
+            [_EMPTY(*layout) if place is None else tensors[place] for place, layout in plan]
+        )
+        status = entry(*tensors, *results)
+        if status == 0:
+            return results
+        if status in _UNTOUCHED:
+            return new(*tensors)
+        raise LibraryError(
+            f"the library of a region failed with status {status} and may have replaced some of "
+            f"its inputs, such as parameters; go on from a checkpoint",
+            status,
+        )
+
+    return over_inputs if replaced else new

@@ -8,8 +8,8 @@ So there are as few regions as there can be.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -22,6 +22,7 @@ from tuner.models.from_torch.region import (
     device_of,
     graph_of_part,
     is_free,
+    lies_without_gaps,
     refusal,
 )
 from tuner.models.graph import Graph
@@ -45,6 +46,9 @@ class Region:
 
     part: TracedPart
     graph: Graph
+    # Outputs that replace inputs, as an optimiser's step replaces parameters: the numbers of
+    # both. Nobody else reads either, so the region may write the output over the input.
+    replaced: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +64,12 @@ class Partition:
 
 
 def partition(graph: torch.fx.Graph) -> Partition:
-    """The partition of a functional graph of ATen operators, as AOTAutograd makes it.
+    """The partition of a graph of ATen operators, as AOTAutograd makes it: functional, but for
+    what is copied to its inputs at the end.
 
     Views at the end of a region are PyTorch's, of what the region computes, so that they
-    alias what they alias there. Random operators keep their order.
+    alias what they alias there. Random operators keep their order. What writes, and what sees
+    that, comes last.
     """
     return _Cut(graph).partition()
 
@@ -71,7 +77,10 @@ def partition(graph: torch.fx.Graph) -> Partition:
 class _Cut:
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
-        self.calls = [node for node in graph.nodes if node.op == "call_function"]
+        calls = [node for node in graph.nodes if node.op == "call_function"]
+        self.last = _writing(calls)
+        self.calls = [node for node in calls if node not in self.last]
+        self.copies = {node.args[1]: node for node in self.last if _is_copy(node)}
         self.reasons = self._reasons()
         self.levels: dict[Node, int] = {}
         self.left: list[Left] = []
@@ -91,6 +100,10 @@ class _Cut:
             for device in dict.fromkeys(map(device_of, ours)):
                 self._add([node for node in ours if device_of(node) == device])
             self.steps += [node for node in own if not self._is_ours(node)]
+        self.steps += self.last
+        for node in self.last:
+            if not _is_copy(node):
+                self._leave(node, "writes its arguments, or sees what was written")
         return Partition(steps=self._needed(), left=tuple(self.left))
 
     def _reasons(self) -> dict[Node, str | None]:
@@ -150,13 +163,36 @@ class _Cut:
         try:
             if count > MAX_ARGUMENTS:
                 raise ModelRefused(f"it has {count} tensors, the limit is {MAX_ARGUMENTS}")
-            self.steps.append(Region(part=part, graph=graph_of_part(part)))
+            self.steps.append(self._region(part))
             self.steps += views
         except (ModelRefused, WorkloadError) as error:
             self.steps += nodes
             for node in nodes:
                 if not is_free(node):
                     self._leave(node, f"its region has no graph: {error}")
+
+    def _region(self, part: TracedPart) -> Region:
+        """The region, with the copies of its outputs to inputs, which are left out of `last`."""
+        graph = graph_of_part(part)
+        inside, inputs = set(part.nodes), list(part.inputs)
+        roots = [graph.root(name) for name in graph.outputs]
+        computed = {name for node in graph.nodes for name in node.outputs}
+        replaced = []
+        for number, output in enumerate(part.outputs):
+            copy = self.copies.get(output)
+            if copy is None or roots.count(roots[number]) > 1 or roots[number] not in computed:
+                continue
+            old = copy.args[0]
+            readers = {*old.users, *output.users} - {copy}
+            alone = readers <= inside and not copy.users
+            if old in inputs and alone and _lie_alike(old, output):
+                replaced.append((number, inputs.index(old)))
+                del self.last[copy]
+        labels, count = graph.labels, len(inputs)
+        replacing = {labels[count + number]: labels[place] for number, place in replaced}
+        return Region(
+            part=part, graph=replace(graph, replacing=replacing), replaced=tuple(replaced)
+        )
 
     def _part(self, nodes: Sequence[Node]) -> tuple[TracedPart, list[Node]]:
         """The region of these nodes, and the views behind it."""
@@ -199,6 +235,40 @@ class _Cut:
                 continue
             kept.append(step)
         return tuple(reversed(kept))
+
+
+def _writing(calls: Iterable[Node]) -> dict[Node, None]:
+    """The calls that write their arguments, and those that read what these give, in order."""
+    writing: dict[Node, None] = {}
+    for node in calls:
+        schema = getattr(node.target, "_schema", None)
+        if (schema is not None and schema.is_mutable) or not writing.keys().isdisjoint(
+            node.all_input_nodes
+        ):
+            writing[node] = None
+    return writing
+
+
+def _is_copy(node: Node) -> bool:
+    """Whether a call copies a tensor to an input of the graph."""
+    return (
+        node.target is torch.ops.aten.copy_.default
+        and node.args[0].op == "placeholder"
+        and isinstance(node.args[1], torch.fx.Node)
+    )
+
+
+def _lie_alike(old: Node, new: Node) -> bool:
+    """Whether both are tensors of the CPU with the same elements at the same places, and no
+    gaps."""
+    before, after = old.meta["val"], new.meta["val"]
+    return (
+        not (before.is_cuda or after.is_cuda)
+        and before.dtype == after.dtype
+        and before.shape == after.shape
+        and before.stride() == after.stride()
+        and lies_without_gaps(after)
+    )
 
 
 def _halves(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:

@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tests.unit.models.graph_values import graph_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
+from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
-from tuner.models.graph import Graph
+from tuner.models.graph import Graph, check_graph
 from tuner.models.library import ModelNumbers, model_kernel
-from tuner.models.memory import plan_memory
+from tuner.models.memory import Place, plan_memory
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.contraction import matmul
 from tuner.models.operators.elementwise import elementwise
@@ -76,6 +78,44 @@ def test_the_plan_has_one_tensor_for_both() -> None:
     apart, shared = plan_memory(graph), plan_memory(graph, {product: [map_]})
     assert apart.arena_bytes == 2 * shared.arena_bytes
     assert shared.places[map_] == shared.places[product]
+
+
+def replaced(*, read_again: bool = False) -> Graph:
+    """An input that its double replaces; its negative may be computed after that."""
+    builder = GraphBuilder()
+    x = builder.input((ROWS, COLUMNS), "float32")
+    results = [elementwise("double", lambda a: a + a, x)]
+    if read_again:
+        results.append(elementwise("negative", lambda a: -a, x))
+    graph = builder.graph(results, ["x", *("y", "z")[: len(results)]])
+    return replace(graph, replacing={"y": "x"})
+
+
+def test_a_result_is_written_over_the_input_that_it_replaces() -> None:
+    graph = replaced()
+    plan = plan_memory(graph, {graph.outputs[0]: ["in0"]})
+    assert plan.places[graph.outputs[0]] == Place(kind="output", position=0)
+    assert not plan.copies and plan.arena_bytes == 0
+
+
+def test_an_input_that_is_read_again_is_replaced_at_the_end() -> None:
+    for graph, operands in ((replaced(), []), (replaced(read_again=True), ["in0"])):
+        name = graph.outputs[0]
+        plan = plan_memory(graph, {name: operands})
+        assert plan.places[name].kind == "arena" and plan.copies == ((0, name),)
+
+
+@pytest.mark.parametrize("replacing", [{"y": "z"}, {"x": "y"}, {"z": "x"}, {"y": "x", "w": "x"}])
+def test_only_results_of_the_same_size_replace_inputs(replacing: dict[str, str]) -> None:
+    builder = GraphBuilder()
+    x = builder.input((ROWS, COLUMNS), "float32")
+    double = elementwise("double", lambda a: a + a, x)
+    rows = builder.reduce("sum", "sum", [ROWS], [COLUMNS], lambda i, j: x[i, j])
+    other = elementwise("other", lambda a: -a, x)
+    graph = builder.graph([double, rows, other], ["x", "y", "z", "w"])
+    with pytest.raises(ModelRefused, match="replace"):
+        check_graph(replace(graph, replacing=replacing))
+    check_graph(replace(graph, replacing={"w": "x"}))
 
 
 def test_an_operand_that_is_read_under_two_names_stays(tmp_path: Path) -> None:

@@ -160,6 +160,37 @@ def test_a_wrong_library_is_not_used(function: Callable[..., Any] | None, reason
     assert call(torch.ones(3))[0].tolist() == [2.0] * 3
 
 
+def test_a_library_is_tried_on_copies_of_what_it_writes() -> None:
+    def library(x: Any, y: Any) -> Any:
+        x += y
+        return (x,)
+
+    clock, supply = Seconds(), Given(library)
+
+    def slow(x: Any, y: Any) -> Any:
+        clock.now_s += 1
+        return (x + y,)
+
+    call = RegionCall("region_1", slow, supply, Notices(), clock, replaced=[(0, 0)])
+    x, y = torch.ones(3), torch.ones(3)
+    assert call(x, y)[0].tolist() == [2.0] * 3 and x.tolist() == [1.0] * 3
+    assert len(supply.races) == 1
+    assert call(x, y)[0] is x and x.tolist() == [2.0] * 3 and y.tolist() == [1.0] * 3
+
+
+def test_a_library_that_fails_while_it_writes_is_not_used() -> None:
+    def library(x: Any) -> Any:
+        x.zero_()
+        raise LibraryError("it may have replaced some of its inputs")
+
+    supply = Given(library)
+    call = RegionCall("region_1", eager, supply, Notices(), replaced=[(0, 0)])
+    x = torch.ones(3)
+    with pytest.warns(TunerWarning, match="may have replaced"):
+        assert call(x)[0].tolist() == [2.0] * 3
+    assert call(x)[0].tolist() == [2.0] * 3 and x.tolist() == [1.0] * 3 and supply.discarded == 1
+
+
 def test_a_failing_call_is_computed_by_pytorch() -> None:
     calls = 0
     call, supply = region(lambda x: (x * 2,))

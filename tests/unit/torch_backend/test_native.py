@@ -69,6 +69,56 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_results_are_written_over_the_inputs_that_they_replace(tmp_path: Path) -> None:
+    """Where these begin at no multiple of 64 bytes or share memory, the results are new."""
+
+    def step(x: Any, y: Any) -> None:
+        speed = x.tanh() + y * 0.5
+        place = x - speed
+        y.copy_(speed)
+        x.copy_(place)
+
+    def apart(x: Any, y: Any) -> Any:
+        own = (x.clone(), y.clone())
+        step(*own)
+        return own
+
+    x, y = torch.randn(96, 128), torch.randn(96, 128)
+    region = only_region(step, x, y)
+    assert {number for _, number in region.replaced} == {0, 1}
+    path = tmp_path / "region.so"
+    path.write_bytes(region_library(region.graph))
+    call = native(path, region.graph, layouts_of(region), unused)
+
+    def called(x: Any, y: Any) -> tuple[list[Any], list[bool]]:
+        """What replaces both, and whether it lies over them."""
+        results, places = call(x, y), dict((b, a) for a, b in region.replaced)
+        made = [results[places[number]] for number in range(2)]
+        return made, [one is other for one, other in zip(made, (x, y), strict=True)]
+
+    for _ in range(3):
+        right = apart(x, y)
+        made, over = called(x, y)
+        assert over == [True, True]
+        torch.testing.assert_close((x, y), right)
+        torch.testing.assert_close(tuple(made), right)
+    shifted, whole = torch.randn(12289)[1:].reshape(96, 128), torch.randn(12304)
+    assert shifted.data_ptr() % 64
+    overlapping = (whole[:12288].reshape(96, 128), whole[16:].reshape(96, 128))
+    for given in ((shifted, y), (x, x), overlapping, (x.T.contiguous().T, y)):
+        before, right = tuple(tensor.clone() for tensor in given), apart(*given)
+        made, over = called(*given)
+        assert not any(over)
+        torch.testing.assert_close(tuple(made), right)
+        torch.testing.assert_close(given, before)
+    own = [(x * n, y * n) for n in range(1, 100)]
+    rights = [apart(*pair) for pair in own]
+    with ThreadPoolExecutor(4) as threads:
+        assert all(over == [True, True] for _, over in threads.map(lambda pair: called(*pair), own))
+    torch.testing.assert_close(own, rights)
+
+
+@pytest.mark.slow
 def test_a_kept_library_is_used_and_a_damaged_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.support.torch_regions import Traced, compile_evaluated, evaluated  # noqa: E402
+from tests.support.torch_libraries import by_library  # noqa: E402
+from tests.support.torch_regions import (  # noqa: E402
+    Traced,
+    compile_evaluated,
+    compile_traced,
+    evaluated,
+)
 from tuner.torch.foreach import rules  # noqa: E402
 
 
@@ -36,9 +42,34 @@ def test_adams_step_is_one_region_and_gives_eagers_losses(foreach: bool) -> None
     step, backend = compile_evaluated(torch.optim.Adam(ours.parameters(), **options).step)
     got = _trained(ours, step)
     assert all(len(cut.regions) == 1 and not cut.left for cut in backend.parts), backend.left
+    assert all(len(region.replaced) == len(region.part.outputs) for region in backend.regions)
     assert got == pytest.approx(right, rel=1e-5)
     for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_libraries_write_parameters_and_moments_where_they_are() -> None:
+    """After ten steps of Adam they are those of float64."""
+    torch.manual_seed(0)
+    ours = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.GELU(), torch.nn.Linear(5, 2))
+    exact = copy.deepcopy(ours).double()
+    optimizers = [torch.optim.Adam(net.parameters(), lr=1e-2) for net in (ours, exact)]
+    step, backend = compile_traced(optimizers[0].step, by_library)
+    places = [parameter.data_ptr() for parameter in ours.parameters()]
+    for _ in range(10):
+        inputs = torch.rand(8, 6)
+        for net, update in ((ours, step), (exact, optimizers[1].step)):
+            net.zero_grad()
+            net(inputs.to(next(net.parameters()).dtype)).square().mean().backward()
+            update()
+    assert all(len(region.replaced) == len(region.part.outputs) for region in backend.regions)
+    assert [parameter.data_ptr() for parameter in ours.parameters()] == places
+    for got, right in zip(ours.parameters(), exact.parameters(), strict=True):
+        torch.testing.assert_close(got.double(), right, rtol=1e-4, atol=1e-6)
+        for name in ("exp_avg", "exp_avg_sq", "step"):
+            one, other = (o.state[p][name] for o, p in zip(optimizers, (got, right), strict=True))
+            torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("overload", rules(), ids=str)

@@ -26,7 +26,7 @@ from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
-from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.region_cache import SYMBOL
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
@@ -101,7 +101,8 @@ def _linked(
     if race is not None:
         graph = with_chains(graph, race.chosen)
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
-    library = link("region", [function_of(built)], interfaces=(DLPACK_EXCHANGE,))
+    function = with_replaced_inputs(function_of(built), graph)
+    library = link("region", [function], interfaces=(DLPACK_EXCHANGE,))
     with tempfile.TemporaryDirectory(prefix="tuner-region-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(library)

@@ -70,7 +70,7 @@ def _as_traced(value: Value | Complex | None, node: Any) -> Value:
     dtype = dtype_of(meta.dtype, f"{node.name!r}")
     value = reshape(cast(value, dtype), [*meta.shape, *(2,) * meta.dtype.is_complex])
     order = memory_order(meta)
-    if order is None and not meta.is_contiguous() and not is_free(node):
+    if not lies_without_gaps(meta) and not is_free(node):
         raise ModelRefused(f"result {node.name!r} lies in memory with gaps")
     if order is None:
         return value
@@ -90,6 +90,11 @@ def memory_order(tensor: Any) -> tuple[int, ...] | None:
             return None
         following *= tensor.shape[axis]
     return order
+
+
+def lies_without_gaps(tensor: Any) -> bool:
+    """Whether a tensor's elements fill the memory between the first and the last of them."""
+    return bool(tensor.is_contiguous()) or memory_order(tensor) is not None
 
 
 def refusal(node: Any) -> str | None:

@@ -21,7 +21,7 @@ struct tuner_argument {
   uint8_t dtype_bits;
   uint8_t is_output;
   uint64_t row_bytes; /* of one row, where the function is a portfolio and this argument has a row for each; else 0 */
-  uint8_t overwritable; /* of an input: the output may have the same memory */
+  uint8_t overwritable; /* of an input: an output may have the same memory */
   uint8_t fact;         /* of an input of 32 or 64 bits: an enum tuner_fact */
   int64_t fact_start, fact_stop; /* its elements are from the first to less than the second */
 };
