@@ -69,8 +69,14 @@ def test_tensors_are_taken_as_they_lie(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_results_are_written_over_the_inputs_that_they_replace(tmp_path: Path) -> None:
-    """Where these begin at no multiple of 64 bytes or share memory, the results are new."""
+@pytest.mark.parametrize("cache_bytes", [None, 1 << 17])
+def test_results_are_written_over_the_inputs_that_they_replace(
+    tmp_path: Path, cache_bytes: int | None
+) -> None:
+    """Where these begin at no multiple of 64 bytes or share memory, the results are new.
+
+    Also where the region is computed in parts for a small cache.
+    """
 
     def step(x: Any, y: Any) -> None:
         speed = x.tanh() + y * 0.5
@@ -87,7 +93,7 @@ def test_results_are_written_over_the_inputs_that_they_replace(tmp_path: Path) -
     region = only_region(step, x, y)
     assert {number for _, number in region.replaced} == {0, 1}
     path = tmp_path / "region.so"
-    path.write_bytes(region_library(region.graph))
+    path.write_bytes(region_library(region.graph, cache_bytes))
     call = native(path, region.graph, layouts_of(region), unused)
 
     def called(x: Any, y: Any) -> tuple[list[Any], list[bool]]:
