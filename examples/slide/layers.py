@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.slide.data import Samples
-from examples.slide.hashing import call
+from examples.slide.hashing import call, library
 from tuner.runtime.loader import aligned_empty
 
 Array = NDArray[Any]
@@ -79,6 +79,7 @@ class Network:
         self, sizes: Sizes, output: Output, kernel: MakeKernel, per_sample: int, seed: int
     ) -> None:
         """`per_sample` features name the rows of a sample."""
+        library()  # compiled now, not within the first step
         self._output, self._table = output, initial(sizes, seed)[0]
         self._rate = sizes.rate
         depth, batch = sizes.depth, sizes.batch
