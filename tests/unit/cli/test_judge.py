@@ -56,6 +56,18 @@ def test_the_signature_is_a_kernels_beginning(tuner: Tuner, kernel: Path) -> Non
     assert package.c_signature(SPEC) == called.out
 
 
+def test_the_signature_for_a_gpu_is_in_its_language(tuner: Tuner) -> None:
+    spec = f"{SPEC},dtype=float16"
+    called = tuner("judge", spec, "--signature", "--target", "cuda:sm_90")
+    assert called.code == 0, called.err
+    assert called.out.startswith("#include <cuda_fp16.h>\n")
+    assert (
+        'extern "C" __global__ void elementwise_m8_n12_relu_f16('
+        "const __half *in_X, __half *out_Y);" in called.out
+    )
+    assert package.cuda_signature(spec) == called.out
+
+
 def test_of_a_notation(tuner: Tuner, home: Path) -> None:
     notation = home / "scale.txt"
     notation.write_text("kernel scale(A: f32[M]) -> (C: f32[M]) {\n  C[i] = A[i] * 2\n}\n")

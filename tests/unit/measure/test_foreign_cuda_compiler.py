@@ -9,6 +9,7 @@ import pytest
 from tests.support.cuda_cheats import HONEST
 from tests.support.targets import SM_80, SM_90
 from tuner.errors import UsageError
+from tuner.export.header import cuda_signature_of
 from tuner.measure.foreign.compiler import MOST_SOURCE_BYTES
 from tuner.measure.foreign.cuda_compiler import compile_cuda
 from tuner.measure.foreign.dimensions import (
@@ -21,6 +22,7 @@ from tuner.measure.foreign.dimensions import (
 from tuner.measure.foreign.verdict import Guilty, Verdict, VerdictName
 from tuner.runtime.nvrtc import find_nvrtc, header_folders
 from tuner.target.target import Target
+from tuner.workload.spec import parse_spec
 
 needs_nvrtc = pytest.mark.skipif(
     find_nvrtc() is None, reason="no NVRTC: neither a CUDA toolkit nor the `cuda` extra"
@@ -45,6 +47,15 @@ def test_a_kernel_becomes_machine_code(target: Target) -> None:
 def test_headers_that_our_own_kernels_include() -> None:
     names = ("cuda_fp16.h", "cuda_bf16.h", "mma.h", "math_constants.h")
     assert compile_cuda("".join(f"#include <{name}>\n" for name in names) + HONEST, SM_90)
+
+
+@needs_nvrtc
+@needs_headers
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "int32"])
+def test_signatures_are_the_beginnings_of_sources(dtype: str) -> None:
+    workload = parse_spec(f"matmul:M=2,N=2,K=2,dtype={dtype}")
+    signature = cuda_signature_of(workload)
+    assert compile_cuda(signature + signature.partition("*/")[2].replace(";", " {}"), SM_90)
 
 
 @needs_nvrtc
