@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from tuner.errors import UsageError
+from tuner.runtime.cuda_driver import NoDriver
 from tuner.target.architectures.table import architecture_named
 from tuner.target.cuda import cuda_target, cuda_targets
 from tuner.target.microarchitectures import cpu_target, declared_cpus
@@ -84,7 +85,7 @@ def parse_target(text: str, microarchitectures: Path | None = None) -> Target:
     if name in ("cpu", "llvm"):
         return detect_cpu()
     if name == "cuda":
-        return detect_gpu()
+        return _own_gpu()
     kind, _, arch = name.partition(":")
     if kind == "cuda" and arch in cuda_targets():
         return cuda_target(arch, target_key)
@@ -106,6 +107,18 @@ def declared_targets(microarchitectures: Path | None = None) -> tuple[Target, ..
         *(cpu_target(name, cpu, target_key) for name, cpu in cpus.items()),
         *(cuda_target(arch, target_key) for arch in cuda_targets()),
     )
+
+
+def _own_gpu() -> Target:
+    """This machine's first GPU. Raises NoDriver, which says what else may be asked for."""
+    try:
+        return detect_gpu()
+    except NoDriver as error:
+        declared = " or ".join(f"cuda:{arch}" for arch in cuda_targets())
+        raise NoDriver(
+            f"target 'cuda' is this machine's GPU, and {error}; use cpu, or a declared GPU "
+            f"({declared}), whose jobs wait for a machine that has one"
+        ) from error
 
 
 def detect_gpu(ordinal: int = 0) -> Target:
