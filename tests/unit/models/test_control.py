@@ -229,11 +229,50 @@ def counting() -> Made:
     ), [feed]  # fmt: skip
 
 
+def written_rows(rows: int = 70) -> Made:
+    """A loop that writes a slice at a place that it counts, as converters write `y[k] = row`:
+    the counter alone decides how long the slice is. Another condition may end it earlier."""
+    step = body(
+        [
+            n("MatMul", ["h", "m"], ["product"]),
+            n("Add", ["product", "x"], ["sum"]),
+            n("Tanh", ["sum"], ["t"]),
+            n("Add", ["k", "one"], ["following"]),
+            n("Shape", ["s"], ["extents"], end=1),
+            n("Min", ["extents", "following"], ["end"]),
+            n("Slice", ["s", "k", "end", "zero", "one"], ["part"]),
+            n("Shape", ["part"], ["like"]),
+            n("Expand", ["t", "like"], ["row"]),
+            n("Squeeze", ["k"], ["first"]),
+            n("Squeeze", ["end"], ["last"]),
+            n("Range", ["first", "last", "unit"], ["range"]),
+            n("Unsqueeze", ["range", "one"], ["places"]),
+            n("ScatterND", ["s", "places", "row"], ["written"]),
+            n("Less", ["last", "length"], ["inside"]),
+            n("ReduceMax", ["t"], ["top"], keepdims=0),
+            n("Less", ["top", "most"], ["below"]),
+            n("And", ["inside", "below"], ["going"]),
+        ],
+        [value("i", INT64, []), value("c", BOOL, []), value("k", INT64, [1]),
+         value("h", FLOAT, [1, 3]), value("s", FLOAT, [rows, 3])],
+        [value("going", BOOL, []), value("following"), value("t"), value("written")],
+    )  # fmt: skip
+    x = floats(1, 3) * 0.1
+    feeds: list[Feed] = [{"x": x, "most": np.array(m, np.float32)} for m in (2.0, 0.2)]
+    nodes = [n("Loop", ["trips", "yes", "zero", "h0", "s0"], ["k1", "h1", "s1"], body=step)]
+    outputs = [value("k1", INT64, [1]), value("h1", FLOAT, [1, 3]), value("s1", FLOAT, [rows, 3])]
+    return model(
+        nodes, feeds[0], outputs, trips=np.array(1024), yes=np.array(True), zero=np.array([0]),
+        one=np.array([1]), unit=np.array(1), length=np.array(rows), m=np.eye(3, dtype=np.float32),
+        h0=np.zeros((1, 3), np.float32), s0=np.zeros((rows, 3), np.float32),
+    ), feeds  # fmt: skip
+
+
 CASES: Mapping[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
         layers_or_scores, constants_or_inputs, until_small, known_times, growing, both_ways,
-        nested, counting,
+        nested, counting, written_rows,
     )
 }  # fmt: skip
 
@@ -346,6 +385,14 @@ def test_a_loop_that_counts_is_one_scan(rows: int) -> None:
     made.graph.output[2].type.tensor_type.shape.dim[0].dim_value = rows
     (scan,) = [node for node in graph_of(made).nodes if isinstance(node, Scan)]
     assert (scan.count, scan.condition) == (rows, None)
+
+
+def test_what_counts_in_a_loop_is_no_state_of_it() -> None:
+    made, _ = written_rows()
+    (step,) = [a.g for a in made.graph.node[0].attribute if a.name == "body"]
+    step.output[0].name = "inside"
+    (scan,) = [node for node in graph_of(made).nodes if isinstance(node, Scan)]
+    assert (scan.count, scan.condition, len(scan.states)) == (70, None, 2)
 
 
 def test_a_loop_of_constants_is_a_constant() -> None:

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 
 from tuner.models.errors import ModelRefused
+from tuner.models.from_onnx.lookahead import Lookahead, Run, look_ahead, with_read_states
 from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
 from tuner.models.nodes import NO_LIMIT
 from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
+from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.values import Value
 
 UNROLLED = 64  # iterations of a loop that are made nodes of their own, at most
 _COUNTED = 1 << 16  # iterations whose numbers are a constant, at most
-_TRIED = 1 << 12  # iterations whose condition is computed at import, at most
-
-Run = Callable[[Any, Sequence[Value]], list[Value]]  # results of a graph for given inputs
 
 
 class _Conditional(Exception):
@@ -65,24 +64,25 @@ def loop(node: Node, run: Run) -> Results:
     count = NO_LIMIT if trips is None else _number(trips)
     starts = True if going is None else _number(going)
     if count is None or starts is None:
-        return _conditional(node, run, carried)
+        return _conditional(node, run, carried, Lookahead(count=NO_LIMIT))
     count = count if starts else 0
-    last = _last_trip(node, run, count, carried)
-    count = count if last is None else last
+    carried = with_read_states(node, run, carried) if count else carried
+    ahead = look_ahead(node, run, count, carried)
+    count = ahead.count
     try:
         if count <= UNROLLED and all(value.array is not None for value in carried):
             with suppress(_NotConstant):
                 return _unrolled(node, run, count, carried, are_constant=True)
-        return _counted(node, run, count, carried, is_exact=last is not None)
+        return _counted(node, run, ahead, carried)
     except _Conditional:
-        return _conditional(node, run, carried)
+        return _conditional(node, run, carried, ahead)
     except (ModelRefused, ValueError):
         if count > UNROLLED:
             raise
     try:
         return _unrolled(node, run, count, carried)
     except _Conditional:
-        return _conditional(node, run, carried)
+        return _conditional(node, run, carried, ahead)
 
 
 def _number(value: Value | None) -> int | None:
@@ -98,61 +98,6 @@ def _goes_on(value: Value) -> bool:
     if number is None:
         raise _Conditional
     return bool(number)
-
-
-def _last_trip(node: Node, run: Run, most: int, carried: Sequence[Value]) -> int | None:
-    """The number of iterations, at most `most`, where the body's condition follows from the
-    number of the iteration and from states that are known at import, as in a loop that
-    counts. None of other loops."""
-    condition, states = _condition_of(node.attribute("body", None))
-    if condition is None or any(carried[place].array is None for place in states):
-        return None
-    values, going = list(carried), _scalar(node, 1, "bool")
-    for number in range(min(most, _TRIED)):
-        goes_on, *results = run(condition, [_scalar(node, number), going, *values])
-        for place, value in zip(states, results, strict=True):
-            values[place] = value
-        arrays = [goes_on.array, *(value.array for value in results)]
-        if any(array is None for array in arrays):
-            return None
-        if not _number(goes_on):
-            return number + 1
-    return most if most <= _TRIED else None
-
-
-def _condition_of(body: Any) -> tuple[Any | None, list[int]]:
-    """The part of a loop's body that computes its condition, and the states that this reads,
-    whose next values are its further outputs. None where the condition depends on nothing
-    that changes, or on control flow."""
-    makers = {name: op for op in body.node for name in op.output}
-    initial = {tensor.name for tensor in body.initializer}
-    changing = [value.name for value in body.input if value.name not in initial]
-    pending, kept, states = [body.output[0].name], set(), set()
-    while pending:
-        name = pending.pop()
-        if name in makers and name not in kept:
-            kept |= {*makers[name].output}
-            pending += makers[name].input
-        elif name in changing and name not in kept:
-            kept.add(name)
-            place = changing.index(name) - 2
-            if place >= 0:
-                states.add(place)
-                pending.append(body.output[1 + place].name)
-    operators = [op for op in body.node if kept & {*op.output}]
-    has_graphs = any(attribute.HasField("g") for op in operators for attribute in op.attribute)
-    if has_graphs or not (states or changing[0] in kept):
-        return None, []
-    order = sorted(states)
-    outputs = [body.output[0], *(body.output[1 + place] for place in order)]
-    part = type(body)(
-        name=body.name,
-        node=operators,
-        initializer=body.initializer,
-        input=body.input,
-        output=outputs,
-    )
-    return part, order
 
 
 def _unrolled(
@@ -182,27 +127,48 @@ def _stacked(values: Sequence[Value]) -> Value:
     return concatenate([unsqueeze(value, [0]) for value in values], 0)
 
 
-def _counted(
-    node: Node, run: Run, count: int, carried: Sequence[Value], *, is_exact: bool
-) -> list[Value]:
+def _iteration(
+    node: Node, run: Run, ahead: Lookahead, carried: Sequence[Value]
+) -> tuple[list[int], Callable[[Value, Sequence[Value]], tuple[Value, list[Value], list[Value]]]]:
+    """The places of states that are computed; and what gives the condition, these states, and
+    the other results for the number of an iteration and the states before it."""
+    body, going = node.attribute("body", None), _scalar(node, 1, "bool")
+    foretold = {*ahead.states, *ahead.unchanged}
+    places = [place for place in range(len(carried)) if place not in foretold]
+
+    def computed(number: Value, states: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+        given = dict(zip(places, states, strict=True))
+        given |= {place: ahead.state(place, number, carried) for place in foretold}
+        inputs = [given[place] for place in range(len(carried))]
+        condition, *results = run(body, [ahead.number(number), going, *inputs])
+        return condition, [results[place] for place in places], results[len(carried) :]
+
+    return places, computed
+
+
+def _counted(node: Node, run: Run, ahead: Lookahead, carried: Sequence[Value]) -> list[Value]:
     """A scan over the numbers of the iterations, which no condition ends if the number is
     exact."""
+    count = ahead.count
     if not 1 <= count <= _COUNTED:
         raise _Conditional if count else ValueError("no iterations")
-    body, going = node.attribute("body", None), _scalar(node, 1, "bool")
+    places, computed = _iteration(node, run, ahead, carried)
 
     def step(number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
-        condition, *results = run(body, [number, going, *states])
-        if not (is_exact or _goes_on(condition)):
+        condition, after, results = computed(number, states)
+        if not (ahead.is_exact or _goes_on(condition)):
             raise _Conditional
-        return results[: len(states)], results[len(states) :]
+        return after, results
 
-    numbers = node.builder.constant(np.arange(count))
-    states, results = scans.scan(node.builder, "loop", count, [numbers], carried, step)
-    return [*states, *results]
+    builder, begins = node.builder, [carried[place] for place in places]
+    numbers = builder.constant(np.arange(count))
+    states, results = scans.scan(builder, "loop", count, [numbers], begins, step)
+    last = {**dict(enumerate(carried)), **dict(zip(places, states, strict=True))}
+    last |= {place: builder.constant(rows[-1]) for place, rows in ahead.states.items()}
+    return [*(last[place] for place in range(len(carried))), *results]
 
 
-def _conditional(node: Node, run: Run, carried: Sequence[Value]) -> list[Value]:
+def _conditional(node: Node, run: Run, carried: Sequence[Value], ahead: Lookahead) -> list[Value]:
     """A scan that ends as soon as the body's condition is false, or after the trips that
     are only known at run time."""
     if len(node.outputs) > len(carried):
@@ -214,10 +180,9 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value]) -> list[Value]:
             if value is not None and value.array is None:
                 raise node.computed_at_run_time(value, reason)
         raise node.refusal(reason)
-    body, going = node.attribute("body", None), _scalar(node, 1, "bool")
+    going, (places, computed) = _scalar(node, 1, "bool"), _iteration(node, run, ahead, carried)
     trips, begins = node.optional(0), node.optional(1)
-    count = _number(trips)
-    limit = None if trips is None or count is not None else reshape(trips, ())
+    limit = None if trips is None or trips.array is not None else reshape(trips, ())
 
     def running(condition: Value, number: Value) -> Value:
         """Whether iteration `number` is begun."""
@@ -227,14 +192,18 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value]) -> list[Value]:
         return compare("and", lambda c, i, n: c & (i < n), condition, number, limit)
 
     def step(_: Value, number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
-        condition, *results = run(body, [number, going, *states])
+        condition, following = computed(number, states)[:2]
         after = elementwise("next", lambda e: e + 1, number)
-        return [running(condition, after), after, *results[: len(states)]], []
+        return [running(condition, after), after, *following], []
 
     first = [running(going if begins is None else begins, _scalar(node, 0)), _scalar(node, 0)]
-    name, most = "while", NO_LIMIT if count is None else count
-    states, _ = scans.scan(node.builder, name, most, [], [*first, *carried], step, conditional=True)
-    return states[2:]
+    first += [carried[place] for place in places]
+    ends = scans.scan(node.builder, "while", ahead.count, [], first, step, conditional=True)[0]
+    done, states = ends[1], ends[2:]
+    last = {**dict(enumerate(carried)), **dict(zip(places, states, strict=True))}
+    for place, rows in ahead.states.items():
+        last[place] = gather(node.builder.constant(rows), done, 0)
+    return [last[place] for place in range(len(carried))]
 
 
 def scan(node: Node, run: Run) -> Results:

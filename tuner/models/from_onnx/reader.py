@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -44,6 +44,7 @@ from tuner.models.input_values import InputValues
 from tuner.models.older_operators import operators_of
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.extents import as_written
+from tuner.models.operators.foreseen import in_each, is_foreseen
 from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {
@@ -247,6 +248,9 @@ class _Reader:
             raise node.refusal("is random; a model must compute the same each time")
         if node.op == "ConstantOfShape":
             return shapes.constant_of_shape(node)
+        rows_known = self.in_each(node, proto)
+        if rows_known is not None:
+            return rows_known
         arrays = [value.array if value is not None else None for value in node.inputs]
         is_known = all(
             value is None or array is not None
@@ -312,6 +316,23 @@ class _Reader:
         results = _evaluated(proto, feeds, self.model, self.opset)
         return [self.array(result, node.name) for result in results]
 
+    def in_each(self, node: Node, proto: Any) -> Results | None:
+        """What is known in each iteration of a loop around, by ONNX's reference evaluator."""
+        if not is_foreseen(node.inputs):
+            return None
+        run: Callable[[Mapping[str, Array | None]], list[Array]] | None = None
+
+        def compute(arrays: Sequence[Array | None]) -> list[Array]:
+            nonlocal run
+            feeds = {name: array for name, array in zip(proto.input, arrays, strict=True) if name}
+            run = run or _evaluator(proto, feeds, self.model, self.opset)
+            return run(feeds)
+
+        try:
+            return in_each(node.inputs, compute)
+        except _FAULTS:
+            return None
+
     def inner(self, node: Node, graph: Any, inputs: Sequence[Value], scope: Scope) -> list[Value]:
         """The results of a graph inside of an operator, which sees what is outside."""
         own = Scope(scope)
@@ -347,6 +368,13 @@ def _attribute(attribute: Any) -> Any:
 def _evaluated(
     proto: Any, feeds: Mapping[str, Array | None], model: Any, opset: int
 ) -> list[Array]:
+    return _evaluator(proto, feeds, model, opset)(feeds)
+
+
+def _evaluator(
+    proto: Any, feeds: Mapping[str, Array | None], model: Any, opset: int
+) -> Callable[[Mapping[str, Array | None]], list[Array]]:
+    """Computes one operator of arrays like these."""
     inputs = [
         onnx.helper.make_tensor_value_info(
             name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
@@ -358,6 +386,9 @@ def _evaluated(
     graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
     single = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
     evaluator = ReferenceEvaluator(single, new_ops=operators_of(opset))
-    with np.errstate(all="ignore"):  # infinities and NaN are values like others
-        results = evaluator.run(None, dict(feeds))
-    return [np.asarray(result) for result in results]
+
+    def run(given: Mapping[str, Array | None]) -> list[Array]:
+        with np.errstate(all="ignore"):  # infinities and NaN are values like others
+            return [np.asarray(result) for result in evaluator.run(None, dict(given))]
+
+    return run

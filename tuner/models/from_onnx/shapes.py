@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tuner.models.from_onnx.node import Convert, Late, Node, dtype_of
+from tuner.models.graph import Array
 from tuner.models.operators import indexing, movement
 from tuner.models.operators.elementwise import cast
 from tuner.models.operators.extents import (
@@ -15,11 +16,13 @@ from tuner.models.operators.extents import (
     count_of,
     counted,
     extents_of,
+    range_of,
     same_count,
     scalar,
     slice_of,
     whole,
 )
+from tuner.models.operators.foreseen import in_each, rows_of
 from tuner.models.operators.scalars import Elem, clamp, constant, where
 from tuner.models.operators.values import Value
 
@@ -126,6 +129,9 @@ def split(node: Node) -> list[Value]:
 
 def take_slice(node: Node) -> Value:
     x = node[0]
+    moving = None if x.counts else _moving_slice(node)
+    if moving is not None:
+        return moving
     starts = node.attribute("starts", None) or node.elements(1)
     ends = node.attribute("ends", None) or node.elements(2)
     axes = node.attribute("axes", None) or node.ints(3) or list(range(len(starts)))
@@ -134,6 +140,38 @@ def take_slice(node: Node) -> Value:
         if step == 0 or not -x.rank <= axis < x.rank:
             raise node.refusal(f"has step {step} along axis {axis} of {x.rank} dimensions")
         x = slice_of(x, axis % x.rank, start, end, step)
+    return x
+
+
+def _moving_slice(node: Node) -> Value | None:
+    """A slice whose places are known in each iteration of a loop; None where its shape changes
+    from one to the next."""
+    x = node[0]
+
+    def places(arrays: Sequence[Array | None]) -> list[Array]:
+        """First elements, numbers of elements, and steps, by axis."""
+        starts, ends, axes, steps = [*arrays, None, None][:4]
+        assert starts is not None and ends is not None
+        chosen = [slice(None)] * x.rank
+        for place, start in enumerate(starts):
+            axis = place if axes is None else int(axes[place])
+            chosen[axis] = slice(start, ends[place], None if steps is None else steps[place])
+        cut = [range(extent)[part] for extent, part in zip(x.shape, chosen, strict=True)]
+        return [*np.array([(part.start, len(part), part.step) for part in cut]).T]
+
+    in_iterations = in_each(node.inputs[1:], places)
+    if in_iterations is None:
+        return None
+    first, counts, strides = in_iterations
+    if counts.array is None or strides.array is None:
+        return None
+    lengths, steps = counts.array.tolist(), strides.array.tolist()
+    for axis, begins in enumerate(rows_of(first, 1).T):
+        if (begins == begins[0]).all():
+            x = movement.along(x, axis, int(begins[0]), lengths[axis], steps[axis])
+        else:
+            begin = scalar(movement.along(first, 0, axis, 1))
+            x = range_of(x, axis, begin, steps[axis], lengths[axis])
     return x
 
 

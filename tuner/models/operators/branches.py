@@ -9,6 +9,7 @@ from tuner.models.errors import ModelRefused
 from tuner.models.fusion import fuse
 from tuner.models.nodes import Branch, Side
 from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.movement import reshape
 from tuner.models.operators.scalars import where
 from tuner.models.operators.values import Value
 
@@ -33,6 +34,11 @@ def branch(
     values = [values for values, _ in sides if values is not None]
     if not values:
         raise ModelRefused(sides[0][1].refusal)
+    if len(values) == 2:  # a number, and one in a vector of one
+        values[1] = [
+            reshape(second, first.shape) if {first.shape, second.shape} == {(), (1,)} else second
+            for first, second in zip(*values, strict=False)
+        ] + values[1][len(values[0]) :]
     formats = [[value.format for value in given] for given in values]
     shapes = [[(value.shape, value.dtype) for value in given] for given in values]
     if shapes[0] != shapes[-1] or formats[0] != formats[-1]:

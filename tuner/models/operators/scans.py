@@ -10,6 +10,7 @@ import numpy as np
 from tuner.models.fusion import fuse, with_pairs
 from tuner.models.nodes import Scan, State, Window, reads_of
 from tuner.models.operators.builder import GraphBuilder, Recorded
+from tuner.models.operators.movement import reshape
 from tuner.models.operators.values import Value
 from tuner.workload.expression import Tensor
 
@@ -95,8 +96,10 @@ def scan(
 
 
 def _lasting(builder: GraphBuilder, state: Value, after: Value, moving: set[str]) -> str:
-    """The tensor that a state becomes. Another state or a slice is copied first, since
-    these move while states are written."""
+    """The tensor that a state becomes; a number may become a vector of one. Another state or
+    a slice is copied first, since these move while states are written."""
+    if {after.shape, state.shape} == {(), (1,)}:
+        after = reshape(after, state.shape)
     if (after.shape, after.dtype) != (state.shape, state.dtype):
         raise ValueError(
             f"a state of {state.dtype}{list(state.shape)} becomes {after.dtype}{list(after.shape)}"

@@ -58,7 +58,7 @@ class Value:
     # What integers that are computed from extents may be. None: anything.
     limits: Limits | None = None
     # How the numbers came about, as far as an operator behind can use it.
-    made: Integers | Scaled | Clipped | None = None
+    made: Integers | Scaled | Clipped | PerIteration | None = None
 
     @property
     def integers(self) -> Integers | None:
@@ -245,6 +245,14 @@ class Clipped:
     value: Value
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerIteration:
+    """Rows of a constant table: in each iteration of a loop its own, known at import."""
+
+    number: Value  # of the iteration, a scalar
+    rows: Array  # [iterations, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
