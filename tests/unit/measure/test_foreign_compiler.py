@@ -182,7 +182,17 @@ def refusal(source: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "line", ['#include "FILE"', '__asm__(".incbin \\"FILE\\"");', '#pragma GCC dependency "FILE"']
+    "line",
+    [
+        '#include "FILE"',
+        '__asm__(".incbin \\"FILE\\"");',
+        '#pragma GCC dependency "FILE"',
+        '#if __has_include("FILE")\n#endif',
+        '#define LOOK __has_include\n#if LOOK("FILE")\n#endif',
+        '#define LOOK(x) __has_##x\n#if LOOK(include)("FILE")\n#endif',
+        '#pragma push_macro("__has_include")\n#undef __has_include\n'
+        '#pragma pop_macro("__has_include")\n#if __has_include("FILE")\n#endif',
+    ],
 )
 def test_nobody_learns_what_files_there_are(tmp_path: Path, line: str) -> None:
     (tmp_path / "secret").write_text("x")

@@ -42,6 +42,11 @@ LEAST_FREE_BYTES = 1 << 20  # with less room, a compiler that failed failed for 
 FRAME_BYTES = 1 << 20  # of a function's local variables: a caller's stack may have 8 MiB
 QUOTED_BYTES = 4000  # of what the compiler says
 _SOURCE, _OBJECT, _LIBRARY = "kernel.c", "kernel.o", "kernel.so"
+# Included before the source. What these give depends on which files there are, out of reach or not.
+_BEFORE = "before.h"
+_BEFORE_TEXT = """#pragma GCC system_header
+#pragma GCC poison __has_include __has_include_next __has_embed
+"""
 _NATIVE = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
 _UNREACHABLE = ("Permission denied", "No such file or directory")
 _REFUSED_HEADER = ("No such file or directory", "file not found")
@@ -72,6 +77,7 @@ def compile_source(source: str, symbol: str, toolchain: Toolchain) -> bytes:
     parts = _parts(toolchain)
     with scratch() as folder:
         (folder / _SOURCE).write_text(source, "utf-8", errors="replace")
+        (folder / _BEFORE).write_text(_BEFORE_TEXT)
         (folder / "exports.map").write_text(version_script([symbol]))
         refusal = run_bounded(folder, _commands(toolchain), parts.readable, parts.executable)
         # Where linking failed, the object says why in better words.
@@ -139,7 +145,7 @@ def scratch() -> Iterator[Path]:
 def _commands(toolchain: Toolchain) -> tuple[tuple[str, ...], ...]:
     flags = (*COMPILE_FLAGS, "-O3", *_flags(toolchain))
     return (
-        (*toolchain.command, *flags, "-c", _SOURCE, "-o", _OBJECT),
+        (*toolchain.command, *flags, "-include", _BEFORE, "-c", _SOURCE, "-o", _OBJECT),
         (*_link_command(toolchain), "-Wl,--version-script=exports.map", "-o", _LIBRARY, _OBJECT,
          *LIBRARIES),
     )  # fmt: skip
