@@ -1,6 +1,5 @@
 /* Which classes samples compute, and steps on the rows of weights that they name. Single passes over arrays that the caller
  * gives, scratch included, where NumPy would go over them ten times, and kernels would write rows that do not change. */
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -79,36 +78,46 @@ void beside_own(int32_t *classes, float *offsets, const int32_t *own, const int3
   }
 }
 
-static void fetch_row(const float *matrix, const uint16_t *narrow, int64_t depth) {
-  for (int64_t d = 0; d < depth; d += LINE / 4) __builtin_prefetch(matrix + d, 1);
-  for (int64_t d = 0; narrow && d < depth; d += LINE / 2) __builtin_prefetch(narrow + d, 1);
+static void fetch(const void *row, int64_t bytes) {
+  for (int64_t place = 0; place < bytes; place += LINE) __builtin_prefetch((const char *)row + place, 1);
 }
 
 static void change_row(float *restrict row, const float *restrict x, float scale, int64_t depth) {
   for (int64_t d = 0; d < depth; ++d) row[d] -= scale * x[d];
 }
 
-/* The nearest bfloat16 of each number, of two as near the one further from 0. */
-static void round_row(uint16_t *restrict narrow, const float *restrict row, int64_t depth) {
+/* The same of numbers whose bits are (nearest << 16) + rest: the nearest bfloat16, of two as near the one further from 0, and what
+ * that leaves. */
+static void change_parts(uint16_t *restrict nearest, int16_t *restrict rest, const float *restrict x, float scale, int64_t depth) {
   for (int64_t d = 0; d < depth; ++d) {
-    uint32_t bits;
-    memcpy(&bits, row + d, sizeof bits);
-    narrow[d] = (uint16_t)((bits + 0x8000u) >> 16);
+    uint32_t bits = ((uint32_t)nearest[d] << 16) + (uint32_t)(int32_t)rest[d];
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    number -= scale * x[d];
+    memcpy(&bits, &number, sizeof bits);
+    nearest[d] = (uint16_t)((bits + 0x8000u) >> 16);
+    rest[d] = (int16_t)bits;
   }
 }
 
-/* A step of gradient descent in place: from row names[s][i] of matrix goes rate * weights[s][i] * x[s], and as much without x[s]
- * from its element of bias. matrix has rows of `depth`, narrow is the same in bfloat16; narrow and bias may be null. */
-void change_rows(float *matrix, uint16_t *narrow, float *bias, const int32_t *names, const float *weights, const float *x, float rate,
-                 int64_t samples, int64_t per_sample, int64_t depth) {
+/* A step of gradient descent in place: from row names[s][i] of a matrix goes rate * weights[s][i] * x[s], and as much without x[s]
+ * from its element of bias, unless that is null. Rows have `depth` numbers. The matrix is `whole`, or null and in two parts. */
+void change_rows(float *whole, uint16_t *nearest, int16_t *rest, float *bias, const int32_t *names, const float *weights, const float *x,
+                 float rate, int64_t samples, int64_t per_sample, int64_t depth) {
   const int64_t count = samples * per_sample;
   for (int64_t sample = 0, i = 0; sample < samples; ++sample, x += depth) {
     for (const int64_t end = i + per_sample; i < end; ++i) {
       const int64_t place = names[i] * depth, ahead = names[i + AHEAD < count ? i + AHEAD : count - 1] * depth;
-      fetch_row(matrix + ahead, narrow ? narrow + ahead : NULL, depth);
-      change_row(matrix + place, x, rate * weights[i], depth);
-      if (narrow) round_row(narrow + place, matrix + place, depth);
-      if (bias) bias[names[i]] -= rate * weights[i];
+      const float scale = rate * weights[i];
+      if (whole) {
+        fetch(whole + ahead, depth * 4);
+        change_row(whole + place, x, scale, depth);
+      } else {
+        fetch(nearest + ahead, depth * 2);
+        fetch(rest + ahead, depth * 2);
+        change_parts(nearest + place, rest + place, x, scale, depth);
+      }
+      if (bias) bias[names[i]] -= scale;
     }
   }
 }

@@ -115,20 +115,33 @@ def change_rows(
 ) -> None:
     """From the rows that samples name goes the rate times their vectors, weighted, in place.
 
-    `matrix` is in float32, (rows, depth), and perhaps in bfloat16, which follows it. `names` and
-    `weights` are (samples, names), `x` is (samples, depth). From `bias`, (rows,), goes as much
-    without the vectors. Names must be in range: they are those that a kernel has checked.
+    `matrix` is of float32, (rows, depth), or its `parts`. `names` and `weights` are (samples,
+    names), `x` is (samples, depth). From `bias`, (rows,), goes as much without the vectors.
+    Names must be in range: they are those that a kernel has checked.
     """
+    given: tuple[Array | None, ...] = (None, *matrix)
+    if len(matrix) == 1:
+        given = (*matrix, None, None)
     call(
-        "change_rows", *matrix, *[None] * (2 - len(matrix)), bias,
+        "change_rows", *given, bias,
         np.ascontiguousarray(names, np.int32), np.ascontiguousarray(weights, np.float32),
         np.ascontiguousarray(x, np.float32), float(rate), *names.shape, x.shape[1],
     )  # fmt: skip
 
 
-def rounded(numbers: Array) -> Array:
-    """The bits of the nearest bfloat16 to each float32."""
+def parts(numbers: Array) -> tuple[Array, Array]:
+    """The bits of the nearest bfloat16 to each float32, and the 16 bits that are left.
+
+    A step on both reads and writes no more than one on the float32, and kernels read the first
+    part alone (Split-SGD, Kalamkar et al. 2020).
+    """
     bits = numbers.view(np.int32)
-    made = aligned_empty(numbers.shape, "uint16")
-    made[...] = (bits - bits.astype(np.int16)) >> 16
-    return made
+    rest, nearest = bits.astype(np.int16), aligned_empty(numbers.shape, "uint16")
+    nearest[...] = (bits - rest) >> 16
+    return nearest, rest
+
+
+def joined(nearest: Array, rest: Array) -> Array:
+    """The float32 of its parts."""
+    bits: Array = (nearest.astype(np.int32) << 16) + rest
+    return bits.view(np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from examples.slide.hashing import NONE, Draws, HashTables, most_named
-from examples.slide.layers import MakeKernel, Output, change_rows, initial, rounded
+from examples.slide.layers import MakeKernel, Output, change_rows, initial, joined, parts
 from examples.slide.outputs import Dense, Slide, directions
 from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
 from tests.support.targets import host_target
@@ -163,22 +163,25 @@ def test_rows_that_are_named_change_and_no_others(depth: int) -> None:
     np.testing.assert_array_equal(matrix[unnamed], before)
 
 
-def test_rows_in_bfloat16_follow_those_in_float32() -> None:
-    """Steps far below the resolution of bfloat16 add up."""
+def test_rows_in_two_parts_change_like_float32() -> None:
+    """So steps far below the resolution of bfloat16 add up."""
     matrix = np.linspace(-3, 3, 20 * 16, dtype=np.float32).reshape(20, -1)
-    narrow, names = rounded(matrix), np.full((256, 1), 7, np.int32)
+    in_parts, names = parts(matrix), np.full((256, 1), 7, np.int32)
     x, weights, before = np.ones((256, 16), np.float32), np.ones((256, 1)), matrix.copy()
-    change_rows((matrix, narrow), names, weights, x, 1e-3)
+    for each in ((matrix,), in_parts):
+        change_rows(each, names, weights, x, 1e-3)
     np.testing.assert_allclose(before[7] - matrix[7], 0.256, rtol=1e-4)
-    np.testing.assert_array_equal(np.delete(matrix, 7, 0), np.delete(before, 7, 0))
-    np.testing.assert_array_equal(narrow, rounded(matrix))
+    np.testing.assert_array_equal(joined(*in_parts), matrix)
+    np.testing.assert_array_equal(in_parts[0], parts(matrix)[0])
 
 
-def test_numbers_are_rounded_to_the_nearest() -> None:
+def test_numbers_are_rounded_to_the_nearest_and_nothing_is_lost() -> None:
     numbers = np.array([1.0, 1.001, 1.007, -3.14159, 1e-20, -1e30, 65504.7], np.float32)
-    wide = (rounded(numbers).astype(np.uint32) << 16).view(np.float32)
+    nearest, rest = parts(numbers)
+    wide = (nearest.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, numbers, rtol=2**-8)
     assert wide[:3].tolist() == [1.0, 1.0, 1.0078125]
+    np.testing.assert_array_equal(joined(nearest, rest), numbers)
 
 
 def test_directions_ignore_what_all_elements_share() -> None:
