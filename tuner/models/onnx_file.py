@@ -20,6 +20,7 @@ from tuner.models.given_inputs import with_shapes_of
 from tuner.models.input_shapes import InputShapes
 from tuner.models.input_values import InputValues
 from tuner.models.old_opsets import is_old, modernised
+from tuner.models.onnx_order import graphs_of, sort_operators
 
 _DOMAINS = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
@@ -65,6 +66,7 @@ def read_model(
     bodies = (model.graph, *model.functions)
     _check_nodes([node for body in bodies for node in _nodes(body)], limits)
     _check_attributes(model.graph)
+    sort_operators(model.graph)
     for body in bodies:
         for tensor in tensors_of(body):
             _check_tensor(tensor, limits)
@@ -186,15 +188,8 @@ def _nodes(body: Any) -> Iterator[Any]:
     """Operators of a graph or function, and of the graphs inside of them."""
     for node in body.node:
         yield node
-        for graph in _graphs(node):
+        for graph in graphs_of(node):
             yield from _nodes(graph)
-
-
-def _graphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def tensors_of(body: Any) -> Iterator[Any]:
@@ -212,7 +207,7 @@ def tensors_of(body: Any) -> Iterator[Any]:
                 raise ModelRefused(
                     f"operator {node.op_type[:60]} has a sparse constant; export it with dense ones"
                 )
-        for graph in _graphs(node):
+        for graph in graphs_of(node):
             yield from tensors_of(graph)
 
 
