@@ -229,6 +229,7 @@ def simulated(database: Database, clock: ManualClock, count: int, each: int, day
     assert raised == planted
 
 
+@pytest.mark.slow
 def test_alarms_are_the_planted_losses_of_a_hundred_kernels(
     clocked: tuple[Database, ManualClock],
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_kernel_that_was_only_prepared_stays_one(database: Database) -> None:
     assert job.kind == jobs.PREPARE and given_configs(database, job, job.tasks[0]) == [config(1)]
 
 
+@pytest.mark.slow
 def test_many_kernels_are_few_jobs(database: Database) -> None:
     for extent in range(16, 16 + TASKS + 2):
         tuned(database, extent, count=1)

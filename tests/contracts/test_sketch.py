@@ -73,6 +73,7 @@ SPACES = [
 every_space = pytest.mark.parametrize(("spec", "kind"), SPACES)
 
 
+@pytest.mark.slow
 def test_every_family_is_among_the_sketches() -> None:
     names = {
         (kind, sketch.name.partition("_")[0])

@@ -99,6 +99,7 @@ def test_auth_off_beyond_loopback_cannot_be_asked_for(tmp_path: Path) -> None:
         options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, auth="off", host="0.0.0.0")
 
 
+@pytest.mark.slow
 def test_a_busy_database_is_a_clear_state_and_nothing_is_lost(tmp_path: Path) -> None:
     with serving(options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path)) as live:
         token = live.key("submit")

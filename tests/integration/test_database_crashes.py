@@ -75,6 +75,7 @@ def test_trials_acknowledged_before_a_kill_are_there_once(url: str) -> None:
 
 
 @pytest.mark.postgres
+@pytest.mark.slow
 def test_a_stopped_server_is_named_and_used_again_once_it_is_back(
     postgres_server: PostgresServer,
 ) -> None:

@@ -62,6 +62,7 @@ def waits_and_serves(
     return said
 
 
+@pytest.mark.slow
 def test_a_database_that_is_locked_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tuner.db"
     holder, held = open_database(path), ExitStack()
@@ -73,6 +74,7 @@ def test_a_database_that_is_locked_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
+@pytest.mark.slow
 def test_a_server_that_is_down_is_waited_for(
     postgres_server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_packing_happens_once_for_each_array(matmul: Any) -> None:
     assert not matmul(a, b).any()
 
 
+@pytest.mark.slow
 def test_packed_constants_end_with_their_arrays(matmul: Any) -> None:
     a, b = arrays()
     for seed in range(4):

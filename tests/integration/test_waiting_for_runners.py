@@ -127,6 +127,7 @@ def tuner(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_waits_for_and_what_ends_the_wait(tmp_path: Path) -> None:
     waiting = tuner(tmp_path, "tune", "matmul:M=8,N=8,K=8", "--target", "cuda:sm_90")
     assert waiting.stderr is not None

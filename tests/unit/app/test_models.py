@@ -137,6 +137,7 @@ def runner_up(workload: Workload, store: ArtifactStore) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_kernels_race_inside_the_model_while_there_is_time(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_kernels_race_inside_the_model_while_there_is_time(
     assert exported("lost", None).race is None
 
 
+@pytest.mark.slow
 def test_chains_are_tuned_and_compared_while_there_is_time(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def windows() -> Model:
     return Model(content=content, shapes={}, graph=read_graph(content, {}))
 
 
+@pytest.mark.slow
 def test_a_bound_on_the_error_lets_kernels_be_fast(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
@@ -277,6 +280,7 @@ def test_a_bound_on_the_error_lets_kernels_be_fast(
     assert {share.workload.numerics for share in unbounded.shares} == {"strict"}
 
 
+@pytest.mark.slow
 def test_a_bound_that_strict_kernels_miss_is_an_error(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
@@ -473,6 +477,7 @@ def narrow(kind: int, dtype: Any) -> Model:
         (onnx.TensorProto.BFLOAT16, ml_dtypes.bfloat16, 2.0**-8),
     ],
 )
+@pytest.mark.slow
 def test_models_of_narrow_floats_sum_in_float32(
     database: Database, settings: Settings, tmp_path: Path, kind: int, dtype: Any, unit: float
 ) -> None:

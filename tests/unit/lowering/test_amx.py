@@ -207,6 +207,7 @@ def test_a_stored_schedule_gives_the_same_code() -> None:
         ("matmul:M=17,N=40,K=33,dtype=int8", ":fours_"),
     ],
 )
+@pytest.mark.slow
 def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sketch: str) -> None:
     poorer = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
     workload = parse_spec(spec)

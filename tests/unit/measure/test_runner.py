@@ -170,6 +170,7 @@ def test_the_parent_has_one_thread_and_leaves_no_scratch(
     assert list(tmp_path.glob("tuner-runner-*")) == []
 
 
+@pytest.mark.slow
 def test_a_killed_runner_is_infrastructure_and_comes_back(lane: Lane, request_for: Make) -> None:
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane))

@@ -63,6 +63,7 @@ def test_without_a_bound_nothing_is_cut() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.floats(0.1, 3.0), st.floats(0.5, 1.5), st.floats(1.0, 30.0))
+@pytest.mark.slow
 def test_the_time_is_kept(kernels: int, trial_s: float, ratio: float, room: float) -> None:
     """Where the time suffices for two contestants of each kernel and first rounds."""
     least = kernels * (2 * trial_s + 4 * 1.5 * (trial_s + 0.6))

@@ -108,6 +108,7 @@ def sketched(workload: Workload, word: str, count: int, seed: int) -> None:
     weight=st.sampled_from(("int4", "uint4", "uint4,zeros=float32")),
     seed=st.integers(0, 99),
 )
+@pytest.mark.slow
 def test_looked_up_weights(
     rows: int, units: int, features: int, group: int, weight: str, seed: int
 ) -> None:
@@ -160,6 +161,7 @@ FOURS = any(dot.group == 4 for dot in isa_of(host_target()).dot_products)
     weight=st.sampled_from(("int4", "uint4", "uint4,zeros=float32")),
     seed=st.integers(0, 99),
 )
+@pytest.mark.slow
 def test_activations_of_8_bits(
     rows: int, units: int, features: int, group: int, weight: str, seed: int
 ) -> None:

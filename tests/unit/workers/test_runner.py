@@ -100,6 +100,7 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
             os.sched_setaffinity(0, before)
 
 
+@pytest.mark.slow
 def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
     lane: Lane, tmp_path: Path
 ) -> None:
