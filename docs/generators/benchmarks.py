@@ -159,6 +159,13 @@ PARTS = (
                 "inputs, and races it against ONNX Runtime, OpenVINO, PyTorch and inductor "
                 "(max-autotune), in turn on the same core.",
             ),
+            "torch": Suite(
+                title="Networks in PyTorch",
+                about="`python -m benchmarks.torch.inference` and `benchmarks.torch.training` "
+                'compile networks with `torch.compile(backend="tuner")` and time calls or '
+                "steps (forward, backward, Adam) in turn with eager PyTorch and inductor. A first "
+                "fast call is that of a new process whose caches earlier ones have filled.",
+            ),
             "models": Suite(
                 title="Small models",
                 about="Three small models with random weights, like ResNet, MobileNet and BERT. "
