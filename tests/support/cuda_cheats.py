@@ -6,8 +6,7 @@ docs/how-to/judge-kernels.md has the same table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tests.unit.measure.foreign_cheats import Cheat
 from tuner.measure.foreign.dimensions import Dimensions
 
 SPEC = "matmul:M=16,N=16,K=16"
@@ -22,15 +21,6 @@ extern "C" __global__ void f(const float *a, const float *b, float *c) {
   int i = threadIdx.x;
 """
 HONEST = BEGIN + "c[i] = product(a, b, i); }"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cheat:
-    """A source, and what is said of it."""
-
-    what: str  # as the documentation says it
-    verdict: str
-    source: str
 
 
 def _body(text: str, before: str = "") -> str:

@@ -1,4 +1,4 @@
-"""How far rounding errors move the outputs of a graph that quantises.
+"""How far rounding errors move the outputs of a graph that rounds to less than float32.
 
 A sum in another order may lie on the other side of a half, and so be quantised to the next
 step. What deep networks, above all untrained ones, make of that may be more than the random
