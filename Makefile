@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables
 
-.PHONY: tables demo docs install test test-slow test-long test-cuda check lint types imports clean
+.PHONY: tables demo docs install frameworks test test-slow test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -36,6 +36,11 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.python
 install: pyproject.toml constraints.txt | $(VENV)/.python
 	$(INSTALL) -e '.[dev,docs]'
 	touch $(VENV)/.installed-docs $(VENV)/.installed-dev $(VENV)/.installed
+
+# PyTorch and the others that results are held against. Tests that want one are skipped without it. From PyPI, PyTorch may bring
+# gigabytes of CUDA; the index of its CPU build does not.
+frameworks: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[dev,compare]'
 
 # The documentation as pages in site/. A link or an anchor that leads nowhere is an error.
 docs: $(VENV)/.installed-docs

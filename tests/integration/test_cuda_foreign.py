@@ -11,9 +11,9 @@ import pytest
 
 from tests.device.machine import needs_compiler
 from tests.support.cuda_cheats import CHEATS, HONEST, LAUNCH, SPEC
+from tests.support.foreign_cheats import Cheat
 from tests.support.gpu_machine import REASON
 from tests.support.targets import SM_90
-from tests.unit.measure.foreign_cheats import Cheat
 from tuner.lowering.cuda.nvrtc import any_compiler
 from tuner.measure.foreign.cuda_compiler import compile_cuda
 from tuner.measure.foreign.examination import Contestant

@@ -6,7 +6,7 @@ docs/how-to/judge-kernels.md has the same table.
 
 from __future__ import annotations
 
-from tests.unit.measure.foreign_cheats import Cheat
+from tests.support.foreign_cheats import Cheat
 from tuner.measure.foreign.dimensions import Dimensions
 
 SPEC = "matmul:M=16,N=16,K=16"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import cuda_cheats
-from tests.unit.measure.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
+from tests.support.foreign_cheats import BEGIN, CALL, CHEATS, END, HONEST, Cheat
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.foreign.compiler import compile_source
 from tuner.measure.foreign.examination import Contestant, Examination, _allocate
@@ -95,9 +95,7 @@ def test_first_wrong_element_is_named(examination: Examination, tmp_path: Path) 
     ("heading", "cheats"),
     [("What is caught", CHEATS), ("What is caught on a GPU", cuda_cheats.CHEATS)],
 )
-def test_the_page_has_every_cheat_with_its_verdict(
-    heading: str, cheats: Sequence[Cheat]
-) -> None:
+def test_the_page_has_every_cheat_with_its_verdict(heading: str, cheats: Sequence[Cheat]) -> None:
     part = PAGE.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| `(\w+)` \|$", part, re.MULTILINE)
     assert rows == [(cheat.what, cheat.verdict) for cheat in cheats]
