@@ -536,8 +536,6 @@ def _cut(outputs: Sequence[Argument], arrays: Sequence[Array]) -> list[Array]:
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
     array: Array = value if isinstance(value, np.ndarray) else _from_dlpack(symbol, argument, value)
-    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(np.uint16)
     _check_one(symbol, argument, array)
     return array
 
@@ -575,7 +573,8 @@ def _check_one(symbol: str, argument: Argument, array: Array) -> None:
         raise DTypeError(
             f"{symbol}: {argument.name} is a {type(array).__name__}, not a NumPy array"
         )
-    if array.dtype != argument.numpy_dtype:
+    # An extension of NumPy may have a bfloat16.
+    if array.dtype != argument.numpy_dtype and array.dtype.name != argument.dtype:
         raise DTypeError(
             f"{symbol}: {argument.name} has dtype {array.dtype}, expected {argument.dtype} "
             f"({argument.numpy_dtype})"

@@ -4,8 +4,10 @@ everything else."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -52,6 +54,19 @@ def test_an_input_that_is_the_output_is_copied_first(double: TunedFunction) -> N
     buffer[:] = 3
     double(buffer, out=buffer)
     assert (buffer == 6).all()
+
+
+def test_a_bfloat16_of_an_extension_is_taken_as_it_is(double: TunedFunction) -> None:
+    library, values = double.library, np.arange(1024, dtype=np.float32)
+    pairs = [  # the same bytes
+        replace(argument, dtype="bfloat16", shape=(2048,))
+        for argument in double.signature.arguments
+    ]
+    library.signatures = {"do_double": replace(double.signature, arguments=tuple(pairs))}
+    given, out = aligned_empty((1024,), "float32"), aligned_empty((1024,), "float32")
+    given[:] = values
+    library.call("do_double", [array.view(ml_dtypes.bfloat16) for array in (given, out)])
+    np.testing.assert_array_equal(out, 2 * values)
 
 
 def test_wrong_arguments_name_what_is_wrong(double: TunedFunction) -> None:
