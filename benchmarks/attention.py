@@ -71,7 +71,6 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
-    target = detect_cpu()
     shapes = product(
         map(int, options.threads.split(",")),
         map(int, options.positions.split(",")),
@@ -82,9 +81,15 @@ def main() -> None:
     for threads, positions, width, causal in shapes:
         rows.append(row(positions, width, causal=causal, threads=threads, options=options))
         print(*rows[-1], sep="  ", flush=True)
+        options.out.write_text(to_text(measurement(rows, options)))
+
+
+def measurement(rows: list[list[Value]], options: argparse.Namespace) -> Measurement:
+    """The rows so far, which are many minutes' work."""
+    target = detect_cpu()
     ratios = [float(str(cells[-2])) for cells in rows]
     mean = exp(sum(map(log, ratios)) / len(ratios))
-    measurement = Measurement(
+    return Measurement(
         suite="decode attention" if options.decode else "attention",
         date=date.today().isoformat(),
         machine=this_machine(str(target.tvm["mcpu"]), target.name),
@@ -105,7 +110,6 @@ def main() -> None:
         ],
         tables=[Table(title="", columns=COLUMNS, rows=rows)],
     )
-    options.out.write_text(to_text(measurement))
 
 
 def row(
