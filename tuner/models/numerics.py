@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.models.accuracy import tolerance_of
-from tuner.models.chains import Chain, chain_workloads
 from tuner.models.graph import Graph
+from tuner.models.substitutions import Substitution, substitution_workloads
 from tuner.models.workloads import ModelWorkload, with_fast_variants, workloads_of
 from tuner.target.target import Target
 from tuner.workload.workload import ModelNumerics
@@ -45,12 +45,13 @@ class NumericsPolicy:
         return max(tolerance_of(graph), self.max_error or 0.0)
 
     def workloads(
-        self, graph: Graph, target: Target, chains: Sequence[Chain] = ()
+        self, graph: Graph, target: Target, chains: Sequence[Substitution] = ()
     ) -> Sequence[ModelWorkload]:
-        """What is to be tuned for a strict graph: all its workloads, fast variants, chains."""
+        """What is to be tuned for a strict graph: all its workloads, fast variants, and what
+        chains and siblings need."""
         parts = with_fast_variants(graph, target) if self.fast else workloads_of(graph)
         keys = {part.workload.key for part in parts}
-        joint = chain_workloads(graph, chains)
+        joint = substitution_workloads(graph, chains)
         return [*parts, *(part for part in joint if part.workload.key not in keys)]
 
 

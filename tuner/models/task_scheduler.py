@@ -6,8 +6,9 @@ scheduler (Zheng et al., "Ansor", OSDI 2020, section 6.2). It combines what a ke
 gained lately with what it could gain at best. The latter is bounded by the rate that
 similar kernels reach.
 
-Some work can be done by several kernels: a node under strict or fast numerics, and a chain
-of nodes by one kernel or by one for each. What the model needs has its first rounds before
+Some work can be done by several kernels: a node under strict or fast numerics, a chain of
+nodes and siblings by one kernel or by one for each. Siblings as one need other kernels of
+the nodes that read them beside it. What the model needs has its first rounds before
 all else, so that it can always be assembled. What is slower saves nothing until it is
 faster than what does the same.
 """
@@ -42,6 +43,8 @@ class KernelProgress:
     # Keys of the kernels whose work a call of it does, once each; empty for a kernel that
     # the model cannot do without.
     instead_of: tuple[str, ...] = ()
+    # Keys of the kernels that have to be called beside it for that, once each.
+    beside: tuple[str, ...] = ()
     trials: int = 0
     best_s: tuple[float, ...] = ()  # seconds of the best trial, after each round
     trials_at: tuple[int, ...] = ()  # trials in all, after each round
@@ -66,8 +69,13 @@ class KernelProgress:
 
     @property
     def optional(self) -> bool:
-        """Whether others compute the same: a fast variant, or a chain."""
+        """Whether others compute the same: a fast variant, a chain, siblings."""
         return bool(self.instead_of)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it counts for what is called beside it, too."""
+        return all(self.key < other for other in self.beside)
 
     @property
     def seconds(self) -> float:
@@ -124,8 +132,9 @@ def model_s(kernels: Sequence[KernelProgress]) -> float:
     # Variants of single kernels first: they are what a chain is compared with.
     for kernel in sorted(kernels, key=lambda kernel: len(kernel.instead_of)):
         apart_s = _together(kernel.instead_of, fastest)
-        if kernel.optional and kernel.best_s and kernel.best_s[-1] < apart_s < inf:
-            total_s -= kernel.calls * (apart_s - kernel.best_s[-1])
+        own_s = kernel.best_s[-1] + _beside_s(kernel, kernels) if kernel.best_s else inf
+        if kernel.optional and kernel.leads and own_s < apart_s < inf:
+            total_s -= kernel.calls * (apart_s - own_s)
             if len(kernel.instead_of) == 1:
                 fastest[kernel.instead_of[0]] = kernel.best_s[-1]
     return total_s
@@ -143,18 +152,27 @@ def _together(keys: Sequence[str], times: Mapping[str, float]) -> float:
     return sum(times.get(key, inf) for key in keys)
 
 
+def _beside_s(kernel: KernelProgress, kernels: Sequence[KernelProgress]) -> float:
+    """Seconds of what has to be called beside the kernel; infinite where one has no time."""
+    times = {other.key: other.best_s[-1] for other in kernels if other.best_s}
+    return _together(kernel.beside, times)
+
+
 def _rivals_s(kernel: KernelProgress, kernels: Sequence[KernelProgress]) -> float:
     """What a call of the kernel must take less than, for the model to be faster by it.
 
     Infinite where nothing else computes the same.
     """
     times = _times(kernels)
-    limits = [_together(kernel.instead_of, times)] if kernel.optional else [inf]
+    limits, beside_s = [inf], _beside_s(kernel, kernels)
+    if kernel.optional and beside_s < inf:
+        limits.append(_together(kernel.instead_of, times) - beside_s)
     for other in kernels:
         if other.best_s and kernel.key in other.instead_of:
             rest = list(other.instead_of)
             rest.remove(kernel.key)
-            limits.append(other.best_s[-1] - _together(rest, times))
+            own_s = other.best_s[-1] + _beside_s(other, kernels)
+            limits.append(own_s - _together(rest, times) if own_s < inf else inf)
     # A chain whose other kernels have no time says nothing of this one.
     return min(limit for limit in limits if limit > -inf)
 
@@ -180,11 +198,15 @@ def gain_per_trial(kernel: KernelProgress, kernels: Sequence[KernelProgress]) ->
 
 def needless(kernels: Sequence[KernelProgress]) -> frozenset[int]:
     """The positions of kernels that the model is no faster by: of those it can do without,
-    the untried, and those that take as long as what they stand for."""
+    the untried, and those that take as long as what they stand for, with what is beside
+    them."""
     times = _times(kernels)
     return frozenset(
         position
         for position, kernel in enumerate(kernels)
         if kernel.optional
-        and (not kernel.best_s or kernel.best_s[-1] >= _together(kernel.instead_of, times))
+        and (
+            not kernel.best_s
+            or kernel.best_s[-1] + _beside_s(kernel, kernels) >= _together(kernel.instead_of, times)
+        )
     )

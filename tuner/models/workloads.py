@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.models.fusion import inlined_within_bounds
@@ -26,10 +26,15 @@ class ModelWorkload:
     # Keys of the workloads whose work a call of it does, once each; empty for a workload
     # that the model cannot do without.
     instead_of: tuple[str, ...] = ()
+    # Keys of the workloads that have to be called beside it for that, once each.
+    beside: tuple[str, ...] = ()
 
 
-def workload_of(node: Expression, graph: Graph) -> Workload:
-    """The node's workload. Inputs that are constants of the model are declared constant.
+def workload_of(
+    node: Expression, graph: Graph, constants: Collection[str] = frozenset()
+) -> Workload:
+    """The node's workload. Inputs that are constants of the model are declared constant, and
+    those of these names, which the graph does not have yet.
 
     So their packing can be done before the first call. Tensors are named by position:
     similar kernels then have knobs of the same names and can start from each other's
@@ -37,8 +42,10 @@ def workload_of(node: Expression, graph: Graph) -> Workload:
     """
     numerics: Numerics = "fast" if node.outputs[0] in graph.fast else "strict"
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(node.inputs)}
-    constants = [
-        names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants
+    declared = [
+        names[tensor.name]
+        for tensor in node.inputs
+        if tensor.name in constants or graph.root(tensor.name) in graph.constants
     ]
     plain = inlined_within_bounds(node)
     names |= {stage.name: f"s{number}" for number, stage in enumerate(plain.stages)}
@@ -52,7 +59,7 @@ def workload_of(node: Expression, graph: Graph) -> Workload:
         ),
         outputs=tuple(names[name] for name in plain.outputs),
     )
-    return workload_from_expression(expression, constants, numerics)
+    return workload_from_expression(expression, declared, numerics)
 
 
 def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:

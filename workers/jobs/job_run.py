@@ -86,7 +86,7 @@ class JobRun:
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
-        self._dispensable: frozenset[str] = frozenset()  # keys of the model's chains
+        self._dispensable: frozenset[str] = frozenset()  # keys of chains and siblings
 
     def run(self) -> JobReport:
         try:
@@ -324,7 +324,7 @@ class JobRun:
         position = run.task.position
         key = self._options.signing_key
         signer = None if key is None else signer_at(key)
-        # A model can do without a fast variant, and without a chain.
+        # A model can do without a fast variant, a chain, and siblings as one.
         needed = self._job.kind != jobs.MODEL or (
             run.problem.workload.numerics == "strict" and run.task.workload not in self._dispensable
         )

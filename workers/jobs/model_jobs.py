@@ -51,8 +51,9 @@ from tuner.workers.jobs.model_library import (
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Observer, unobserved
 from tuner.workload.spec import from_document, to_document
 
-# In such a job's settings: how often the model calls each workload, and of what each chain is.
-CALLS, CHAINS = "calls", "chains"
+# In such a job's settings: how often the model calls each workload, and of those of chains and
+# siblings what they do the work of, and what is called beside them.
+CALLS, CHAINS, BESIDE = "calls", "chains", "beside"
 NAME = "model"  # of the library that a job makes
 
 SearchRound = Callable[[Task, int, float | None], TuningResult | None]
@@ -64,8 +65,10 @@ class ModelCalls:
     """How a model calls its workloads, by their keys."""
 
     counts: Mapping[str, int]  # in one call of the model
-    # of a chain, the keys of what it does the work of
+    # of what a chain or siblings need, the keys of what is not called then
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # and those of what else has to be called then
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ModelMissing(TunerError):
@@ -87,6 +90,7 @@ def with_workloads(
         return job, ModelCalls(
             counts={str(key): int(count) for key, count in calls.items()},
             chains={key: tuple(keys) for key, keys in job.settings.get(CHAINS, {}).items()},
+            beside={key: tuple(keys) for key, keys in job.settings.get(BESIDE, {}).items()},
         )
     digest = job.settings.get(tasks.MODEL)
     if not isinstance(digest, str):
@@ -110,7 +114,11 @@ def model_calls(parts: Sequence[ModelWorkload]) -> ModelCalls:
     chains = {
         part.workload.key: part.instead_of for part in parts if part.workload.numerics == "strict"
     }
-    return ModelCalls(counts=counts, chains={key: keys for key, keys in chains.items() if keys})
+    return ModelCalls(
+        counts=counts,
+        chains={key: keys for key, keys in chains.items() if keys},
+        beside={part.workload.key: part.beside for part in parts if part.beside},
+    )
 
 
 def with_library(
@@ -373,8 +381,8 @@ def needless_tasks(
 ) -> frozenset[int]:
     """The places in `left`, as `tune_in_rounds` had it, of tasks that need no kernel.
 
-    Those are fast variants and chains that are no faster than what does the same. They are
-    marked as done.
+    Those are fast variants, chains and siblings that are no faster than what does the same.
+    They are marked as done.
     """
     with database.read() as session:
         current = jobs.get(session, lease.job_id).tasks
@@ -399,6 +407,7 @@ def _subject(database: Database, task: Task, calls: ModelCalls) -> KernelProgres
         instead_of=(strict_key(workload),)
         if workload.numerics == "fast"
         else calls.chains.get(task.workload, ()),
+        beside=calls.beside.get(task.workload, ()),
         trials=task.trials_done,
         best_s=medians,
         trials_at=(task.trials_done,) if medians else (),

@@ -20,7 +20,6 @@ from tuner.models.accuracy import TOLERANCE, greatest_error, relative_error
 from tuner.models.amplification import allowed_error
 from tuner.models.bounded_outputs import filled
 from tuner.models.chain_race import ChainRace, race_chains
-from tuner.models.chains import Chain, with_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
 from tuner.models.executor import Executor
@@ -31,6 +30,7 @@ from tuner.models.input_values import InputValues
 from tuner.models.kernel_race import KernelRace, Others, race_inside
 from tuner.models.library import ModelNumbers
 from tuner.models.numerics import NumericsChoice, NumericsPolicy
+from tuner.models.substitutions import Substitution, with_substitutions
 from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (
@@ -68,8 +68,9 @@ class Model:
     evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None
     # right outputs for `check_inputs` of the graph and the values; None: to be evaluated
     right: tuple[Array, ...] | None = None
-    # that are tuned as one too; none where there is no time to compare them inside of it
-    chains: tuple[Chain, ...] = ()
+    # chains, and siblings, that are tuned as one too; none where there is no time to compare
+    # them inside of it
+    chains: tuple[Substitution, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class CheckedModel:
     """A model's function, checked and timed."""
 
     kernel: ExportKernel
-    graph: Graph  # with the numerics of its nodes, and chains that are faster as one
+    graph: Graph  # with the numerics of its nodes, and what is faster as one
     kernels: Mapping[str, ExportKernel]  # that it consists of, by the workload's key
     numerics: NumericsChoice | None = None  # None where all nodes had to be strict
     chains: ChainRace | None = None  # where there were any to compare
@@ -159,7 +160,7 @@ def checked_kernel(
     if machine and others is not None:
         chains = race_chains(graph, kernels, model.chains, target, threads, inputs, machine)
     if chains is not None:
-        graph = with_chains(graph, chains.chosen)
+        graph = with_substitutions(graph, chains.chosen)
     if machine:
         race = race_inside(graph, kernels, others or {}, target, threads, inputs, machine)
     provenance = {"model": sha256(model.content).hexdigest(), "versions": versions()}

@@ -18,12 +18,14 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.arrays import Array
 from tuner.models.chain_race import ChainRace, affordable_chains, race_chains
-from tuner.models.chains import Chain, chain_workloads, chains_of, with_chains
+from tuner.models.chains import chains_of
 from tuner.models.confined_calls import ConfinedCalls
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.profile import Spent
 from tuner.models.reading import read_graph
+from tuner.models.siblings import siblings_of
+from tuner.models.substitutions import Substitution, substitution_workloads, with_substitutions
 from tuner.models.workloads import workloads_of
 from tuner.runtime.link import link
 from tuner.runtime.loader import Library
@@ -50,7 +52,7 @@ def graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def chains(graph: Graph) -> tuple[Chain, ...]:
+def chains(graph: Graph) -> tuple[Substitution, ...]:
     both = chains_of(graph, machine())
     assert [len(chain.parts) for chain in both] == [3, 2]
     return both
@@ -66,10 +68,10 @@ def fused(workload: Workload) -> ExportKernel:
 
 
 @pytest.fixture(scope="module")
-def kernels(graph: Graph, chains: tuple[Chain, ...]) -> Kernels:
+def kernels(graph: Graph, chains: tuple[Substitution, ...]) -> Kernels:
     made = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     return made | {
-        part.workload.key: fused(part.workload) for part in chain_workloads(graph, chains)
+        part.workload.key: fused(part.workload) for part in substitution_workloads(graph, chains)
     }
 
 
@@ -97,7 +99,7 @@ class Scripted(ConfinedCalls):
 
 
 def raced(
-    graph: Graph, chains: Sequence[Chain], kernels: Kernels, calls: ConfinedCalls
+    graph: Graph, chains: Sequence[Substitution], kernels: Kernels, calls: ConfinedCalls
 ) -> ChainRace:
     race = race_chains(graph, kernels, chains, host_target(), 1, [X], calls)
     assert race is not None
@@ -110,7 +112,7 @@ APART = [0.0, 3, 4, 0.0, 2, 2, 2, 1]
 
 
 def test_the_faster_chain_is_one_kernel(
-    graph: Graph, chains: tuple[Chain, ...], kernels: Kernels
+    graph: Graph, chains: tuple[Substitution, ...], kernels: Kernels
 ) -> None:
     calls = Scripted(
         [APART, [5.0, 0, 0, 7, 0, 0, 0, 1]],
@@ -125,7 +127,7 @@ def test_the_faster_chain_is_one_kernel(
     assert (race.apart_s, race.chosen_s) == (14, 12)
     assert race.summary == "1 of 2 chains of nodes are one kernel each; this gains 14.3%"
     assert [each["chosen"] for each in race.document["raced"]] == [True, False]
-    assert len(with_chains(graph, race.chosen).nodes) == len(graph.nodes) - 1
+    assert len(with_substitutions(graph, race.chosen).nodes) == len(graph.nodes) - 1
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_the_faster_chain_is_one_kernel(
 )
 def test_nodes_stay_where_chains_do_not_pay(
     graph: Graph,
-    chains: tuple[Chain, ...],
+    chains: tuple[Substitution, ...],
     kernels: Kernels,
     answers: Sequence[Sequence[Sequence[float]]],
 ) -> None:
@@ -152,7 +154,7 @@ def test_nodes_stay_where_chains_do_not_pay(
 
 
 def test_chains_without_kernels_do_not_race(
-    graph: Graph, chains: tuple[Chain, ...], kernels: Kernels
+    graph: Graph, chains: tuple[Substitution, ...], kernels: Kernels
 ) -> None:
     needed = {part.workload.key: kernels[part.workload.key] for part in workloads_of(graph)}
     calls = ConfinedCalls(CORES)
@@ -160,18 +162,43 @@ def test_chains_without_kernels_do_not_race(
 
 
 def test_a_race_of_real_kernels_leaves_a_right_model(
-    graph: Graph, chains: tuple[Chain, ...], kernels: Kernels, tmp_path: Path
+    graph: Graph, chains: tuple[Substitution, ...], kernels: Kernels, tmp_path: Path
 ) -> None:
     race = raced(graph, chains, kernels, ConfinedCalls(CORES))
     assert all(each.apart_s > 0 and each.together_s > 0 for each in race.raced)
     assert 0 < race.chosen_s <= race.apart_s
     for number, some in enumerate(((), chains[:1], chains)):
-        fewer = with_chains(graph, some)
+        fewer = with_substitutions(graph, some)
         built = model_kernel(fewer, kernels, host_target(), 1, f"m{number}", ModelNumbers())
         path = tmp_path / f"m{number}.so"
         path.write_bytes(link("m", [function_of(built)]))
         got = Library(path).function(f"m{number}")(X)
         np.testing.assert_allclose(got, graph_outputs(graph, [X])[0], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_siblings_race_with_who_reads_them(tmp_path: Path) -> None:
+    graph = read_graph(nets.serialized(nets.bert(words=4, width=16, heads=2)), {})
+    (group,) = siblings_of(graph, machine())
+    kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
+    ids = np.array([[1, 2, 3, 4]])
+    lone = kernels | {(one := group.workloads(graph)[0]).key: compiled(one, None)}
+    calls = ConfinedCalls(CORES)
+    assert race_chains(graph, lone, [group], host_target(), 1, [ids], calls) is None
+    kernels |= {made.key: compiled(made, None) for made in group.workloads(graph)}
+    race = race_chains(graph, kernels, [group], host_target(), 1, [ids], calls)
+    assert race is not None
+    (raced,) = race.raced
+    assert raced.kind == "siblings" and raced.apart_s > 0 and raced.together_s > 0
+    assert raced.workload == group.workloads(graph)[0].key
+    assert race.document["raced"][0]["kind"] == "siblings" and "siblings" in race.summary
+    built = model_kernel(
+        with_substitutions(graph, [group]), kernels, host_target(), 1, "m", ModelNumbers()
+    )
+    path = tmp_path / "m.so"
+    path.write_bytes(link("m", [function_of(built)]))
+    got = Library(path).function("m")(ids)
+    np.testing.assert_allclose(got, graph_outputs(graph, [ids])[0], rtol=1e-4, atol=1e-5)
 
 
 def test_chains_are_offered_where_there_is_time_to_compare_them(graph: Graph) -> None:

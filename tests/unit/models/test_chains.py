@@ -11,16 +11,16 @@ import pytest
 from benchmarks.models import nets
 from tests.support.targets import SM_90, host_target
 from tests.unit.models.graph_values import graph_outputs
-from tuner.models.chains import (
-    Chain,
-    chain_workloads,
-    chains_of,
-    choice_of,
-    with_chains,
-    with_choice,
-)
+from tuner.models.chains import chains_of
 from tuner.models.graph import Graph, check_graph
 from tuner.models.reading import read_graph
+from tuner.models.substitutions import (
+    Substitution,
+    choice_of,
+    substitution_workloads,
+    with_choice,
+    with_substitutions,
+)
 from tuner.models.workloads import workload_of, workloads_of
 from tuner.target.target import Bandwidth, Limits, Target
 
@@ -44,12 +44,12 @@ def mobilenet() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def chains(mobilenet: Graph) -> tuple[Chain, ...]:
+def chains(mobilenet: Graph) -> tuple[Substitution, ...]:
     return chains_of(mobilenet, machine())
 
 
 def test_depthwise_convolutions_are_placed_in_the_products_behind_them(
-    mobilenet: Graph, chains: tuple[Chain, ...]
+    mobilenet: Graph, chains: tuple[Substitution, ...]
 ) -> None:
     assert chains
     windows = [
@@ -63,10 +63,12 @@ def test_depthwise_convolutions_are_placed_in_the_products_behind_them(
     assert all(2 <= len(chain.parts) <= 3 for chain in chains)
 
 
-def test_a_graph_of_chains_computes_the_same(mobilenet: Graph, chains: tuple[Chain, ...]) -> None:
+def test_a_graph_of_chains_computes_the_same(
+    mobilenet: Graph, chains: tuple[Substitution, ...]
+) -> None:
     x = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
     want = graph_outputs(mobilenet, [x])
-    fewer = with_chains(mobilenet, chains)
+    fewer = with_substitutions(mobilenet, chains)
     check_graph(fewer)
     assert len(mobilenet.nodes) - len(fewer.nodes) == sum(len(c.parts) - 1 for c in chains)
     np.testing.assert_allclose(graph_outputs(fewer, [x])[0], want[0], rtol=1e-4)
@@ -77,25 +79,25 @@ def test_a_graph_of_chains_computes_the_same(mobilenet: Graph, chains: tuple[Cha
 
 
 def test_nodes_of_a_choice_have_the_kernels_that_they_have_without(
-    mobilenet: Graph, chains: tuple[Chain, ...]
+    mobilenet: Graph, chains: tuple[Substitution, ...]
 ) -> None:
     """Renamed results change no key, and numerics stay."""
-    fast = replace(mobilenet, fast=frozenset({chains[0].result}))
+    fast = replace(mobilenet, fast=frozenset(chains[0].nodes[0].outputs))
     both = with_choice(fast, chains)
     keys = {node.outputs[0]: workload_of(node, both).key for node in both.expressions}
     for chain in chains:
-        together, apart = choice_of(chain)
+        (together,), apart = choice_of(chain)
         strict = replace(mobilenet, fast=frozenset())
-        assert keys[together] == workload_of(chain.node, strict).key
+        assert keys[together] == workload_of(chain.nodes[0], strict).key
         assert [keys[name] for name in apart] == [workload_of(p, fast).key for p in chain.parts]
-    assert not with_chains(fast, chains[:1]).fast
+    assert not with_substitutions(fast, chains[:1]).fast
 
 
 def test_workloads_of_chains_say_what_they_stand_for(
-    mobilenet: Graph, chains: tuple[Chain, ...]
+    mobilenet: Graph, chains: tuple[Substitution, ...]
 ) -> None:
     needed = {part.workload.key for part in workloads_of(mobilenet)}
-    parts = chain_workloads(mobilenet, chains)
+    parts = substitution_workloads(mobilenet, chains)
     assert sum(part.calls for part in parts) == len(chains)
     for part in parts:
         assert len(part.instead_of) >= 2 and {*part.instead_of} <= needed

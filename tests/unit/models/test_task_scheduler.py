@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tuner.models.task_scheduler import (
@@ -143,6 +146,45 @@ def test_a_chain_counts_where_it_is_faster_than_its_parts() -> None:
     assert model_s(chain_and_parts(None)) == pytest.approx(apart_s)
     assert model_s(chain_and_parts(5e-3)) == pytest.approx(apart_s)
     assert model_s(chain_and_parts(3e-3)) == pytest.approx(apart_s - 2 * 1e-3)
+
+
+def siblings_and_parts(joint_s: float | None, reader_s: float | None) -> list[KernelProgress]:
+    """Two products of 1 ms and who reads them in 2 ms, and both products as one with a kernel
+    of its own of who reads that."""
+
+    def kernel(key: str, seconds: float | None, **others: Any) -> KernelProgress:
+        best_s = () if seconds is None else (seconds,)
+        return KernelProgress(
+            calls=2, flops=10**8, kind="2:1", key=key, best_s=best_s, trials=6, **others
+        )
+
+    instead_of = ("a", "a", "r")
+    return [
+        replace(kernel("a", 1e-3), calls=4),
+        kernel("r", 2e-3),
+        kernel("j", joint_s, instead_of=instead_of, beside=("s",)),
+        kernel("s", reader_s, instead_of=instead_of, beside=("j",)),
+    ]
+
+
+def test_siblings_count_with_who_reads_them() -> None:
+    """A slower reader is needed where the joint product is faster by more than that."""
+    for times in ((None, None), (1e-3, None), (None, 1e-3), (2e-3, 2e-3), (1.5e-3, 2.6e-3)):
+        kernels = siblings_and_parts(*times)
+        assert needless(kernels) == {2, 3}
+        assert model_s(kernels) == pytest.approx(8e-3)
+    kernels = siblings_and_parts(1.5e-3, 2.1e-3)
+    assert needless(kernels) == frozenset()
+    assert model_s(kernels) == pytest.approx(8e-3 - 2 * 0.4e-3)
+
+
+def test_siblings_gain_what_they_are_faster_by_together() -> None:
+    hopeless, slow, fast = (siblings_and_parts(1.5e-3, s) for s in (9e-3, 2.6e-3, 2e-3))
+    assert gain_per_trial(hopeless[2], hopeless) == 0
+    assert 0 < gain_per_trial(slow[2], slow) < gain_per_trial(fast[2], fast)
+    alone = siblings_and_parts(1.5e-3, None)
+    assert gain_per_trial(alone[0], alone) > gain_per_trial(fast[0], fast)
+    assert next_kernel(alone) == 3  # its first round
 
 
 def test_parts_behind_a_faster_chain_gain_only_what_is_faster_than_it() -> None:

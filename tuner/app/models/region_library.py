@@ -19,7 +19,6 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.chain_race import race_chains
-from tuner.models.chains import Chain, with_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.checking import run_library
 from tuner.models.confined_calls import ConfinedCalls
@@ -30,6 +29,7 @@ from tuner.models.library import ModelNumbers, model_kernel, with_replaced_input
 from tuner.models.numerics import NumericsPolicy
 from tuner.models.parts import in_parts
 from tuner.models.region_cache import SYMBOL
+from tuner.models.substitutions import Substitution, with_substitutions
 from tuner.runtime.interfaces import DLPACK_EXCHANGE
 from tuner.runtime.link import link
 from tuner.settings import Settings
@@ -90,7 +90,7 @@ def _linked(
     target: Target,
     settings: Settings,
     policy: NumericsPolicy,
-    chains: Sequence[Chain] = (),
+    chains: Sequence[Substitution] = (),
 ) -> bytes:
     """The library of these kernels, which was run once; chains are one where that is faster."""
     if target.on_device:
@@ -102,7 +102,7 @@ def _linked(
         graph, _ = with_numerics(graph, kernels, target, threads, policy, machine, {})
     race = race_chains(graph, kernels, chains, target, threads, inputs, machine)
     if race is not None:
-        graph = with_chains(graph, race.chosen)
+        graph = with_substitutions(graph, race.chosen)
     built = model_kernel(graph, kernels, target, threads, SYMBOL, ModelNumbers())
     function = with_replaced_inputs(function_of(built), graph)
     library = link("region", [function], interfaces=(DLPACK_EXCHANGE,))

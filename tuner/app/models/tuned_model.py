@@ -28,7 +28,7 @@ from tuner.models.numerics import NumericsChoice, NumericsPolicy
 from tuner.models.shares import KernelShare, profile
 from tuner.settings import Settings
 from tuner.target.target import Target
-from tuner.workers.jobs.model_jobs import CALLS, CHAINS, model_calls
+from tuner.workers.jobs.model_jobs import BESIDE, CALLS, CHAINS, model_calls
 from tuner.workers.jobs.model_library import (
     CheckedModel,
     Model,
@@ -105,6 +105,7 @@ def submit_model(
                 MODEL: digest,
                 CALLS: calls.counts,
                 CHAINS: calls.chains,
+                BESIDE: calls.beside,
                 SHAPES: dict(model.shapes),
                 NUMERICS: settings.numerics,
                 MAX_ERROR: settings.max_error,
