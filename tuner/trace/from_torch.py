@@ -193,7 +193,7 @@ def _overloads(call: TracedCall) -> Iterator[Any]:
         packet = getattr(torch.ops.aten, each, None)
         if packet is None:
             continue
-        for overload in map(packet.__getattr__, packet.overloads()):
+        for overload in [getattr(packet, variant) for variant in packet.overloads()]:
             arguments = overload._schema.arguments
             writes = overload._schema.is_mutable
             if len(arguments) == len(call.arguments) and not writes:

@@ -103,6 +103,12 @@ def test_views_compute_nothing(operator: str, arguments: tuple[Any, ...]) -> Non
     assert bound_torch(call(operator, *map(recorded, arguments))) is None
 
 
+def test_operators_stay_the_objects_that_pytorchs_rules_name() -> None:
+    before = torch.ops.aten.transpose.int
+    bound_torch(call("aten::transpose", *map(recorded, (X, 1, 2))))
+    assert torch.ops.aten.transpose.int is before
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments", "says"),
     [
