@@ -90,7 +90,7 @@ def measurement(rows: list[list[Value]], options: argparse.Namespace) -> Measure
     ratios = [float(str(cells[-2])) for cells in rows]
     mean = exp(sum(map(log, ratios)) / len(ratios))
     return Measurement(
-        suite="decode attention" if options.decode else "attention",
+        suite="attention",
         date=date.today().isoformat(),
         machine=this_machine(str(target.tvm["mcpu"]), target.name),
         commit=current_commit(),

@@ -111,6 +111,18 @@ PARTS = (
                 about="`python -m benchmarks.fusion -o FILE`: groups placed in the tiles of their "
                 "readers, beside our own kernels of the same groups one after the other.",
             ),
+            "attention": Suite(
+                title="Attention",
+                about="`python -m benchmarks.attention -o FILE`: 12 heads, a kernel tuned for each "
+                "row, beside PyTorch's `scaled_dot_product_attention`, the same compiled by "
+                "inductor, FlexAttention and OpenVINO. `--decode`: one query before a cache.",
+            ),
+            "sparse": Suite(
+                title="Sparse and gathered work",
+                about="`python -m benchmarks.sparse -o FOLDER`: kernels of patterns that vary "
+                "between calls, beside SciPy and PyTorch on the same arrays. Indices are checked "
+                "in each call of a kernel.",
+            ),
             "slide": Suite(
                 title="A classifier of many classes",
                 about="`python -m examples.slide.train` trains networks of which only the output "
