@@ -26,7 +26,7 @@ _UNARY: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "not": torch.logical_not,
     **{
         name: getattr(torch, name)
-        for name in ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "erf", "tanh")
+        for name in ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "erf", "tanh", "round")
     },
 }
 _BINARY: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
