@@ -45,10 +45,7 @@ from benchmarks.measurement import (
     to_text,
 )
 from tuner.app.kernels.kernel import Kernel
-from tuner.app.machine import checked_target
-from tuner.app.races.race import promoted_kernel
-from tuner.db.engine import open_database
-from tuner.export.artifacts import ArtifactStore
+from tuner.app.races.race import kept_kernel
 from tuner.measure.rivals.rivals import RivalError, open_rival
 from tuner.runtime.loader import Library, aligned_empty
 from tuner.settings import Settings, load_settings
@@ -211,23 +208,17 @@ def crossing(places: Sequence[float], ratios: Sequence[float]) -> float | None:
 
 def kernel_of(workload: Workload, settings: Settings) -> Kernel:
     """The kernel that the folder has, or else one tuned for it."""
-    target = checked_target(settings)
-    database = open_database(settings.db)
-    try:
-        stored = promoted_kernel(database, workload, target, settings.threads)
-    finally:
-        database.close()
-    if stored is not None:
-        return Kernel(stored=stored, workload=workload, artifacts=ArtifactStore(settings.artifacts))
-    kernel = tuner.tune(
-        workload,
-        trials=settings.trials,
-        seconds=settings.seconds,
-        threads=settings.threads,
-        db=settings.db,
-    )
+    kernel = kept_kernel(workload, settings)
+    if kernel is None:
+        kernel = tuner.tune(
+            workload,
+            trials=settings.trials,
+            seconds=settings.seconds,
+            threads=settings.threads,
+            db=settings.db,
+        )
+        print(f"{workload.spec}: {1e3 * kernel.median_s:.4g} ms {dict(kernel.config)}", flush=True)
     assert isinstance(kernel, Kernel)
-    print(f"{workload.spec}: {1e3 * kernel.median_s:.4g} ms {dict(kernel.config)}", flush=True)
     return kernel
 
 

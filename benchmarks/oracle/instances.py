@@ -14,7 +14,7 @@ import numpy as np
 import tuner
 from tuner.app.kernels.kernel import Kernel
 from tuner.app.races.idle import measure_idle
-from tuner.app.races.race import promoted_kernel
+from tuner.app.races.race import kept_kernel
 from tuner.db import tradeoffs
 from tuner.db.engine import open_database
 from tuner.db.kernels import Kernel as StoredKernel
@@ -22,7 +22,6 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.measure.objective import THROUGHPUT, Goal, chosen
 from tuner.models.arrays import aligned_copy
 from tuner.settings import load_settings
-from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload
 
@@ -70,12 +69,9 @@ def instances(url: str, trials: int) -> None:
 
 def kept(workload: Workload, threads: int, url: str) -> Kernel | None:
     """The kernel of an earlier run."""
-    with closing(open_database(url)) as database:
-        stored = promoted_kernel(database, workload, detect_cpu(), threads)
-    store = ArtifactStore(load_settings().values.artifacts)
-    if stored is None:
-        return None
-    return Kernel(stored=stored, workload=workload, artifacts=store)
+    kernel = kept_kernel(workload, load_settings({"threads": threads, "db": url}).values)
+    assert kernel is None or isinstance(kernel, Kernel)
+    return kernel
 
 
 def tuned(workload: Workload, threads: int, url: str, trials: int) -> Kernel:

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.loaded_kernels import loaded
 from tests.support.targets import host_target
 from tuner.app.workloads import as_workload
-from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.link import Function, link
-from tuner.runtime.loader import Library
 from tuner.spaces.by_target import cpu_space
 from tuner.workload.workload import Workload
 
@@ -49,24 +47,12 @@ SHIPPED = (digits, irises, miserables, laplacian)
 
 def compiled(workload: Workload, folder: Path, *, tuned: bool) -> Callable[..., Any]:
     """The kernel of the default schedule, or one drawn from the space."""
-    target, config = host_target(), None
+    config = None
     if tuned:
-        space = cpu_space(workload, target, 1).space
+        space = cpu_space(workload, host_target(), 1).space
         (point,) = space.sample(np.random.default_rng(3), 1)
         config = space.config(point)
-    made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="k")
-    function = Function(
-        symbol="k",
-        inputs=workload.expression.inputs,
-        outputs=tuple(map(workload.expression.tensor, workload.expression.outputs)),
-        object_code=made.object_code,
-        isa=target.isa,
-        threads=1,
-        tvm_symbol="__tvm_ffi_k",
-    )
-    path = folder / f"lib{tuned}.so"
-    path.write_bytes(link("shipped", [function]))
-    return Library(path).function("k")
+    return loaded(workload, folder / f"lib{tuned}.so", config=config)
 
 
 @pytest.mark.slow

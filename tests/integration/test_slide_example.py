@@ -16,11 +16,8 @@ from examples.slide.hashing import NONE, Draws, HashTables, most_named
 from examples.slide.layers import MakeKernel, Output, change_rows, initial, joined, parts
 from examples.slide.outputs import Dense, Slide, directions
 from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
-from tests.support.targets import host_target
+from tests.support.loaded_kernels import loaded
 from tuner.app.workloads import as_workload
-from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.link import Function, link
-from tuner.runtime.loader import Library
 
 SIZES = replace(
     SMOKE, features=200, classes=96, batch=8, depth=16, active=100, drawn=4, groups=4, tables=3,
@@ -32,27 +29,13 @@ COUNTS = np.arange(1, SIZES.classes + 1)
 @pytest.fixture
 def kernel(tmp_path: Path) -> MakeKernel:
     """Makes kernels of default schedules."""
-    numbers, target = count(), host_target()
+    numbers = count()
 
     @cache
     def made(source: str, extents: tuple[tuple[str, int], ...]) -> Callable[..., Any]:
         shapes = dict(extents) or None
         workload = as_workload(source, shapes=shapes, constants=(), numerics="strict")
-        compiled = compile_kernel(
-            workload=workload, target=target, threads=1, config=None, symbol="k"
-        )
-        function = Function(
-            symbol="k",
-            inputs=workload.expression.inputs,
-            outputs=tuple(map(workload.expression.tensor, workload.expression.outputs)),
-            object_code=compiled.object_code,
-            isa=target.isa,
-            threads=1,
-            tvm_symbol="__tvm_ffi_k",
-        )
-        path = tmp_path / f"lib{next(numbers)}.so"
-        path.write_bytes(link("slide", [function]))
-        return Library(path).function("k")
+        return loaded(workload, tmp_path / f"lib{next(numbers)}.so")
 
     return lambda source, shapes: made(source, tuple((shapes or {}).items()))
 

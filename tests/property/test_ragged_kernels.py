@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.loaded_kernels import loaded
 from tests.support.targets import host_target
-from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.link import Function, link
-from tuner.runtime.loader import Library, LibraryError, TunedFunction
+from tuner.runtime.loader import LibraryError, TunedFunction
 from tuner.spaces.by_target import cpu_space
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -42,27 +41,14 @@ class Kernels:
 
 @cache
 def kernels(spec: str) -> Kernels:
-    workload, target, folder = parse_spec(spec), host_target(), Path(mkdtemp())
-    expression, functions = workload.expression, list[TunedFunction]()
-    space = cpu_space(workload, target, 2).space
+    workload, folder = parse_spec(spec), Path(mkdtemp())
+    space = cpu_space(workload, host_target(), 2).space
     points = space.sample(np.random.default_rng(0), 40)
     configs = {str(config["sketch"]): config for config in map(space.config, points)}
-    for number, config in enumerate([None, *configs.values()]):
-        compiled = compile_kernel(
-            workload=workload, target=target, threads=2, config=config, symbol="k"
-        )
-        path = folder / f"lib{number}.so"
-        function = Function(
-            symbol="k",
-            inputs=expression.inputs,
-            outputs=tuple(expression.tensor(name) for name in expression.outputs),
-            object_code=compiled.object_code,
-            isa=target.isa,
-            threads=2,
-            tvm_symbol="__tvm_ffi_k",
-        )
-        path.write_bytes(link("ragged", [function]))
-        functions.append(Library(path).function("k"))
+    functions = (
+        loaded(workload, folder / f"lib{number}.so", config=config, threads=2)
+        for number, config in enumerate([None, *configs.values()])
+    )
     return Kernels(workload, tuple(functions))
 
 

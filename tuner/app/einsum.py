@@ -8,13 +8,9 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from tuner.app.kernels.kernel import Kernel
-from tuner.app.machine import checked_target
-from tuner.app.platforms.table import HOST
-from tuner.app.races.race import promoted_kernel
+from tuner.app.races.race import kept_kernel
 from tuner.app.tune import tune as tune_workload
-from tuner.db.engine import open_database
 from tuner.errors import UsageError
-from tuner.export.artifacts import ArtifactStore
 from tuner.settings import load_settings
 from tuner.workload.einsum import (
     Contraction,
@@ -137,21 +133,13 @@ def _kernel(
 ) -> Kernel | None:
     given = {"trials": trials, "seconds": seconds, "threads": threads, "target": _HOST, "db": db}
     settings = load_settings(given, given_as="argument {}").values
-    target, workload = checked_target(settings), contraction.workload
-    database = open_database(settings.db)
-    try:
-        stored = promoted_kernel(database, workload, target, settings.threads)
-    finally:
-        database.close()
-    if stored is not None:
-        store = ArtifactStore(settings.artifacts)
-        return HOST.open(stored=stored, workload=workload, artifacts=store)
-    if tune == "off":
-        return None
-    made = tune_workload(
-        workload, trials=trials, seconds=seconds, threads=threads, target=_HOST, db=db
-    )
-    return cast(Kernel, made)
+    kernel = kept_kernel(contraction.workload, settings)
+    if kernel is None and tune == "now":
+        kernel = tune_workload(
+            contraction.workload,
+            trials=trials, seconds=seconds, threads=threads, target=_HOST, db=db,
+        )  # fmt: skip
+    return cast(Kernel | None, kernel)
 
 
 def _stored(array: Array, axes: Sequence[int]) -> Array:

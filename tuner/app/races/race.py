@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.app.kernels.promoted import Promoted
+from tuner.app.machine import checked_target
 from tuner.app.platforms.table import platform_of
 from tuner.db import kernels, targets
-from tuner.db.engine import Database
+from tuner.db.engine import Database, open_database
 from tuner.db.errors import NotFound
 from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
@@ -92,6 +95,19 @@ def promoted_kernel(
         if targets.find(session, target.key) is None:
             return None
         return kernels.find_promoted(session, workload.key, target.key, threads, cache=cache)
+
+
+def kept_kernel(workload: Workload, settings: Settings) -> Promoted | None:
+    """The promoted kernel that the settings' database has for their target, to be called; None
+    where it has none. Raises UsageError as `checked_target` does, DatabaseError and what
+    `Promoted` raises."""
+    target = checked_target(settings)
+    with closing(open_database(settings.db)) as database:
+        stored = promoted_kernel(database, workload, target, settings.threads)
+    if stored is None:
+        return None
+    store = ArtifactStore(settings.artifacts)
+    return platform_of(target).open(stored=stored, workload=workload, artifacts=store)
 
 
 def find_kernel(
