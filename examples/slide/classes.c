@@ -4,7 +4,9 @@
 #include <string.h>
 
 #define NONE (-1)
-enum { LINE = 64, AHEAD = 8 }; /* bytes that are fetched together; rows that are fetched before they change */
+#define INLINE static inline __attribute__((always_inline))
+/* Bytes that are fetched together; places before that of a row where it is fetched; samples whose changes of a row are summed. */
+enum { LINE = 64, AHEAD = 8, TOGETHER = 4 };
 
 /* Puts each class, in the given order, into the bucket of its code in each table: buckets is
  * [tables][codes][room] and begins as NONEs, filled is [tables][codes] and begins as zeros. */
@@ -82,42 +84,84 @@ static void fetch(const void *row, int64_t bytes) {
   for (int64_t place = 0; place < bytes; place += LINE) __builtin_prefetch((const char *)row + place, 1);
 }
 
-static void change_row(float *restrict row, const float *restrict x, float scale, int64_t depth) {
-  for (int64_t d = 0; d < depth; ++d) row[d] -= scale * x[d];
+/* Element d of a sum of `count` vectors with their scales. */
+INLINE float summed(const float *x, const float *scales, int count, int depth, int d) {
+  float sum = scales[0] * x[d];
+  for (int k = 1; k < count; ++k) sum += scales[k] * x[k * depth + d];
+  return sum;
 }
 
-/* The same of numbers whose bits are (nearest << 16) + rest: the nearest bfloat16, of two as near the one further from 0, and what
- * that leaves. */
-static void change_parts(uint16_t *restrict nearest, int16_t *restrict rest, const float *restrict x, float scale, int64_t depth) {
-  for (int64_t d = 0; d < depth; ++d) {
-    uint32_t bits = ((uint32_t)nearest[d] << 16) + (uint32_t)(int32_t)rest[d];
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    number -= scale * x[d];
-    memcpy(&bits, &number, sizeof bits);
-    nearest[d] = (uint16_t)((bits + 0x8000u) >> 16);
-    rest[d] = (int16_t)bits;
+INLINE void change_wide(float *restrict row, const float *restrict x, const float *scales, int count, int depth) {
+  for (int d = 0; d < depth; ++d) row[d] -= summed(x, scales, count, depth, d);
+}
+
+/* MurmurHash3's finalizer (Appleby): numbers in a row become bits that look drawn. */
+INLINE uint32_t mixed(uint32_t number) {
+  number = (number ^ number >> 16) * 0x85ebca6bu;
+  number = (number ^ number >> 13) * 0xc2b2ae35u;
+  return number ^ number >> 16;
+}
+
+INLINE float widened(uint16_t number) {
+  const uint32_t bits = (uint32_t)number << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+/* One of the two bfloat16 about the result of an operation, which is their mean over all noise of 16 bits. NaN stays NaN: of an
+ * operation it has its first fraction bit. */
+INLINE uint16_t rounded(float result, uint32_t noise) {
+  uint32_t bits;
+  memcpy(&bits, &result, sizeof bits);
+  return (uint16_t)((bits + (result == result ? noise : 0)) >> 16);
+}
+
+INLINE void change_narrow(uint16_t *restrict row, const float *restrict x, const float *scales, uint32_t seed, int count, int depth) {
+  for (int d = 0; d < depth; ++d) {
+    const float changed = widened(row[d]) - summed(x, scales, count, depth, d);
+    row[d] = rounded(changed, mixed(seed + (uint32_t)d) >> 16);
   }
 }
 
+/* Whether the sample before has another name in this place. */
+INLINE int is_first(const int32_t *names, int64_t place, int64_t per_sample) {
+  return place < per_sample || names[place] != names[place - per_sample];
+}
+
 /* A step of gradient descent in place: from row names[s][i] of a matrix goes rate * weights[s][i] * x[s], and as much without x[s]
- * from its element of bias, unless that is null. Rows have `depth` numbers. The matrix is `whole`, or null and in two parts. */
-void change_rows(float *whole, uint16_t *nearest, int16_t *rest, float *bias, const int32_t *names, const float *weights, const float *x,
-                 float rate, int64_t samples, int64_t per_sample, int64_t depth) {
-  const int64_t count = samples * per_sample;
-  for (int64_t sample = 0, i = 0; sample < samples; ++sample, x += depth) {
-    for (const int64_t end = i + per_sample; i < end; ++i) {
-      const int64_t place = names[i] * depth, ahead = names[i + AHEAD < count ? i + AHEAD : count - 1] * depth;
-      const float scale = rate * weights[i];
-      if (whole) {
-        fetch(whole + ahead, depth * 4);
-        change_row(whole + place, x, scale, depth);
-      } else {
-        fetch(nearest + ahead, depth * 2);
-        fetch(rest + ahead, depth * 2);
-        change_parts(nearest + place, rest + place, x, scale, depth);
+ * from its element of bias, unless that is null. Rows have `depth` numbers. The matrix is `wide`, of float32, or null and `narrow`,
+ * the bits of bfloat16. Their noise is told by the places of names, counted from `turn`. A row that neighbouring samples have in one
+ * place is read and written once for TOGETHER of them. */
+void change_rows(float *wide, uint16_t *narrow, float *bias, const int32_t *names, const float *weights, const float *x, float rate,
+                 int64_t turn, int64_t samples, int64_t per_sample, int64_t depth) {
+  const int64_t places = samples * per_sample;
+  for (int64_t sample = 0, place = 0; sample < samples; ++sample, x += depth) {
+    for (const int64_t end = place + per_sample; place < end; ++place) {
+      const int64_t ahead = place + AHEAD, row = names[place] * depth;
+      if (ahead < places && is_first(names, ahead, per_sample)) {
+        if (wide) fetch(wide + names[ahead] * depth, depth * 4);
+        else fetch(narrow + names[ahead] * depth, depth * 2);
       }
-      if (bias) bias[names[i]] -= scale;
+      if (!is_first(names, place, per_sample)) continue;
+      const float *vectors = x;
+      int64_t left = 1, at = place;
+      while (at + left * per_sample < places && names[at + left * per_sample] == names[at]) ++left;
+      while (left) {
+        const uint32_t seed = mixed((uint32_t)(turn + at));
+        const int count = left < TOGETHER ? 1 : TOGETHER;
+        float scales[TOGETHER];
+        for (int k = 0; k < count; ++k, at += per_sample) {
+          scales[k] = rate * weights[at];
+          if (bias) bias[names[place]] -= scales[k];
+        }
+        /* A count that the compiler knows leaves sums in registers. */
+        if (wide && count == 1) change_wide(wide + row, vectors, scales, 1, (int)depth);
+        else if (wide) change_wide(wide + row, vectors, scales, TOGETHER, (int)depth);
+        else if (count == 1) change_narrow(narrow + row, vectors, scales, seed, 1, (int)depth);
+        else change_narrow(narrow + row, vectors, scales, seed, TOGETHER, (int)depth);
+        left -= count, vectors += count * depth;
+      }
     }
   }
 }

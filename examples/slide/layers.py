@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from examples.slide.data import Samples
 from examples.slide.hashing import call, library
 from tuner.runtime.loader import aligned_empty
+from tuner.workload.arrays import numpy_dtype
 
 Array = NDArray[Any]
 # (source, extents of a notation's symbols) to a function of arrays
@@ -98,7 +99,7 @@ class Network:
         hidden = self._forward(self._pointers, batch.features.ravel(), self._table)
         np.maximum(hidden, 0, out=hidden)
         gradient = self._output.step(hidden, batch.labels) * (hidden > 0)
-        change_rows((self._table,), batch.features, self._ones, gradient, self._rate)
+        change_rows(self._table, batch.features, self._ones, gradient, self._rate)
 
     def weights(self) -> tuple[Array, Array, Array]:
         """The table of features, and weights and bias of the output layer."""
@@ -106,42 +107,39 @@ class Network:
 
 
 def change_rows(
-    matrix: tuple[Array, ...],
+    matrix: Array,
     names: Array,
     weights: Array,
     x: Array,
     rate: float,
     bias: Array | None = None,
+    turn: int = 0,
 ) -> None:
     """From the rows that samples name goes the rate times their vectors, weighted, in place.
 
-    `matrix` is of float32, (rows, depth), or its `parts`. `names` and `weights` are (samples,
-    names), `x` is (samples, depth). From `bias`, (rows,), goes as much without the vectors.
-    Names must be in range: they are those that a kernel has checked.
+    `matrix` is (rows, depth), of float32 or the bits of bfloat16. `names` and `weights` are
+    (samples, names), `x` is (samples, depth). From `bias`, (rows,), goes as much without the
+    vectors. Names must be in range: they are those that a kernel has checked.
+
+    A result in bfloat16 is rounded up or down by chance, so that it is right in expectation
+    and steps below the resolution are not lost (Gupta et al. 2015). `turn` is the number of
+    names before this call; where it is the same, so are the results.
     """
-    given: tuple[Array | None, ...] = (None, *matrix)
-    if len(matrix) == 1:
-        given = (*matrix, None, None)
+    given = (None, matrix) if matrix.dtype == np.uint16 else (matrix, None)
     call(
         "change_rows", *given, bias,
         np.ascontiguousarray(names, np.int32), np.ascontiguousarray(weights, np.float32),
-        np.ascontiguousarray(x, np.float32), float(rate), *names.shape, x.shape[1],
+        np.ascontiguousarray(x, np.float32), float(rate), turn, *names.shape, x.shape[1],
     )  # fmt: skip
 
 
-def parts(numbers: Array) -> tuple[Array, Array]:
-    """The bits of the nearest bfloat16 to each float32, and the 16 bits that are left.
-
-    A step on both reads and writes no more than one on the float32, and kernels read the first
-    part alone (Split-SGD, Kalamkar et al. 2020).
-    """
-    bits = numbers.view(np.int32)
-    rest, nearest = bits.astype(np.int16), aligned_empty(numbers.shape, "uint16")
-    nearest[...] = (bits - rest) >> 16
-    return nearest, rest
+def narrowed(numbers: Array) -> Array:
+    """The bits of the nearest bfloat16 to each float32."""
+    bits = aligned_empty(numbers.shape, "bfloat16")
+    bits[...] = numbers.astype(numpy_dtype("bfloat16")).view(np.uint16)
+    return bits
 
 
-def joined(nearest: Array, rest: Array) -> Array:
-    """The float32 of its parts."""
-    bits: Array = (nearest.astype(np.int32) << 16) + rest
-    return bits.view(np.float32)
+def widened(bits: Array) -> Array:
+    """The float32 of the bits of bfloat16."""
+    return bits.view(numpy_dtype("bfloat16")).astype(np.float32)

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from examples.slide.hashing import Draws, HashTables, most_named
-from examples.slide.layers import Array, MakeKernel, Sizes, change_rows, initial, joined, parts
+from examples.slide.layers import (
+    Array,
+    MakeKernel,
+    Sizes,
+    change_rows,
+    initial,
+    narrowed,
+    widened,
+)
 from tuner.runtime.loader import aligned_empty
 
 GROWTH = 1.1  # of the steps between two fillings of the hash tables
@@ -38,11 +46,11 @@ class Slide:
     def __init__(
         self, sizes: Sizes, counts: Array, kernel: MakeKernel, seed: int, *, narrow: bool = False
     ) -> None:
-        """`counts` says how often each class is a label. `narrow` weights are read in
-        bfloat16; steps change what that leaves of float32, too."""
+        """`counts` says how often each class is a label. `narrow` weights are bfloat16."""
         self.name = "SLIDE, bfloat16" if narrow else "SLIDE"
-        self._sizes, (_, weights, self._bias) = sizes, initial(sizes, seed)
-        self._parts: tuple[Array, ...] = parts(weights) if narrow else (weights,)
+        self._sizes, self._narrow = sizes, narrow
+        _, weights, self._bias = initial(sizes, seed)
+        self._weights = narrowed(weights) if narrow else weights
         shape = f"B={sizes.batch},D={sizes.depth},C={sizes.classes},L={sizes.active}"
         dtype = "bfloat16" if narrow else "float32"
         self._forward = kernel(f"slide_layer:{shape},softmax=true,offset=true,dtype={dtype}", None)
@@ -60,27 +68,30 @@ class Slide:
         )
         self._times = np.zeros(sizes.classes, np.int32)
         self._directions = directions(sizes, seed)
-        self._row_directions = parts(self._directions)[0] if narrow else self._directions
+        self._row_directions = narrowed(self._directions) if narrow else self._directions
         self._steps, self._refill_at, self._pause = 0, 0, float(sizes.refill)
 
     def step(self, hidden: Array, labels: Array) -> Array:
         if self._steps >= self._refill_at:
             self._refill()
-        self._steps += 1
         sizes, codes = self._sizes, self._hash(hidden, self._directions)
         alike = self._tables.alike(codes)
         own = most_named(labels, alike, sizes.active - sizes.drawn, self._times)
         active = self._draws.beside(own)
-        gradient = self._forward(active.classes, hidden, self._parts[0], self._bias, active.offsets)
+        gradient = self._forward(active.classes, hidden, self._weights, self._bias, active.offsets)
         gradient[:, : own.shape[1]] -= is_label(own, labels)
         gradient /= np.float32(len(hidden))
-        back: Array = self._back(active.classes, gradient, self._parts[0])
-        change_rows(self._parts, active.classes, gradient, hidden, self._sizes.rate, self._bias)
+        back: Array = self._back(active.classes, gradient, self._weights)
+        change_rows(
+            self._weights, active.classes, gradient, hidden, sizes.rate, self._bias,
+            turn=self._steps * gradient.size,
+        )  # fmt: skip
+        self._steps += 1
         return back
 
     def _refill(self) -> None:
         """Fills the hash tables; the longer the training, the more seldom."""
-        rows = self._parts[0]
+        rows = self._weights
         codes = np.empty((len(rows), self._sizes.tables), np.int32)
         for low in range(0, len(rows), self._block):
             part = slice(min(low, len(rows) - self._block), low + self._block)
@@ -89,8 +100,7 @@ class Slide:
         self._refill_at, self._pause = self._steps + int(self._pause), self._pause * GROWTH
 
     def weights(self) -> tuple[Array, Array]:
-        whole = self._parts[0] if len(self._parts) == 1 else joined(*self._parts)
-        return whole, self._bias
+        return widened(self._weights) if self._narrow else self._weights, self._bias
 
 
 class Dense:

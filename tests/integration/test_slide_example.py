@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from examples.slide.hashing import NONE, Draws, HashTables, most_named
-from examples.slide.layers import MakeKernel, Output, change_rows, initial, joined, parts
+from examples.slide.layers import (
+    MakeKernel,
+    Output,
+    change_rows,
+    initial,
+    narrowed,
+    widened,
+)
 from examples.slide.outputs import Dense, Slide, directions
 from examples.slide.train import LABELS, SMOKE, drawn, main, network, outputs, report, train
 from tests.support.loaded_kernels import loaded
@@ -54,20 +61,23 @@ class EveryBucket:
 def test_a_step_on_all_classes_is_that_of_the_dense_layer(
     kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch, narrow: bool
 ) -> None:
-    """Where all classes are chosen, both compute the same weights; drawn ones count once."""
+    """Where all classes are chosen, both compute the same weights; drawn ones count once.
+    The same steps again give the same bits."""
     data = drawn(SIZES, SIZES.batch, 0)
-    chosen = Slide(SIZES, COUNTS, kernel, 3, narrow=narrow)
-    monkeypatch.setattr(chosen, "_tables", EveryBucket())
-    layers: list[Output] = [chosen, Dense(SIZES, kernel, 3)]
-    pair = [network(SIZES, output, kernel, 3) for output in layers]
-    for each in pair:
+    chosen, again = (Slide(SIZES, COUNTS, kernel, 3, narrow=narrow) for _ in range(2))
+    for each in (chosen, again):
+        monkeypatch.setattr(each, "_tables", EveryBucket())
+    layers: list[Output] = [chosen, Dense(SIZES, kernel, 3), again]
+    networks = [network(SIZES, output, kernel, 3) for output in layers]
+    for made in networks:
         for _ in range(3):
-            each.step(data)
+            made.step(data)
     rtol, atol = (3e-2, 3e-3) if narrow else (1e-4, 1e-6)
-    weights = (each.weights() for each in pair)
-    for got, want, start in zip(*weights, initial(SIZES, 3), strict=True):
+    weights = (made.weights() for made in networks)
+    for got, want, same, start in zip(*weights, initial(SIZES, 3), strict=True):
         assert not np.allclose(want, start)
         np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+        np.testing.assert_array_equal(got, same)
 
 
 @pytest.mark.slow
@@ -127,44 +137,104 @@ def test_drawn_classes_stand_for_all() -> None:
     np.testing.assert_allclose(np.mean(sums, 0), np.exp(logits).sum(), rtol=0.03)
 
 
-@pytest.mark.parametrize("depth", [16, 37])
-def test_rows_that_are_named_change_and_no_others(depth: int) -> None:
-    """As often as they are named, with their elements of the bias."""
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("depth", [1, 16, 37])
+def test_rows_that_are_named_change_and_no_others(depth: int, narrow: bool) -> None:
+    """As often as they are named, with their elements of the bias; by numbers that bfloat16
+    has, so that nothing is rounded. Samples share names in some places, one to nine of them."""
     rng = np.random.default_rng(0)
-    matrix, bias = rng.standard_normal((20, depth)).astype(np.float32), np.ones(20, np.float32)
-    names = rng.integers(2, 18, (6, 5)).astype(np.int32)
-    weights = rng.standard_normal(names.shape).astype(np.float32)
-    x = rng.standard_normal((6, depth)).astype(np.float32)
+    matrix, bias = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((20, depth), 20))
+    names = np.repeat(rng.integers(2, 18, (9, 6)), np.arange(1, 10), 0).astype(np.int32)
+    names[:, :2] = rng.integers(2, 18, (len(names), 2))
+    weights = rng.integers(-1, 2, names.shape).astype(np.float32)
+    x = rng.integers(-2, 3, (len(names), depth)).astype(np.float32)
     want, want_bias = matrix.copy(), bias.copy()
     np.subtract.at(want, names, 0.5 * weights[..., None] * x[:, None])
     np.subtract.at(want_bias, names, 0.5 * weights)
-    unnamed = np.setdiff1d(np.arange(20), names)
-    before = matrix[unnamed]
-    change_rows((matrix,), names, weights, x, 0.5, bias)
-    np.testing.assert_allclose(matrix, want, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(bias, want_bias, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(matrix[unnamed], before)
+    assert np.abs(want).max() < 64
+    assert (want != matrix)[np.unique(names)].mean() > 0.5
+    changed = narrowed(matrix) if narrow else matrix
+    change_rows(changed, names, weights, x, 0.5, bias)
+    np.testing.assert_array_equal(widened(changed) if narrow else changed, want)
+    np.testing.assert_array_equal(bias, want_bias)
 
 
-def test_rows_in_two_parts_change_like_float32() -> None:
-    """So steps far below the resolution of bfloat16 add up."""
-    matrix = np.linspace(-3, 3, 20 * 16, dtype=np.float32).reshape(20, -1)
-    in_parts, names = parts(matrix), np.full((256, 1), 7, np.int32)
-    x, weights, before = np.ones((256, 16), np.float32), np.ones((256, 1)), matrix.copy()
-    for each in ((matrix,), in_parts):
-        change_rows(each, names, weights, x, 1e-3)
-    np.testing.assert_allclose(before[7] - matrix[7], 0.256, rtol=1e-4)
-    np.testing.assert_array_equal(joined(*in_parts), matrix)
-    np.testing.assert_array_equal(in_parts[0], parts(matrix)[0])
+def after_one_step(start: float, step: float, turn: int = 0, depth: int = 61) -> Any:
+    """What becomes of 4000 rows of bfloat16, (4000, depth), of which each is named once."""
+    matrix = narrowed(np.full((4000, depth), start, np.float32))
+    names, weights = np.arange(4000, dtype=np.int32)[:, None], np.ones((4000, 1))
+    change_rows(matrix, names, weights, np.full((4000, depth), step), 1.0, turn=turn)
+    return widened(matrix)
 
 
-def test_numbers_are_rounded_to_the_nearest_and_nothing_is_lost() -> None:
+@pytest.mark.parametrize(
+    "start, step",
+    [(1.0, 1e-3), (1.0, -1e-3), (-1.0, 5e-3), (2.0, 3e-6), (0.0, 0.123), (2**-128, 2**-135)],
+)
+def test_bfloat16_is_rounded_to_either_side_and_right_in_the_mean(
+    start: float, step: float
+) -> None:
+    """Among normal and subnormal numbers and across a power of two."""
+    got, want = after_one_step(start, step), np.float32(start) - np.float32(step)
+    low = narrowed(np.array([want], np.float32))
+    around = np.sort(widened(np.array([low[0] - 1, low[0], low[0] + 1], np.uint16)))
+    below, above = around[around <= want].max(), around[around > want].min()
+    assert set(np.unique(got)) <= {below, above}
+    share = (float(want) - float(below)) / (float(above) - float(below))
+    deviation = np.sqrt(share * (1 - share) / got.size)
+    assert 0 < share < 1
+    assert abs((got == above).mean() - share) < 5 * deviation
+
+
+def test_roundings_of_elements_and_rows_know_nothing_of_each_other() -> None:
+    """At a half, so that each is as likely up as down: no pair of them agrees too often."""
+    signs = np.sign(after_one_step(1.0, 2**-9) - (1 - 2**-9))
+    assert set(np.unique(signs)) == {-1, 1}
+    later = np.sign(after_one_step(1.0, 2**-9, turn=4000) - (1 - 2**-9))
+    depth = signs.shape[1]
+    pairs = [(signs[:, near:], signs[:, : depth - near]) for near in (1, 2, 16, 32)]
+    pairs += [(signs[near:], signs[:-near]) for near in (1, 2, 7)]
+    for left, right in [*pairs, (signs, later)]:
+        assert abs((left * right).mean()) < 5 / np.sqrt(left.size)
+    assert np.abs(signs.mean(0)).max() < 5 / np.sqrt(len(signs))
+    assert np.abs(signs.mean(1)).max() < 5 / np.sqrt(depth)
+
+
+def test_the_same_turn_rounds_alike_and_another_does_not() -> None:
+    first, again, other = (after_one_step(1.0, 1e-3, turn) for turn in (7, 7, 8))
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first[1:], other[:-1])  # the same places, counted on
+    assert (first != other).mean() > 0.1
+
+
+def test_steps_below_the_resolution_of_bfloat16_add_up() -> None:
+    """Of two rows in turn, so that no steps are summed before they are rounded."""
+    matrix = narrowed(np.full((2, 512), 1.5, np.float32))
+    names, x = np.tile(np.array([[0], [1]], np.int32), (128, 1)), np.ones((256, 512), np.float32)
+    change_rows(matrix, names, np.ones(names.shape), x, 1e-3)
+    np.testing.assert_allclose(widened(matrix).mean(1), 1.5 - 0.128, atol=0.01)
+
+
+@pytest.mark.parametrize("turn", range(8))
+def test_what_is_not_finite_stays_so(turn: int) -> None:
+    """Infinities keep their sign, and NaNs with any bits stay NaN."""
+    bits = np.array([0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0x7FFF, 0xFFFF, 0x3F80, 0x7F80], np.uint16)
+    matrix = np.tile(bits, (2, 1))
+    x = np.array([[1, 1, 1, 1, 1, 1, 0, np.inf]], np.float32)
+    change_rows(matrix, np.array([[0]], np.int32), np.ones((1, 1)), x, 1.0, turn=turn)
+    inf, nan = np.inf, np.nan
+    np.testing.assert_array_equal(widened(matrix[0]), [inf, -inf, nan, nan, nan, nan, 1, nan])
+    np.testing.assert_array_equal(matrix[1], bits)
+    x.view(np.uint32)[:] = 0x7FFFFFFF  # a NaN of which noise would make -0
+    change_rows(matrix, np.array([[1]], np.int32), np.ones((1, 1)), x, 1.0, turn=turn)
+    assert np.isnan(widened(matrix[1])).all()
+
+
+def test_bfloat16_is_the_nearest_at_the_start() -> None:
     numbers = np.array([1.0, 1.001, 1.007, -3.14159, 1e-20, -1e30, 65504.7], np.float32)
-    nearest, rest = parts(numbers)
-    wide = (nearest.astype(np.uint32) << 16).view(np.float32)
+    wide = widened(narrowed(numbers))
     np.testing.assert_allclose(wide, numbers, rtol=2**-8)
     assert wide[:3].tolist() == [1.0, 1.0, 1.0078125]
-    np.testing.assert_array_equal(joined(nearest, rest), numbers)
 
 
 def test_directions_ignore_what_all_elements_share() -> None:
