@@ -8,6 +8,17 @@
 /* Bytes that are fetched together; places before that of a row where it is fetched; samples whose changes of a row are summed. */
 enum { LINE = 64, AHEAD = 8, TOGETHER = 4 };
 
+/* Of each `bits` sums in a row the number whose bits are their signs, 1 where one is not negative: codes is [count]. A sum has
+ * `bytes`, the sign on top of the last. */
+void sign_codes(int32_t *codes, const uint8_t *sums, int64_t bytes, int64_t bits, int64_t count) {
+  sums += bytes - 1;
+  for (int64_t place = 0; place < count; ++place) {
+    int32_t code = 0;
+    for (int64_t bit = 0; bit < bits; ++bit, sums += bytes) code |= (*sums < 128) << bit;
+    codes[place] = code;
+  }
+}
+
 /* Puts each class, in the given order, into the bucket of its code in each table: buckets is
  * [tables][codes][room] and begins as NONEs, filled is [tables][codes] and begins as zeros. */
 void fill_buckets(int32_t *buckets, int32_t *filled, const int32_t *codes_of, const int32_t *order, int64_t classes, int64_t tables,

@@ -20,7 +20,9 @@ from tuner.runtime.loader import aligned_empty
 from tuner.runtime.toolchain import Toolchain
 
 NONE = -1  # in place of a class
-FUNCTIONS = ("fill_buckets", "in_buckets", "most_named", "beside_own", "change_rows")
+FUNCTIONS = (
+    "sign_codes", "fill_buckets", "in_buckets", "most_named", "beside_own", "change_rows",
+)  # fmt: skip
 FLAGS = ("-fvisibility=default", "-O3", "-march=native")
 
 
@@ -51,6 +53,17 @@ def call(name: str, *arguments: NDArray[Any] | float | None) -> None:
             case _:
                 passed.append(ctypes.c_int64(argument))
     getattr(library(), name)(*passed)
+
+
+def sign_codes(sums: NDArray[Any], tables: int) -> NDArray[np.int32]:
+    """The codes of vectors, (vectors, tables): the signs of their sums along directions.
+
+    `sums` are (vectors, tables * bits), of float32 or the bits of bfloat16. A bit is 1 where
+    its sum is not negative. `simhash` gives the same of sums in float64.
+    """
+    codes = np.empty((len(sums), tables), np.int32)
+    call("sign_codes", codes, sums, sums.itemsize, sums.shape[1] // tables, codes.size)
+    return codes
 
 
 class HashTables:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.slide.hashing import Draws, HashTables, most_named
+from examples.slide.hashing import Draws, HashTables, most_named, sign_codes
 from examples.slide.layers import (
     Array,
     MakeKernel,
@@ -55,10 +55,10 @@ class Slide:
         dtype = "bfloat16" if narrow else "float32"
         self._forward = kernel(f"slide_layer:{shape},softmax=true,offset=true,dtype={dtype}", None)
         self._back = kernel(f"slide_layer_gradient:{shape},dtype={dtype}", None)
-        of_code = f"D={sizes.depth},T={sizes.tables},K={sizes.bits}"
-        self._hash = kernel(f"simhash:B={sizes.batch},{of_code}", None)
+        along = f"N={sizes.tables * sizes.bits},K={sizes.depth}"
+        self._sums = kernel(f"matmul:M={sizes.batch},{along}", None)
         self._block = min(sizes.classes, HASHED_AT_ONCE)
-        self._hash_rows = kernel(f"simhash:B={self._block},{of_code},dtype={dtype}", None)
+        self._sums_of_rows = kernel(f"matmul:M={self._block},{along},dtype={dtype}", None)
         self._tables = HashTables(
             classes=sizes.classes, tables=sizes.tables, codes=sizes.codes, room=sizes.room,
             seed=seed,
@@ -74,7 +74,8 @@ class Slide:
     def step(self, hidden: Array, labels: Array) -> Array:
         if self._steps >= self._refill_at:
             self._refill()
-        sizes, codes = self._sizes, self._hash(hidden, self._directions)
+        sizes = self._sizes
+        codes = sign_codes(self._sums(hidden, self._directions), sizes.tables)
         alike = self._tables.alike(codes)
         own = most_named(labels, alike, sizes.active - sizes.drawn, self._times)
         active = self._draws.beside(own)
@@ -95,7 +96,8 @@ class Slide:
         codes = np.empty((len(rows), self._sizes.tables), np.int32)
         for low in range(0, len(rows), self._block):
             part = slice(min(low, len(rows) - self._block), low + self._block)
-            codes[part] = self._hash_rows(rows[part], self._row_directions)
+            sums = self._sums_of_rows(rows[part], self._row_directions)
+            codes[part] = sign_codes(sums, self._sizes.tables)
         self._tables.fill(codes)
         self._refill_at, self._pause = self._steps + int(self._pause), self._pause * GROWTH
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from examples.slide.hashing import NONE, Draws, HashTables, most_named
+from examples.slide.hashing import NONE, Draws, HashTables, most_named, sign_codes
 from examples.slide.layers import (
     MakeKernel,
     Output,
@@ -108,6 +108,13 @@ def test_a_label_that_tables_name_too_is_chosen_once() -> None:
     assert sorted(most_named(first, often, 4, times)[0].tolist()) == [0, 4, 5, 9]
     assert sorted(most_named(first, often, 3, times)[0].tolist()) == [4, 5, 9]
     assert not times.any()
+
+
+def test_codes_are_the_signs_of_sums() -> None:
+    sums = np.array([[1, -1, 0, 5, 2, -3], [-1, -2, -3, 4, -5, np.inf]], np.float32)
+    for given in (sums, narrowed(sums)):
+        assert sign_codes(given, 2).tolist() == [[0b101, 0b011], [0b000, 0b101]]
+        assert sign_codes(given, 6).tolist() == [[1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 1]]
 
 
 def test_buckets_have_the_classes_of_their_code() -> None:
