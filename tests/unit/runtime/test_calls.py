@@ -17,6 +17,7 @@ import pytest
 from tuner.runtime.link import Function, link, runtime_sources
 from tuner.runtime.loader import Array, DTypeError, Library, LibraryError, ShapeError, aligned_empty
 from tuner.runtime.toolchain import Toolchain
+from tuner.workload.expression import Tensor
 
 Make = Callable[..., Library]
 
@@ -67,6 +68,40 @@ def test_adjacent_buffers_do_not_overlap(library: Make) -> None:
     backing[:] = 1
     library("double").call("do_double", [backing[:1024], backing[1024:]])
     np.testing.assert_array_equal(backing[1024:], np.full(1024, 2, np.float32))
+
+
+def test_of_many_buffers_outputs_lie_apart_or_over_their_inputs(
+    tmp_path: Path, toolchain: Toolchain, function: Callable[..., Function]
+) -> None:
+    """Wherever they lie, the check by address says what a look at each pair does."""
+    lengths = [16, 48, 32, 16, 32, 48, 16]
+    tensors = [Tensor(name=f"T{n}", shape=(extent,), dtype="float32") for n, extent in
+               enumerate(lengths)]  # fmt: skip
+    inputs, overwritable = 4, (1, 2)
+    many = replace(
+        function("empty"),
+        inputs=tuple(tensors[:inputs]),
+        outputs=tuple(tensors[inputs:]),
+        overwritable=overwritable,
+    )
+    path = tmp_path / "libmany.so"
+    path.write_bytes(link("many", [many], toolchain=toolchain))
+    entry = ctypes.CDLL(str(path)).do_empty
+    backing = aligned_empty((1024,), "float32").ctypes.data
+    generator, refused = np.random.default_rng(0), 0
+    for _ in range(2000):
+        places = generator.integers(0, generator.integers(4, 60), len(lengths)) * 16
+        spans = [(place, place + extent) for place, extent in zip(places, lengths, strict=True)]
+        overlaps = any(
+            a[0] < b[1] and b[0] < a[1] and not (two in overwritable and a[0] == b[0])
+            for one, a in enumerate(spans)
+            for two, b in enumerate(spans)
+            if one != two and one >= inputs
+        )
+        status = entry(*(ctypes.c_void_p(backing + 4 * int(place)) for place in places))
+        assert status == 3 * overlaps, spans
+        refused += overlaps
+    assert 200 < refused < 1990
 
 
 def test_kernel_failures_carry_the_kernels_text(library: Make) -> None:

@@ -1,6 +1,8 @@
 /* Calling one kernel: buffer checks and argument packing. A successful call touches no lock and allocates nothing. */
 #include "call.h"
 
+#include <stddef.h>
+
 #include "cpu_features.h"
 #include "facts.h"
 #include "thread_pool.h"
@@ -18,15 +20,9 @@ static int overlap(const struct tuner_function *function, void *const *buffers, 
   return first < second + size_of(function, b, rows) && second < first + size_of(function, a, rows);
 }
 
-int tuner_check_buffers(const struct tuner_function *function, void *const *buffers, int64_t rows) {
+/* Says which output overlaps what. */
+static int fail_overlap(const struct tuner_function *function, void *const *buffers, int64_t rows) {
   const struct tuner_argument *arguments = function->arguments;
-  for (int32_t i = 0; i < function->num_arguments; ++i) {
-    if (buffers[i] == NULL)
-      return tuner_fail(TUNER_ERROR_NULL, "%s: argument %d (%s) is a null pointer", function->symbol, (int)i, arguments[i].name);
-    if ((uintptr_t)buffers[i] % TUNER_ALIGNMENT != 0)
-      return tuner_fail(TUNER_ERROR_ALIGNMENT, "%s: argument %d (%s) at %p is not aligned to %d bytes; use this library's allocator",
-                        function->symbol, (int)i, arguments[i].name, buffers[i], TUNER_ALIGNMENT);
-  }
   for (int32_t i = 0; i < function->num_arguments; ++i) {
     if (!arguments[i].is_output) continue;
     for (int32_t j = 0; j < function->num_arguments; ++j) {
@@ -38,7 +34,59 @@ int tuner_check_buffers(const struct tuner_function *function, void *const *buff
                           (unsigned long long)size_of(function, j, rows), buffers[j]);
     }
   }
-  return TUNER_OK;
+  return tuner_fail(TUNER_ERROR_INTERNAL, "%s: buffers overlap, but no two of them", function->symbol);
+}
+
+/* Whether an argument comes before another one by address, of equal ones the inputs first. */
+static int is_before(const struct tuner_function *function, void *const *buffers, int32_t a, int32_t b) {
+  const uintptr_t first = (uintptr_t)buffers[a], second = (uintptr_t)buffers[b];
+  return first != second ? first < second : function->arguments[a].is_output < function->arguments[b].is_output;
+}
+
+/* Shell's sort with the gaps of Ciura (2001): hundreds of buffers are too many for an insertion sort. */
+static void sort_by_address(const struct tuner_function *function, void *const *buffers, int16_t *order) {
+  static const int32_t gaps[] = {301, 132, 57, 23, 10, 4, 1};
+  for (int32_t i = 0; i < function->num_arguments; ++i) order[i] = (int16_t)i;
+  for (size_t g = 0; g < sizeof gaps / sizeof *gaps; ++g) {
+    for (int32_t i = gaps[g]; i < function->num_arguments; ++i) {
+      const int16_t moved = order[i];
+      int32_t place = i;
+      for (; place >= gaps[g] && is_before(function, buffers, moved, order[place - gaps[g]]); place -= gaps[g])
+        order[place] = order[place - gaps[g]];
+      order[place] = moved;
+    }
+  }
+}
+
+/* Whether no output overlaps anything but an input that it may have the memory of, which begins where it does. */
+static int are_apart(const struct tuner_function *function, void *const *buffers, int64_t rows) {
+  int16_t order[TUNER_MAX_ARGUMENTS];
+  sort_by_address(function, buffers, order);
+  /* Where the outputs and the inputs so far end. An overwritable input counts behind the address where it begins. */
+  uintptr_t outputs_end = 0, inputs_end = 0, begun_end = 0, begun = 0;
+  for (int32_t i = 0; i < function->num_arguments; ++i) {
+    const struct tuner_argument *argument = &function->arguments[order[i]];
+    const uintptr_t address = (uintptr_t)buffers[order[i]], end = address + size_of(function, order[i], rows);
+    if (end == address) continue;
+    if (address != begun && begun_end > inputs_end) inputs_end = begun_end;
+    if (outputs_end > address || (argument->is_output && inputs_end > address)) return 0;
+    uintptr_t *const last = argument->is_output ? &outputs_end : argument->overwritable ? &begun_end : &inputs_end;
+    if (argument->overwritable) begun = address;
+    if (end > *last) *last = end;
+  }
+  return 1;
+}
+
+int tuner_check_buffers(const struct tuner_function *function, void *const *buffers, int64_t rows) {
+  const struct tuner_argument *arguments = function->arguments;
+  for (int32_t i = 0; i < function->num_arguments; ++i) {
+    if (buffers[i] == NULL)
+      return tuner_fail(TUNER_ERROR_NULL, "%s: argument %d (%s) is a null pointer", function->symbol, (int)i, arguments[i].name);
+    if ((uintptr_t)buffers[i] % TUNER_ALIGNMENT != 0)
+      return tuner_fail(TUNER_ERROR_ALIGNMENT, "%s: argument %d (%s) at %p is not aligned to %d bytes; use this library's allocator",
+                        function->symbol, (int)i, arguments[i].name, buffers[i], TUNER_ALIGNMENT);
+  }
+  return are_apart(function, buffers, rows) ? TUNER_OK : fail_overlap(function, buffers, rows);
 }
 
 static int enter(const struct tuner_function *function, void *const *buffers) {
