@@ -70,8 +70,8 @@ def _scan(scan: Scan, graph: Graph, tensors: dict[str, Array]) -> None:
         tensors[sequence.name] = np.zeros(sequence.shape, numpy_dtype(sequence.dtype))
     for state in scan.states:
         initial = _tensor(state.initial, graph, tensors)
-        tensors[state.tensor.name] = initial.reshape(state.tensor.shape)
-    written = {name for node in scan.body for name in node.outputs} & {*scan.windows}
+        tensors[state.tensor.name] = initial.reshape(state.tensor.shape).copy()
+    written = scan.written
     for iteration in range(scan.count):
         if scan.condition is not None and not tensors[scan.condition].item():
             break

@@ -238,18 +238,17 @@ class _Check:
         outside = dict(self.tensors)
         for tensor in scan.results:
             self.add(tensor)
-        written = {name for node in scan.body for name in node.outputs}
+        written = scan.written
         for name, window in scan.windows.items():
             self.window(scan, name, window, written=name in written)
         states = {state.tensor.name: state.tensor for state in scan.states}
         condition = scan.condition
-        if condition is not None and (
-            condition not in states
-            or not _is_flag(states[condition])
-            or scan.windows
-            or scan.sequences
-        ):
-            raise ModelRefused(f"{scan.name} ends by {condition!r}, which is no state of it alone")
+        if condition is not None and (condition not in states or not _is_flag(states[condition])):
+            raise ModelRefused(f"{scan.name} ends by {condition!r}, which is no state of it")
+        replaced = states.keys() & {window.tensor for window in written.values()}
+        body_reads = {name for node in every_node(scan.body) for name in reads_of(node)}
+        if replaced & {self.graph.root(name) for name in body_reads}:
+            raise ModelRefused(f"{scan.name} reads the state {min(replaced)!r}, which it writes")
         self.nodes(scan.body)
         for state in scan.states:
             self.same(state.tensor, state.after)
@@ -272,8 +271,9 @@ class _Check:
             or not 0 <= min(window.start, last) <= max(window.start, last) < sliced.shape[0]
         ):
             raise ModelRefused(f"{name!r} is no slice of {window.tensor!r}")
-        sequences = {tensor.name for tensor in scan.sequences}
-        if written != (window.tensor in sequences) or (written and window.step == 0):
+        own = {tensor.name for tensor in scan.sequences}
+        own |= {s.tensor.name for s in scan.states if written and s.after == s.tensor.name}
+        if written != (window.tensor in own) or (written and window.step == 0):
             raise ModelRefused(f"{name!r} writes no slices of a sequence, or reads some")
         if not written:
             self.add(shape)
@@ -340,10 +340,9 @@ def _without_unread(scan: Scan, live: set[str], graph: Graph) -> Scan:
     sequences = tuple(tensor for tensor in scan.sequences if tensor.name in live)
     if len(sequences) == len(scan.sequences):
         return scan
-    written = {name for node in scan.body for name in node.outputs}
-    results = {
-        name for name, window in scan.windows.items() if name in written and window.tensor in live
-    }
+    written = scan.written
+    kept = live | {state.tensor.name for state in scan.states}
+    results = {name for name, window in written.items() if window.tensor in kept}
     needed = {state.after for state in scan.states} | results
     body: list[Node] = []
     for node in reversed(scan.body):

@@ -157,7 +157,7 @@ def _dies_in_slices(
     any more."""
     place = next(number for number, node in enumerate(graph.nodes) if new in node.outputs)
     scan = graph.nodes[place]
-    if not isinstance(scan, Scan) or staged(scan):
+    if not isinstance(scan, Scan) or staged(scan) or new not in map(_name, scan.sequences):
         return False
     written = next((n for n, window in scan.windows.items() if window.tensor == new), None)
     slices = {n for n, window in scan.windows.items() if graph.root(window.tensor) == old}
@@ -277,6 +277,10 @@ class _Walk:
             self.nodes(side.nodes)
             self.read(side.results)
         self.read(branch.outputs)
+
+
+def _name(tensor: Tensor) -> str:
+    return tensor.name
 
 
 def staged(scan: Scan) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ class Window:
 class State:
     """A tensor that iterations read, and give the value that the next one reads.
 
-    After the last iteration it is a result of the scan.
+    After the last iteration it is a result of the scan. One whose slices the body writes where
+    they lie, through windows, stays as it is besides, and the body does not read it.
     """
 
     tensor: Tensor
@@ -39,10 +40,11 @@ class Scan:
     """Nodes that are computed `count` times, one iteration after the other.
 
     They read windows, states, results of earlier nodes of the same iteration, and whole
-    tensors from outside. `sequences` are the tensors that the windows written make up.
+    tensors from outside. `sequences` are the tensors that the windows written make up, states
+    those of which they replace slices.
 
-    With a condition, a state of dtype bool, the iterations end as soon as it is false;
-    such a scan has neither windows nor sequences.
+    With a condition, a state of dtype bool, the iterations end as soon as it is false. What
+    sequences have in the place of further slices has no meaning.
     """
 
     name: str
@@ -57,6 +59,12 @@ class Scan:
     @property
     def results(self) -> tuple[Tensor, ...]:
         return (*(state.tensor for state in self.states), *self.sequences)
+
+    @property
+    def written(self) -> Mapping[str, Window]:
+        """The windows that the body writes."""
+        names = {*_written(self.body)}
+        return {name: window for name, window in self.windows.items() if name in names}
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from tuner.models.errors import ModelRefused
+from tuner.models.from_onnx.growth import without_growth
 from tuner.models.from_onnx.lookahead import Lookahead, Run, look_ahead, with_read_states
 from tuner.models.from_onnx.node import ComputedAtRunTime, Node, Results
 from tuner.models.nodes import NO_LIMIT
 from tuner.models.operators import branches, scans
 from tuner.models.operators.elementwise import compare, elementwise
+from tuner.models.operators.extents import counted
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import concatenate, reshape, transpose, unsqueeze
 from tuner.models.operators.values import Value
@@ -57,6 +59,21 @@ def branch(node: Node, run: Run) -> Results:
 
 
 def loop(node: Node, run: Run) -> Results:
+    """A loop; tensors that its iterations only append to are results of these, stacked."""
+    growing = without_growth(node)
+    if growing is None:
+        return _loop(node, run)
+    try:
+        return growing.results(_loop(growing.node, run))
+    except (ModelRefused, ValueError) as error:
+        first = error
+    try:  # where what is appended changes its shape
+        return _loop(node, run)
+    except (ModelRefused, ValueError):
+        raise first from None
+
+
+def _loop(node: Node, run: Run) -> list[Value]:
     """As many iterations as are known at import: a scan, or nodes of their own where shapes
     change. Else a scan that a condition ends."""
     carried = [node[place] for place in range(2, len(node.inputs))]
@@ -76,9 +93,16 @@ def loop(node: Node, run: Run) -> Results:
         return _counted(node, run, ahead, carried)
     except _Conditional:
         return _conditional(node, run, carried, ahead)
-    except (ModelRefused, ValueError):
+    except ModelRefused:
         if count > UNROLLED:
             raise
+    except ValueError as error:
+        if count > UNROLLED:
+            raise node.refusal(
+                f"has {count} iterations, and {error}; iterations are written out up to "
+                f"{UNROLLED}, in longer loops each must give the shapes that it takes, but of "
+                f"tensors that it only appends to by Concat"
+            ) from error
     try:
         return _unrolled(node, run, count, carried)
     except _Conditional:
@@ -162,7 +186,7 @@ def _counted(node: Node, run: Run, ahead: Lookahead, carried: Sequence[Value]) -
 
     builder, begins = node.builder, [carried[place] for place in places]
     numbers = builder.constant(np.arange(count))
-    states, results = scans.scan(builder, "loop", count, [numbers], begins, step)
+    states, results = scans.scan(builder, "loop", count, [numbers], begins, step, numbered=0)
     last = {**dict(enumerate(carried)), **dict(zip(places, states, strict=True))}
     last |= {place: builder.constant(rows[-1]) for place, rows in ahead.states.items()}
     return [*(last[place] for place in range(len(carried))), *results]
@@ -170,8 +194,9 @@ def _counted(node: Node, run: Run, ahead: Lookahead, carried: Sequence[Value]) -
 
 def _conditional(node: Node, run: Run, carried: Sequence[Value], ahead: Lookahead) -> list[Value]:
     """A scan that ends as soon as the body's condition is false, or after the trips that
-    are only known at run time."""
-    if len(node.outputs) > len(carried):
+    are only known at run time. What it stacks has so many entries, up to a bound."""
+    is_bounded = ahead.count <= _COUNTED
+    if len(node.outputs) > len(carried) and not is_bounded:
         reason = (
             "stacks the results of its iterations, whose number is computed at run time; it must "
             "be known at import"
@@ -192,18 +217,21 @@ def _conditional(node: Node, run: Run, carried: Sequence[Value], ahead: Lookahea
         return compare("and", lambda c, i, n: c & (i < n), condition, number, limit)
 
     def step(_: Value, number: Value, *states: Value) -> tuple[list[Value], list[Value]]:
-        condition, following = computed(number, states)[:2]
+        condition, following, results = computed(number, states)
         after = elementwise("next", lambda e: e + 1, number)
-        return [running(condition, after), after, *following], []
+        return [running(condition, after), after, *following], results if is_bounded else []
 
     first = [running(going if begins is None else begins, _scalar(node, 0)), _scalar(node, 0)]
     first += [carried[place] for place in places]
-    ends = scans.scan(node.builder, "while", ahead.count, [], first, step, conditional=True)[0]
+    ends, results = scans.scan(
+        node.builder, "while", ahead.count, [], first, step, conditional=True, numbered=1
+    )
     done, states = ends[1], ends[2:]
     last = {**dict(enumerate(carried)), **dict(zip(places, states, strict=True))}
     for place, rows in ahead.states.items():
         last[place] = gather(node.builder.constant(rows), done, 0)
-    return [last[place] for place in range(len(carried))]
+    stacked = [counted(value, {0: done}) for value in results]
+    return [*(last[place] for place in range(len(carried))), *stacked]
 
 
 def scan(node: Node, run: Run) -> Results:

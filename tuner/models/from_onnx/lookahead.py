@@ -72,7 +72,7 @@ def with_read_states(node: Node, run: Run, carried: Sequence[Value]) -> list[Val
     reads are only results: what they are before has no meaning, nor a shape of its own."""
     body, builder = node.attribute("body", None), node.builder
     read = _read_in(body) | {value.name for value in body.output}
-    unread = {place for place, name in enumerate(_inputs_of(body)[2:]) if name not in read}
+    unread = {place for place, name in enumerate(inputs_of(body)[2:]) if name not in read}
     if not unread:
         return list(carried)
     number, going = builder.constant(np.array(0)), builder.constant(np.array(True))
@@ -154,12 +154,12 @@ def _conditions(node: Node, run: Run) -> set[str]:
     pending, conditions = [body.output[0].name], set[str]()
     while pending:
         name = pending.pop()
-        both = _conjunction(name, _makers(body))
+        both = _conjunction(name, makers_of(body))
         if both is not None and _is_kept(node, run, name, both.output[0]):
             pending += both.input
         else:
             conditions.add(name)
-    return conditions - {_inputs_of(body)[1]}  # true in every iteration
+    return conditions - {inputs_of(body)[1]}  # true in every iteration
 
 
 def _conjunction(name: str, makers: Mapping[str, Any]) -> Any | None:
@@ -188,7 +188,7 @@ def _is_kept(node: Node, run: Run, name: str, source: str) -> bool:
 def _followed(body: Any, followed: set[Followed]) -> set[Followed]:
     """Those that are computed from the number of the iteration, and from states among them,
     alone; conditions where they change at all."""
-    number, going, *states = _inputs_of(body)
+    number, going, *states = inputs_of(body)
     constant = {states[place] for place in _unchanged(body)}
     while True:
         foretold = {
@@ -211,7 +211,7 @@ def _followed(body: Any, followed: set[Followed]) -> set[Followed]:
 
 def _unchanged(body: Any) -> frozenset[int]:
     """The places of states that every iteration hands on as they are."""
-    makers, (_, _, *states) = _makers(body), _inputs_of(body)
+    makers, (_, _, *states) = makers_of(body), inputs_of(body)
     places = set()
     for place, state in enumerate(states):
         name = body.output[1 + place].name
@@ -222,11 +222,11 @@ def _unchanged(body: Any) -> frozenset[int]:
     return frozenset(places)
 
 
-def _makers(body: Any) -> dict[str, Any]:
+def makers_of(body: Any) -> dict[str, Any]:
     return {name: op for op in body.node for name in op.output}
 
 
-def _inputs_of(body: Any) -> list[str]:
+def inputs_of(body: Any) -> list[str]:
     """The number of the iteration, the condition, and the states."""
     initial = {tensor.name for tensor in body.initializer}
     return [value.name for value in body.input if value.name not in initial]
@@ -237,7 +237,7 @@ def _needed(
 ) -> tuple[list[Any], set[str]]:
     """The operators that compute these values from the given ones, and all names that they
     read; `by_content` without what only shapes are asked of, which are known."""
-    makers, pending, visited = _makers(body), [*names], set[str]()
+    makers, pending, visited = makers_of(body), [*names], set[str]()
     while pending:
         name = pending.pop()
         if name in visited:

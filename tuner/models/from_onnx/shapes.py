@@ -22,9 +22,9 @@ from tuner.models.operators.extents import (
     slice_of,
     whole,
 )
-from tuner.models.operators.foreseen import in_each, rows_of
+from tuner.models.operators.foreseen import in_each, rows_of, written
 from tuner.models.operators.scalars import Elem, clamp, constant, where
-from tuner.models.operators.values import Value
+from tuner.models.operators.values import PerIteration, Value
 
 
 def reshape(node: Node) -> Value:
@@ -254,17 +254,32 @@ def gather_nd(node: Node) -> Value:
 
 
 def scatter_elements(node: Node) -> Value:
-    if not node[1].elements:
-        return node[0]
-    return indexing.scatter_elements(
-        node[0], node[1], node[2], node.attribute("axis", 0), _reduction(node)
-    )
+    x, indices, updates = node[0], node[1], node[2]
+    if not indices.elements:
+        return x
+    axis, reduction = node.attribute("axis", 0) % x.rank, _reduction(node)
+    result = indexing.scatter_elements(x, indices, updates, axis, reduction)
+    is_whole = math.prod(x.shape[:axis]) == 1 and x.shape[axis + 1 :] == indices.shape[axis + 1 :]
+    if not (is_whole and reduction == "none" and isinstance(indices.made, PerIteration)):
+        return result
+    rows = indices.made.rows.reshape(-1, indices.shape[axis], math.prod(x.shape[axis + 1 :]))
+    if (rows != rows[..., :1]).any():
+        return result
+    places = np.zeros((*rows.shape[:2], axis + 1), np.int64)
+    places[..., axis] = rows[..., 0]
+    return written(result, x, updates, indices.made.number, places)
 
 
 def scatter_nd(node: Node) -> Value:
-    if not node[1].elements:
-        return node[0]
-    return indexing.scatter_nd(node[0], node[1], node[2], _reduction(node))
+    x, indices, updates, reduction = node[0], node[1], node[2], _reduction(node)
+    if not indices.elements:
+        return x
+    result = indexing.scatter_nd(x, indices, updates, reduction)
+    if reduction != "none" or not isinstance(indices.made, PerIteration):
+        return result
+    rows = indices.made.rows
+    places = rows.reshape(len(rows), -1, rows.shape[-1])
+    return written(result, x, updates, indices.made.number, places)
 
 
 def _reduction(node: Node) -> str:

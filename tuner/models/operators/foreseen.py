@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from tuner.models.graph import Array
 from tuner.models.operators.indexing import gather
-from tuner.models.operators.values import PerIteration, Value
+from tuner.models.operators.values import PerIteration, Value, Written
 
 MOST_ITERATIONS = 1 << 12  # of a loop that is foreseen
 _MOST_ELEMENTS = 1 << 10  # of a value in one iteration
@@ -55,6 +56,29 @@ def rows_of(value: Value, count: int) -> Array:
         return value.made.rows
     assert value.array is not None
     return np.broadcast_to(value.array, (count, *value.shape))
+
+
+def written(result: Value, x: Value, content: Value, number: Value, places: Array) -> Value:
+    """The result of writing content into x in a loop, with how it came about where each
+    iteration writes one contiguous slice, at equal distances.
+
+    `places` [iterations, slices, dimensions] has indices of the first dimensions of x, one for
+    each slice of the content; `number` is that of the iteration.
+    """
+    leading = np.array(x.shape[: places.shape[-1]], np.int64)
+    inside = np.where(places < 0, places + leading, places)
+    if x.format is not None or x.counts or ((inside < 0) | (inside >= leading)).any():
+        return result
+    rows = np.ravel_multi_index(tuple(np.moveaxis(inside, -1, 0)), leading.tolist())
+    count = rows.shape[1]
+    starts, rest = np.divmod(rows[:, 0], count)
+    steps = {*np.diff(starts).tolist()} or {1}
+    contiguous = (np.diff(rows, axis=1) == 1).all() and not rest.any()
+    if not contiguous or prod(leading.tolist()) % count or len(steps) > 1 or 0 in steps:
+        return result
+    start, step = int(starts[0]), steps.pop()
+    made = Written(number=number, whole=x, content=content, start=start, step=step)
+    return replace(result, made=made)
 
 
 def _loop_of(values: Sequence[Value | None]) -> PerIteration | None:

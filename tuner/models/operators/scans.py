@@ -11,7 +11,7 @@ from tuner.models.fusion import fuse, with_pairs
 from tuner.models.nodes import Scan, State, Window, reads_of
 from tuner.models.operators.builder import GraphBuilder, Recorded
 from tuner.models.operators.movement import reshape
-from tuner.models.operators.values import Value
+from tuner.models.operators.values import Value, Written
 from tuner.workload.expression import Tensor
 
 
@@ -26,6 +26,7 @@ def scan(
     backward: Sequence[bool] = (),
     backward_results: Sequence[bool] = (),
     conditional: bool = False,
+    numbered: int | None = None,
 ) -> tuple[list[Value], list[Value]]:
     """States that each iteration computes from those of the one before, and from a
     slice along the first dimension of each input.
@@ -33,8 +34,12 @@ def scan(
     `body(*slices, *states)` gives the new states and other results. Returned are the
     last states, and the results of all iterations, `[count, ...]`. Of inputs and
     results that are `backward` the last slice belongs to the first iteration. If it is
-    `conditional`, the first state is a bool without which no further iteration begins;
-    then there are no inputs and no results.
+    `conditional`, the first state is a bool without which no further iteration begins; then
+    there are no inputs, and what results have behind the last iteration has no meaning.
+
+    `numbered` is the place of an argument of the body that is the number of the iteration.
+    States of which an iteration replaces a slice that its number alone decides are written
+    where they lie, if nothing else of the body reads them.
 
     Raises ValueError for a state that changes its shape or dtype, and without steps.
     """
@@ -59,8 +64,18 @@ def scan(
     results: list[Value] = []
     with builder.body() as inner:
         after, given = body(*slices, *held)
-        lasting = [_lasting(builder, *pair, moving) for pair in zip(held, after, strict=True)]
+        counter = None if numbered is None else [*slices, *held][numbered]
+        replaced = _replaced(builder, inner, held, after, given, counter)
+        lasting = [
+            None if place in replaced else _lasting(builder, state, after[place], moving)
+            for place, state in enumerate(held)
+        ]
         written: list[str] = []
+        for place, how in replaced.items():
+            held[place] = _in_slices(builder, held[place], how)
+            written.append(_own_result(builder, how.content, inner, written))
+            whole = builder.root(held[place].tensor)
+            windows[written[-1]] = Window(tensor=whole, start=how.start, step=how.step)
         for number, value in enumerate(given):
             if value.array is not None:
                 spread = np.broadcast_to(value.array, (count, *value.shape))
@@ -71,12 +86,14 @@ def scan(
             written.append(_own_result(builder, value, inner, written))
             windows[written[-1]] = _window(results[-1].tensor, count, number, backward_results)
         _hoist(builder, inner, moving, written)
-        body_graph = builder.part(inner.nodes, [*lasting, *written])
+        ends = [other for other in lasting if other is not None]
+        body_graph = builder.part(inner.nodes, [*ends, *written])
     nodes = with_pairs(fuse(body_graph)).nodes
-    for value, begin, other in zip(held, begins, lasting, strict=True):
-        builder.note_sources(value.tensor, begin, other)
+    roots = [builder.root(value.tensor) for value in held]
+    for root, begin, other in zip(roots, begins, lasting, strict=True):
+        builder.note_sources(root, begin, *(written if other is None else [other]))
     alive = {builder.root(read) for node in nodes for read in reads_of(node)}
-    alive |= {builder.root(other) for other in (*lasting, *written)}
+    alive |= {builder.root(other) for other in (*ends, *written)}
     used = {other: window for other, window in windows.items() if other in alive}
     node = Scan(
         name=name,
@@ -86,13 +103,52 @@ def scan(
         shapes={other: builder.tensor(other) for other in used},
         sequences=tuple(sequences),
         states=tuple(
-            State(tensor=builder.tensor(value.tensor), initial=begin, after=other)
-            for value, begin, other in zip(held, begins, lasting, strict=True)
+            State(tensor=builder.tensor(root), initial=begin, after=other or root)
+            for root, begin, other in zip(roots, begins, lasting, strict=True)
         ),
         condition=held[0].tensor if conditional else None,
     )
     builder.append(node)
     return held, results
+
+
+def _replaced(
+    builder: GraphBuilder,
+    body: Recorded,
+    states: Sequence[Value],
+    after: Sequence[Value],
+    results: Sequence[Value],
+    counter: Value | None,
+) -> dict[int, Written]:
+    """The states of which a slice is replaced, by their places, that nothing else reads."""
+    replaced = {
+        place: value.made
+        for place, (state, value) in enumerate(zip(states, after, strict=True))
+        if isinstance(value.made, Written)
+        and counter is not None
+        and value.made.number.tensor == counter.tensor
+        and value.made.content.array is None
+        and (value.made.whole.tensor, value.made.whole.access) == (state.tensor, state.access)
+    }
+    while replaced:
+        others = [value for place, value in enumerate(after) if place not in replaced]
+        values = [*others, *results, *(how.content for how in replaced.values())]
+        needed = {builder.root(builder.plain(v).tensor) for v in values if v.array is None}
+        for node in reversed(body.nodes):
+            if needed & {*node.outputs}:
+                needed |= {builder.root(name) for name in reads_of(node)}
+        read = {place for place in replaced if states[place].tensor in needed}
+        if not read:
+            break
+        replaced = {place: how for place, how in replaced.items() if place not in read}
+    return replaced
+
+
+def _in_slices(builder: GraphBuilder, state: Value, how: Written) -> Value:
+    """A tensor for the state whose first dimension counts slices, in the state's shape."""
+    count = state.elements // how.content.elements
+    shape = [count, how.content.elements]
+    return reshape(builder.named("h", shape, state.dtype), state.shape)
 
 
 def _lasting(builder: GraphBuilder, state: Value, after: Value, moving: set[str]) -> str:

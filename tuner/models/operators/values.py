@@ -58,7 +58,7 @@ class Value:
     # What integers that are computed from extents may be. None: anything.
     limits: Limits | None = None
     # How the numbers came about, as far as an operator behind can use it.
-    made: Integers | Scaled | Clipped | PerIteration | None = None
+    made: Integers | Scaled | Clipped | PerIteration | Written | None = None
 
     @property
     def integers(self) -> Integers | None:
@@ -253,6 +253,18 @@ class PerIteration:
 
     number: Value  # of the iteration, a scalar
     rows: Array  # [iterations, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """A tensor of which each iteration of a loop replaces a slice, at a place known at import:
+    slice `start + step * t` in iteration t, of all that are as large as the new content."""
+
+    number: Value  # of the iteration, a scalar
+    whole: Value  # the tensor before
+    content: Value
+    start: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
