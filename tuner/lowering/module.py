@@ -16,7 +16,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.loop_trees import loop_tree
 from tuner.lowering.passes.non_temporal import NON_TEMPORAL
-from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
+from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits, unrounded
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program.loop_tree import LoopTree
 from tuner.spaces.program.loops import LoopId
@@ -256,6 +256,8 @@ def _block(
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
 
     def stored(value: Scalar) -> tirx.Stmt:
+        if block.buffer in inside.given:  # stored as bfloat16, not as float32
+            value = unrounded(value, str(target.dtype))
         lowered = (
             lower_bits(value, inside)
             if block.buffer in inside.bits

@@ -114,6 +114,10 @@ def lower(node: Scalar, scope: Scope, how: MathFunctions) -> tvm.ir.PrimExpr:
         case Read():
             load = _load(node, scope)
             return tirx.reinterpret("bfloat16", load) if node.tensor in scope.bits else load
+        case Cast(dtype="float32", arg=Cast(dtype="bfloat16", arg=arg)):
+            # TVM computes with bfloat16 in float32, and rounds what memory holds alone.
+            nearest = _nearest(lower(arg, scope, how).astype("float32"))
+            return tirx.reinterpret("float32", nearest)
         case Cast(dtype=dtype, arg=arg):
             return _converted(lower(arg, scope, how), dtype)
         case Bitcast(dtype=dtype, source="bfloat16", arg=arg):
@@ -209,6 +213,15 @@ def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
         case _:
             nearest = _nearest(lower(node, scope, "libm").astype("float32"))
             return tirx.shift_right(nearest, tirx.const(16, "uint32")).astype(BITS)
+
+
+def unrounded(node: Scalar, dtype: str) -> Scalar:
+    """The scalar without a conversion to the bfloat16 that it is stored as."""
+    match node:
+        case Cast(arg=Cast(dtype="bfloat16", arg=arg)) if dtype == "bfloat16":
+            return arg
+        case _:
+            return node
 
 
 def _nearest(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:

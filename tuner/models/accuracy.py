@@ -75,7 +75,9 @@ def _variance(node: Node, graph: Graph) -> float:
     if not isinstance(node, Expression):
         sums = (sum(_variance(inner, graph) for inner in body) for body in node.bodies)
         return node.repeats * max(sums)
-    return max(_step(node), *(_roundoff(node.tensor(name).dtype) for name in node.outputs)) ** 2
+    casts = (part for stage in node.stages for part in walk(stage.body) if isinstance(part, Cast))
+    dtypes = [node.tensor(name).dtype for name in node.outputs] + [cast.dtype for cast in casts]
+    return max(_step(node), *(_roundoff(dtype) for dtype in dtypes)) ** 2
 
 
 def _roundoff(dtype: str) -> float:

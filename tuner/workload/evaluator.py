@@ -168,12 +168,12 @@ def widest_operand(stage: Stage, tensors: Tensors) -> float:
 def _without_widening_casts(node: Scalar) -> Scalar:
     """The node below casts that change no value.
 
-    Those are casts between floats, which the reference does not round, and to wider
+    Those are casts to float32 and float64, which the reference does not round, and to wider
     integers.
     """
     while (
         isinstance(node, Cast)
-        and ("float" in node.dtype or node.dtype in ("int32", "int64"))
+        and node.dtype in ("float32", "float64", "int32", "int64")
         and isinstance(node.arg, Read | Cast | Bitcast)
     ):
         node = node.arg
@@ -464,7 +464,10 @@ def _cast(inner: Dual, dtype: str) -> Dual:
     value = inner.value
     if "int" in dtype:
         return Dual(_whole(value, dtype), inner.magnitude)
-    return Dual(value if value.dtype == np.float64 else value.astype(np.float64), inner.magnitude)
+    value = value if value.dtype == np.float64 else value.astype(np.float64)
+    if dtype in ("float16", "bfloat16"):
+        value = UNARY_OPERATORS[dtype].evaluate(value)
+    return Dual(value, inner.magnitude)
 
 
 def _whole(value: Array, dtype: str) -> Array:

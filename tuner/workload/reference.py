@@ -314,7 +314,11 @@ def _all_double(expression: Expression) -> bool:
 
 
 def _rounding(stage: Stage) -> float:
-    """Relative roundoff of one evaluation of the body and of storing it."""
+    """Relative roundoff of one evaluation of the body and of storing it.
+
+    Where the reference converts to a narrow float too, a number between two of these may go
+    to the other one: that is twice its roundoff.
+    """
     double = stage.dtype == "float64" and (stage.accumulator == "float64" or stage.reducer is None)
     unit = UNIT_ROUNDOFF["float64" if double else "float32"]
     narrow = [
@@ -323,7 +327,8 @@ def _rounding(stage: Stage) -> float:
         if isinstance(node, Cast) and node.dtype in ("float16", "bfloat16")
     ]
     stored = UNIT_ROUNDOFF.get(stage.dtype, 0.0)
-    return unit * _operations(stage.body) + stored + sum(UNIT_ROUNDOFF[dtype] for dtype in narrow)
+    converted = sum(2 * UNIT_ROUNDOFF[dtype] for dtype in narrow)
+    return unit * _operations(stage.body) + stored + converted
 
 
 def _operations(node: Scalar) -> float:

@@ -67,6 +67,18 @@ def check(text: str, shapes: dict[str, int], arrays: dict[str, NDArray[Any]]) ->
         np.testing.assert_array_equal(got, right[name].astype(got.dtype), err_msg=name)
 
 
+CONVERSIONS = """
+kernel k(X: f32[N], E: f64[N], H: f16[N]) -> (
+    P: f32[N], Q: f32[N], R: f32[N], S: bf16[N], T: f32[N]) {
+  P[i] = X[i] - bf16(X[i])
+  Q[i] = X[i] - f16(X[i])
+  R[i] = f32(bf16(E[i])) * bf16(i)
+  S[i] = bf16(X[i])
+  T[i] = max(bf16(H[i]), f16(X[i])) + S[i]
+}
+"""
+
+
 @pytest.mark.parametrize("short", ["u64", "u32", "u16", "i16"])
 def test_kernels_wrap_and_divide_as_the_reference_does(short: str) -> None:
     dtype = np.dtype({"u": "uint", "i": "int"}[short[0]] + short[1:])
@@ -92,6 +104,21 @@ def test_kernels_take_the_bits_of_numbers() -> None:
         "W": rng.standard_normal(N).astype(ml_dtypes.bfloat16),
     }
     check(BITS, {"N": N}, arrays)
+
+
+def test_conversions_to_narrow_floats_round_wherever_they_stand() -> None:
+    rng = np.random.default_rng(0)
+    arrays: dict[str, NDArray[Any]] = {
+        "X": rng.standard_normal(N).astype(np.float32),
+        "E": rng.standard_normal(N),
+        "H": rng.standard_normal(N).astype(np.float16),
+    }
+    check(CONVERSIONS, {"N": N}, arrays)
+    workload = workload_from_notation(CONVERSIONS, {"N": N})
+    x, right = arrays["X"], evaluate(workload.expression, arrays)
+    rounded = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(right["P"].astype(np.float32), x - rounded)
+    assert np.count_nonzero(right["P"]) > N // 2
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])

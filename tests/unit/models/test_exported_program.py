@@ -130,6 +130,7 @@ def operators() -> dict[str, tuple[Any, ...]]:
                 x.clamp(-1, 1),
                 torch.where(x > 0, x, x.exp()), (x == x) & (i[0, 0] == 0), x.floor(), x.round(),
                 x.sin(), nn.gelu(x, approximate="tanh"), nn.silu(x), x**3, 2**x, 1 - i,
+                x - x.to(torch.bfloat16).float(), x - x.half().float(),
             ),
             rows,
             indices,

@@ -15,6 +15,8 @@ from tuner.spaces.rewrite.access import access, in_bounds_condition
 from tuner.spaces.rewrite.predicates import is_iterator_condition
 from tuner.workload.bounds import check_bounds
 from tuner.workload.expression import (
+    COMPUTED_IN,
+    FLOATS,
     Binary,
     BinaryOp,
     Cast,
@@ -121,15 +123,12 @@ def balanced_tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
 
 
 def value_at(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
-    """The value of an elementwise stage at some indices, rounded to the stage's dtype."""
+    """The value of an elementwise stage at some indices, as integers wrapped to its dtype. What
+    is not stored is not rounded to a narrow float, unless the stage converts to it."""
     value = substitute(
         stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
     )
-    return (
-        value
-        if stage.dtype in {"float32", "float64", "int32", "int64", "bool"}
-        else Cast(stage.dtype, value)
-    )
+    return value if stage.dtype in {*FLOATS, "int32", "int64", "bool"} else Cast(stage.dtype, value)
 
 
 def inline_into(reader: Stage, producer: Stage) -> Stage:
@@ -146,7 +145,11 @@ def inline_into(reader: Stage, producer: Stage) -> Stage:
         if node.pad is None:
             return value
         inside = in_bounds_condition(indices, producer.tensor.shape, reader.extents)
-        return value if inside is None else Select(inside, value, node.pad)
+        if inside is None:
+            return value
+        is_narrow = node.pad.dtype in ("float16", "bfloat16")
+        pad = replace(node.pad, dtype=COMPUTED_IN[node.pad.dtype]) if is_narrow else node.pad
+        return Select(inside, value, pad)
 
     return replace(reader, body=rewrite(reader.body, change))
 
