@@ -341,8 +341,8 @@ def _without_unread(scan: Scan, live: set[str], graph: Graph) -> Scan:
     if len(sequences) == len(scan.sequences):
         return scan
     written = scan.written
-    kept = live | {state.tensor.name for state in scan.states}
-    results = {name for name, window in written.items() if window.tensor in kept}
+    lasting = live | {state.tensor.name for state in scan.states}
+    results = {name for name, window in written.items() if window.tensor in lasting}
     needed = {state.after for state in scan.states} | results
     body: list[Node] = []
     for node in reversed(scan.body):

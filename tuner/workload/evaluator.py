@@ -21,6 +21,7 @@ from tuner.workload.expression import (
     Bitcast,
     Cast,
     Const,
+    DType,
     RaggedRange,
     Read,
     Reducer,
@@ -460,12 +461,12 @@ class _Blocks:
         )
 
 
-def _cast(inner: Dual, dtype: str) -> Dual:
+def _cast(inner: Dual, dtype: DType) -> Dual:
     value = inner.value
     if "int" in dtype:
         return Dual(_whole(value, dtype), inner.magnitude)
     value = value if value.dtype == np.float64 else value.astype(np.float64)
-    if dtype in ("float16", "bfloat16"):
+    if dtype == "float16" or dtype == "bfloat16":
         value = UNARY_OPERATORS[dtype].evaluate(value)
     return Dual(value, inner.magnitude)
 

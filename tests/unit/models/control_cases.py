@@ -19,7 +19,7 @@ def floats(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def value(name: str, kind: int = FLOAT, shape: Sequence[int] | None = None) -> Any:
+def value(name: str, kind: int = FLOAT, shape: Sequence[int | str] | None = None) -> Any:
     return helper.make_tensor_value_info(name, kind, shape)
 
 

@@ -272,6 +272,48 @@ FOLLOWERS = {
     ],
     "one hot": [node("OneHot", "rows depth values")],
     "picked": [node("Unsqueeze", "rows one", "t"), node("GatherND", "x t")],
+    "picked of a selection": [
+        node("Slice", "kept first one one", "column"),
+        node("Squeeze", "column one", "t"),
+        node("Greater", "t zero", "u"),
+        node("NonZero", "u", "places"),
+        node("Transpose", "places", "indices"),
+        node("Shape", "kept", "s"),
+        node("Gather", "s index", "n", axis=0),
+        node("Sub", "indices n", "back"),
+        node("GatherND", "kept back"),
+    ],
+    "written at places": [
+        node("Unsqueeze", "rows one", "t"),
+        node("Add", "kept kept", "u"),
+        node("ScatterND", "x t u"),
+    ],
+    "added at places": [
+        node("Sub", "rows rows", "t0"),
+        node("Unsqueeze", "t0 one", "t"),
+        node("ScatterND", "x t kept", reduction="add"),
+    ],
+    "written from the end on": [
+        node("Shape", "kept", "s"),
+        node("Gather", "s index", "n", axis=0),
+        node("Range", "index n unit", "numbers"),
+        node("Sub", "minus numbers", "places"),
+        node("Unsqueeze", "places one", "t"),
+        node("Neg", "kept", "u"),
+        node("ScatterND", "kept t u"),
+    ],
+    "elements of each row": [
+        node("Slice", "kept first one one", "column"),
+        node("Greater", "column zero", "t"),
+        node("Cast", "t", "u", to=INT64),
+        node("ScatterElements", "kept u column", axis=1),
+    ],
+    "sampled": [
+        node("Slice", "kept first two one", "u"),
+        node("Tanh", "u", "t"),
+        node("Unsqueeze", "t both", "grid"),
+        node("GridSample", "image grid"),
+    ],
 }
 COLUMN = node("Slice", "kept first one one", "column")
 MORE = {
@@ -280,6 +322,8 @@ MORE = {
     "unit": np.int64(1),
     "depth": np.int64(4),
     "values": np.array([0, 1], np.float32),
+    "both": [0, 1],
+    "image": np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3) - 4,
 }
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.models.from_onnx.node import Convert, Node, Results
-from tuner.models.operators import extents, reduction
-from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators import extents, indexing, reduction
 from tuner.models.operators.extents import counted, masked, same_count, whole
-from tuner.models.operators.scalars import Elem, cast_to, constant
+from tuner.models.operators.scalars import Elem, cast_to, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import (
     FLOATS,
@@ -190,11 +189,62 @@ def gather_nd(node: Node, convert: Convert) -> Results:
     depth, outer = indices.shape[-1], indices.rank - 1
     if node.attribute("batch_dims", 0) or outer in indices.counts:
         raise node.late_extent()
-    if any(axis < depth for axis in x.counts):
-        raise node.late_extent()
-    behind = {outer + axis - depth: number for axis, number in x.counts.items()}
+    behind = {outer + a - depth: number for a, number in x.counts.items() if a >= depth}
     counts = {**indices.counts, **behind}
-    return [value and counted(value, counts) for value in plain(node, convert)]
+    placed = replace(node, inputs=(x, _counted_from_the_end(x, whole(indices))))
+    return [value and counted(value, counts) for value in plain(placed, convert)]
+
+
+def scatter_elements(node: Node, convert: Convert) -> Results:
+    """Each index by itself; dimensions with counts are those of the tensor, another axis."""
+    x, indices, updates = node[0], node[1], node[2]
+    axis = node.attribute("axis", 0) % x.rank
+    for place, number in [*indices.counts.items(), *updates.counts.items()]:
+        own = x.counts.get(place)
+        if place == axis or own is None or not same_count(number, own):
+            raise node.late_extent()
+    if axis in x.counts:  # from whose end negative indices count
+        raise node.late_extent()
+    return [value and counted(value, x.counts) for value in plain(node, convert)]
+
+
+def scatter_nd(node: Node, convert: Convert) -> Results:
+    """A count of updates. Slices have the counts of those of the tensor."""
+    x, indices, updates = node[0], node[1], node[2]
+    depth, outer = indices.shape[-1], indices.rank - 1
+    numbers = [*indices.counts.items(), *(c for c in updates.counts.items() if c[0] < outer)]
+    there = numbers[0][1] if numbers else None
+    for place, number in numbers:
+        if place or outer != 1 or there is None or not same_count(number, there):
+            raise node.late_extent()
+    for place, number in updates.counts.items():
+        own = x.counts.get(place - outer + depth)
+        if place >= outer and (own is None or not same_count(number, own)):
+            raise node.late_extent()
+    result = indexing.scatter_nd(
+        whole(x),
+        _counted_from_the_end(x, whole(indices)),
+        whole(updates),
+        str(node.attribute("reduction", "none")),
+        there,
+    )
+    return counted(result, x.counts)
+
+
+def _counted_from_the_end(x: Value, indices: Value) -> Value:
+    """Places in x of which negative ones count from the ends that are there."""
+    late = {axis: number for axis, number in x.counts.items() if axis < indices.shape[-1]}
+    if not late or (indices.array is not None and indices.array.min(initial=0) >= 0):
+        return indices
+
+    def body(*i: Elem) -> Elem:
+        place = cast_to("int64", indices[i])
+        for axis, number in late.items():
+            is_before = i[-1].equals(axis) & (place < 0)
+            place = where(is_before, place + extents.scalar(number), place)
+        return place
+
+    return indices.builder.compute("places", indices.shape, body, dtype="int64")
 
 
 def one_hot(node: Node, convert: Convert) -> Results:
@@ -246,20 +296,11 @@ def kept(node: Node, convert: Convert, x: Value, axes: Sequence[int], keep: bool
 
 def mean(node: Node, convert: Convert) -> Results:
     x, axes, keep = node[0], *reduced_axes(node)
-    late = [axis for axis in axes if axis in x.counts]
-    if not late:
+    if not {*axes} & x.counts.keys():
         return kept(node, convert, x, axes, keep)
     if x.dtype not in FLOATS:
         raise node.late_extent()
-    total = reduction.reduce("mean", "sum", masked(x, 0, axes), axes, keep=keep)
-
-    def divided(e: Elem) -> Elem:
-        number = constant(math.prod(x.shape[axis] for axis in axes if axis not in late), "int64")
-        for axis in late:
-            number = number * extents.scalar(x.counts[axis])
-        return e / cast_to(total.computed_in, number)
-
-    result = elementwise("mean", divided, total)
+    result = extents.mean(x, axes, keep=keep)
     return kept(node, lambda _: result, x, axes, keep)
 
 
@@ -352,6 +393,15 @@ def gemm(node: Node, convert: Convert) -> Results:
     return counted(result, counts)
 
 
+def sampled(node: Node, convert: Convert) -> Results:
+    """An image at a count of places."""
+    grid = node[1].counts
+    if node[0].counts or {*grid} & {0, node[1].rank - 1}:
+        raise node.late_extent()
+    counts = {axis + 1: number for axis, number in grid.items()}
+    return [value and counted(value, counts) for value in plain(node, convert)]
+
+
 def regions(node: Node, convert: Convert) -> Results:
     """Of an image for each of a count of boxes."""
     boxes, batches = node[1].counts, node[2].counts
@@ -399,6 +449,7 @@ RULES: Mapping[str, Rule] = {
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
     "Gemm": gemm,
+    "GridSample": sampled,
     "LayerNormalization": normalized,
     "LogSoftmax": shares,
     "MatMul": matmul,
@@ -416,6 +467,8 @@ RULES: Mapping[str, Rule] = {
     "ReduceSum": reduced("sum"),
     "ReduceSumSquare": reduced("sum"),
     "RoiAlign": regions,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
     "Softmax": shares,
     "Split": split,
     "Squeeze": squeeze,

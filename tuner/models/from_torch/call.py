@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tuner.models.errors import ModelRefused
@@ -27,6 +27,10 @@ class Call:
     dtypes: tuple[DType, ...]  # of the results
     shapes: tuple[tuple[int, ...], ...]  # of the results
     used: frozenset[int] = frozenset({0})  # places of the results that somebody reads
+    # Of extents that are computed at run time the shapes above have the bounds: the counts of
+    # the first result's dimensions, and the arguments in which such extents stand as numbers.
+    counts: Mapping[int, Value] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

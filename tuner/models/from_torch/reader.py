@@ -11,18 +11,21 @@ import numpy as np
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch import experts, places, quantization, recurrent
+from tuner.models.from_torch import bounded, experts, places, quantization, recurrent
 from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.complex_numbers import complex_convert
+from tuner.models.from_torch.extents import Extents, is_late, is_symbolic
 from tuner.models.from_torch.table import TABLE
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.complex_values import Complex, from_pairs
+from tuner.models.operators.extents import as_written
 from tuner.models.operators.movement import transpose
 from tuner.models.operators.values import Value
 
 OPERATORS: Mapping[str, Convert] = {
     **TABLE,
+    **bounded.TABLE,
     **experts.TABLE,
     **places.TABLE,
     **quantization.TABLE,
@@ -67,8 +70,8 @@ def graph_of_program(program: Any) -> Graph:
             elif node.op == "output":
                 result = node.args[0]
     outputs = [_real(reader.values[node], node) for node in result if node is not None]
-    labels += [f"out{number}" for number in range(len(outputs))]
-    return reader.builder.graph(outputs, labels)
+    names, written, counts = as_written([f"out{n}" for n in range(len(outputs))], outputs)
+    return replace(reader.builder.graph(written, [*labels, *names]), bounded=counts)
 
 
 def _real(value: Any, node: Any) -> Value:
@@ -115,6 +118,7 @@ class Reader:
         self.builder = GraphBuilder()
         self.values: dict[Any, Any] = {}
         self.folded: dict[Any, Any] = {}  # nodes whose results are known, as torch's tensors
+        self.extents = Extents()
 
     def input(self, node: Any, order: Sequence[int] | None = None) -> None:
         """Makes a node an input, stored in the given order of its dimensions (default: as
@@ -124,7 +128,7 @@ class Reader:
             raise ModelRefused(
                 f"input {node.name!r} is no tensor; export the program with tensors alone"
             )
-        shape = [self.extent(extent, node.name) for extent in meta.shape]
+        shape = [self.extents.bound(extent, node.name) for extent in meta.shape]
         dtype = dtype_of(meta.dtype, f"input {node.name!r}")
         order = range(len(shape)) if order is None else order
         inverse = sorted(range(len(order)), key=lambda axis: order[axis])
@@ -134,13 +138,6 @@ class Reader:
             self.values[node] = parts.each(lambda part: transpose(part, inverse))
         else:
             self.values[node] = transpose(self.builder.input(stored, dtype), inverse)
-
-    def extent(self, extent: Any, name: str) -> int:
-        if not isinstance(extent, int):
-            raise ModelRefused(
-                f"{name!r} has a dynamic extent {extent}; export the program with fixed shapes"
-            )
-        return extent
 
     def hold(self, node: Any, tensor: Any) -> None:
         """Makes a node a constant."""
@@ -169,14 +166,32 @@ class Reader:
 
     def call(self, node: Any) -> None:
         """Records a call of an operator. Raises ModelRefused for one without expression."""
-        self.values[node] = self.result(node)
+        result, meta = self.result(node), node.meta.get("val")
+        if is_late(meta) and not is_symbolic(meta):
+            result = self.counted(result, meta, node)
+        self.values[node] = result
+
+    def counted(self, result: Any, meta: Any, node: Any) -> Any:
+        """A call's results with the counts that their traced shapes have."""
+        if isinstance(result, Value):
+            return self.extents.noted(meta.shape, result)
+        if result is None:
+            return None
+        if not isinstance(result, list | tuple):
+            raise ModelRefused(f"{node.name!r} is complex and has an extent of run time")
+        return [
+            self.extents.noted(each.shape, value) if isinstance(value, Value) else value
+            for value, each in zip(result, meta, strict=True)
+        ]
 
     def result(self, node: Any) -> Any:
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
-        op = str(node.target)
-        if op in _CHECKS:
+        op, meta = str(node.target), node.meta.get("val")
+        if op in _CHECKS or (is_symbolic(meta) and type(meta).__name__ != "SymInt"):
             return None
+        if is_symbolic(meta):
+            return self.extents.number(meta)
         is_constant = all(source in self.folded for source in node.all_input_nodes)
         if is_constant and not is_random(node) and op not in quantization.KEPT:
             constant = self.fold(node)
@@ -192,7 +207,9 @@ class Reader:
         try:
             if op == BATCH_NORM and self.follows_convolution(node):
                 return self.folded_batch_norm(node)
-            return convert(self.described(node, op))
+            call = self.described(node, op)
+            late = call.late or is_late([node.meta["val"], *_metas(node.all_input_nodes)])
+            return bounded.converted(call, convert) if late else convert(call)
         except ModelRefused:
             raise
         except _FAULTS as error:
@@ -280,6 +297,8 @@ class Reader:
         tensors = [result for result in results if hasattr(result, "dtype")]
         users = (user for user in node.users if user.target is operator.getitem)
         gotten = (user.args[1] for user in users if user.users)
+        comes_up = op in bounded.MAKERS and not self.extents.know(tensors)
+        given = [*zip((each.name for each in schema), node.args, strict=False)]
         return Call(
             builder=self.builder,
             op=op,
@@ -287,13 +306,30 @@ class Reader:
             arguments=arguments,
             dtypes=tuple(dtype_of(tensor.dtype, f"{node.name!r}") for tensor in tensors),
             shapes=tuple(
-                tuple(self.extent(extent, node.name) for extent in tensor.shape)
+                tuple(self.extents.bound(extent, node.name) for extent in tensor.shape)
                 for tensor in tensors
+                if not comes_up
             ),
             used=frozenset(gotten) if isinstance(meta, list | tuple) else frozenset({0}),
+            counts=self.extents.counts(tensors[0].shape) if tensors else {},
+            late=frozenset(
+                name
+                for name, argument in [*given, *node.kwargs.items()]
+                if any(is_symbolic(meta) for meta in _metas(_nodes_in(argument)))
+            ),
         )
 
     def argument(self, given: Any) -> Any:
         if isinstance(given, list | tuple):
             return [self.argument(part) for part in given]
         return self.values.get(given, given) if hasattr(given, "meta") else given
+
+
+def _nodes_in(argument: Any) -> list[Any]:
+    if isinstance(argument, list | tuple):
+        return [node for part in argument for node in _nodes_in(part)]
+    return [argument] if hasattr(argument, "meta") else []
+
+
+def _metas(nodes: Sequence[Any]) -> list[Any]:
+    return [node.meta.get("val") for node in nodes]

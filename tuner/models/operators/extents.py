@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
+from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.indexing import gather
 from tuner.models.operators.movement import along
+from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import Elem, Number, Operand, cast_to, clamp, constant, where
 from tuner.models.operators.values import Limits, Value
 from tuner.workload.bounded import BoundedExtents
@@ -74,6 +77,23 @@ def masked(value: Value, fill: Number, axes: Sequence[int] | None = None) -> Val
 
     filled = value.builder.compute("cut", value.shape, body, dtype=value.dtype)
     return replace(filled, format=value.format)
+
+
+def mean(x: Value, axes: Sequence[int], *, keep: bool) -> Value:
+    """The mean of the floats that are there, without counts of its own."""
+    late = [x.counts[axis] for axis in axes if axis in x.counts]
+    others = prod(x.shape[axis] for axis in axes if axis not in x.counts)
+
+    def divided(e: Elem) -> Elem:
+        number = constant(others, "int64")
+        for count in late:
+            number = number * scalar(count)
+        return e / cast_to(e.dtype, number)
+
+    filled = masked(x, 0, axes)
+    with x.builder.kernel("mean"):
+        total = reduce("mean", "sum", filled, axes, keep=keep)
+        return elementwise("mean", divided, total)
 
 
 def range_of(x: Value, axis: int, start: Elem, step: Operand, bound: int) -> Value:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from tuner.models.operators.movement import along, reshape
+from tuner.models.operators.movement import along, pad, reshape
 from tuner.models.operators.scalars import (
     Elem,
     Operand,
@@ -136,33 +136,51 @@ def scatter_elements(
     )
 
 
-def scatter_nd(x: Value, indices: Value, updates: Value, reduction: str = "none") -> Value:
-    """The last dimension of the indices is a place in x, where a slice of updates goes."""
+def scatter_nd(
+    x: Value,
+    indices: Value,
+    updates: Value,
+    reduction: str = "none",
+    there: Value | None = None,
+) -> Value:
+    """The last dimension of the indices is a place in x, where a slice of updates goes. Of
+    these only the first are there, as many as the scalar `there` says (default: all)."""
     depth = indices.shape[-1]
     count = prod(indices.shape[:-1])
     places = reshape(indices, [count, depth])
     slices = reshape(updates, [count, *x.shape[depth:]])
     numbers = [along(places, 1, number, 1, 1) for number in range(depth)]
-    return scatter_slices(x, [reshape(number, [count]) for number in numbers], slices, reduction)
+    flat = [reshape(number, [count]) for number in numbers]
+    return scatter_slices(x, flat, slices, reduction, there)
 
 
 def scatter_slices(
-    x: Value, places: Sequence[Value], updates: Value, reduction: str = "none"
+    x: Value,
+    places: Sequence[Value],
+    updates: Value,
+    reduction: str = "none",
+    there: Value | None = None,
 ) -> Value:
     """x with slice k of the updates where the k-th elements of `places` say, an index for
-    each of the first dimensions of x."""
+    each of the first dimensions of x; `there` as `scatter_nd` has it."""
     depth, count = len(places), updates.shape[0]
     leading, rest = x.shape[:depth], x.shape[depth:]
+    total = prod(leading)
 
     def number(k: Elem) -> Elem:
         row = constant(0, "int64")
         for extent, place in zip(leading, places, strict=True):
             row = row * extent + position(place[k], extent)
-        return row
+        if there is None:
+            return row
+        return where(k < cast_to("int64", there[(0,) * there.rank]), row, total)
 
-    rows = x.builder.compute("rows", [count], number, dtype=_dtype_of_rows(prod(leading)))
+    rows = x.builder.compute("rows", [count], number, dtype=_dtype_of_rows(total + 1))
+    flat = reshape(x, [total, *rest])
+    if there is not None:  # one more row takes the updates that are not there
+        flat = pad(flat, [0] * flat.rank, [1, *(0 for _ in rest)], "constant")
     result = combined(
-        reshape(x, [prod(leading), *rest]),
+        flat,
         Updates(
             count=count,
             axis=0,
@@ -171,7 +189,7 @@ def scatter_slices(
         ),
         reduction,
     )
-    return reshape(result, x.shape)
+    return reshape(result if there is None else along(result, 0, 0, total), x.shape)
 
 
 def _rows(indices: Value, extent: int) -> Callable[[Sequence[Elem]], Elem]:

@@ -85,21 +85,19 @@ def _reshaped(x: Value, shape: tuple[int, ...]) -> Value:
         return x
     if x.array is not None:
         return x.builder.constant(x.array.reshape(shape), x.dtype)
-    groups = list(_groups(x.shape, shape))
-    joined = [old for old, _ in groups if len(old) > 1]
+    grouped = list(groups(x.shape, shape))
+    joined = [old for old, _ in grouped if len(old) > 1]
     if not joined:
-        return _split(x, shape, groups)
+        return _split(x, shape, grouped)
     order = x.order
     if order is None or not all(_adjacent(old, x.shape, order) for old in joined):
         return x.builder.alias(x.builder.stored(x.materialized()), shape or (1,)).view(
             shape, lambda *i: i or (0,)
         )
-    return _split_joined(x, shape, groups, order)
+    return _split_joined(x, shape, grouped, order)
 
 
-def _groups(
-    old: Sequence[int], new: Sequence[int]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Dimensions of the two shapes that hold the same elements between them, units aside."""
     first = [number for number, extent in enumerate(old) if extent != 1]
     second = [number for number, extent in enumerate(new) if extent != 1]
