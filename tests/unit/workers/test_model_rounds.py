@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.models.task_scheduler import FIRST_ROUND, ROUND
 from tuner.models.time_plan import TimePlan
+from tuner.models.workloads import ModelWorkload
 from tuner.tuning import Elapsed, StopReason, TuningResult
-from tuner.workers.jobs.model_jobs import ModelCalls, needless_tasks, tune_in_rounds
+from tuner.workers.jobs.model_jobs import ModelCalls, model_calls, needless_tasks, tune_in_rounds
 from tuner.workers.jobs.progress import ModelGain, ModelLate, ModelRound, Progress
 from tuner.workload.spec import parse_spec, to_document
 
@@ -192,6 +194,30 @@ def test_a_chain_comes_last_and_needs_no_kernel_where_it_is_slower(database: Dat
     with database.read() as session:
         states = [task.state for task in jobs.get(session, job.id).tasks]
     assert states[1] == "succeeded" and states[0] != "succeeded"
+
+
+def test_siblings_come_last_with_who_reads_them(database: Database) -> None:
+    job = model_job(database, trials=100)
+    apart, joint, reader = (
+        ModelWorkload(workload=parse_spec(spec), calls=count)
+        for spec, count in zip(SPECS, (2, 1, 1), strict=True)
+    )
+    key, *keys = (part.workload.key for part in (apart, joint, reader))
+    both = [
+        replace(part, instead_of=(key, key), beside=(other,))
+        for part, other in zip((joint, reader), reversed(keys), strict=True)
+    ]
+    calls = model_calls([apart, *both])
+    assert calls.chains == dict.fromkeys(keys, (key, key))
+    assert calls.beside == {keys[0]: (keys[1],), keys[1]: (keys[0],)}
+    order: list[int] = []
+
+    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+        order.append(task.position)
+        return result(trials, 1e-3, StopReason.TRIALS)
+
+    assert tune_in_rounds(database, job, job.tasks, calls, search_round, plan(None))
+    assert order[0] == 0 and sorted(order[1:3]) == [1, 2]
 
 
 def test_an_interrupted_turn_ends_it(database: Database) -> None:
