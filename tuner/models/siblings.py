@@ -22,7 +22,7 @@ from tuner.models.graph import Graph
 from tuner.models.nodes import Node, calls, reads_of
 from tuner.models.substitutions import Joined, Substitution, between
 from tuner.spaces.by_target import CATALOGUES
-from tuner.target.roofline import Work, least_seconds
+from tuner.target.roofline import Work, bandwidth_at, least_seconds
 from tuner.target.target import Target
 from tuner.workload.affine import Domain, linear
 from tuner.workload.expression import (
@@ -44,9 +44,12 @@ from tuner.workload.expression import (
 )
 from tuner.workload.renaming import rename_reads
 
+# Of their least time, what siblings must spare of reading the same tensors again. Products of
+# hundreds of columns take as long apart.
+WORTH = 0.02
 # Of the model's least time, what equal groups of siblings must take together to be compared:
 # they gain a part of their own time, and each kernel that is tuned for them takes seconds.
-WORTH = 0.05
+SHARE = 0.05
 
 
 def siblings_of(
@@ -64,16 +67,29 @@ def siblings_of(
     for group in _Search(graph, used).groups():
         alike.setdefault(group.workloads(graph)[0].key, []).append(group)
 
-    def least_s(node: Expression) -> float:
-        return least_seconds(Work(flops=node.flops, nbytes=node.nbytes), target)
-
-    whole_s = sum(count * least_s(node) for node, count in calls(graph.nodes))
+    whole_s = sum(count * _least_s(node, target) for node, count in calls(graph.nodes))
     return tuple(
         group
         for groups in alike.values()
-        if len(groups) * least_s(groups[0].nodes[0]) >= WORTH * whole_s
+        if len(groups) * _least_s(groups[0].nodes[0], target) >= SHARE * whole_s
+        and _is_worth(groups[0], target)
         for group in groups
     )
+
+
+def _least_s(node: Expression, target: Target) -> float:
+    return least_seconds(Work(flops=node.flops, nbytes=node.nbytes), target)
+
+
+def _is_worth(group: Substitution, target: Target) -> bool:
+    """Whether reading once what each sibling reads takes a part of the time less that can be
+    noticed."""
+    joint, *readers = group.nodes
+    limits, again = target.limits, len(group.parts) - len(readers) - 1
+    assert limits is not None
+    common = [t.nbytes for t in joint.inputs if t.name not in group.constants]
+    spared_s = sum(again * nbytes / bandwidth_at(limits, nbytes) for nbytes in common)
+    return spared_s >= WORTH * _least_s(joint, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,10 @@ ROWS, WIDTH = 6, 32
 FLOAT = TensorProto.FLOAT
 
 
-def machine() -> Target:
-    limit = Bandwidth(working_set_bytes=1 << 20, read=1e10, write=1e10, copy=1e10)
+def machine(bytes_per_s: float = 1e10) -> Target:
+    limit = Bandwidth(
+        working_set_bytes=1 << 20, read=bytes_per_s, write=bytes_per_s, copy=bytes_per_s
+    )
     limits = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(limit,))
     return replace(host_target(), limits=limits)
 
@@ -278,6 +280,12 @@ def test_no_node_is_in_two_substitutions() -> None:
     (group,) = siblings_of(graph, machine())
     reader = Substitution(nodes=group.parts[-1:], parts=group.parts[-1:])
     assert siblings_of(graph, machine(), [reader]) == ()
+
+
+def test_what_spares_little_is_not_compared() -> None:
+    graph = read_graph(nets.serialized(nets.bert()), {})
+    assert siblings_of(graph, machine())
+    assert siblings_of(graph, machine(bytes_per_s=1e15)) == ()
 
 
 def test_what_takes_no_time_is_not_compared() -> None:
