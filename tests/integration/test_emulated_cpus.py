@@ -36,21 +36,22 @@ scalable = pytest.mark.parametrize("name", ["neoverse-v1-sve", "a64fx"])
 
 def check_points(
     workload: Workload, target: Target, count: int, cases: Sequence[str] = ALL_CASES
-) -> int:
-    """Checks so many drawn points; the number of those that ran.
+) -> bool:
+    """Whether so many different points ran, or all of a space that has fewer, and were right.
 
     Points without a schedule are drawn again; so are those that the emulator fails on.
     """
-    space = space_of(workload, target, 1)
+    space = space_of(workload, target, 1).space
     rng = np.random.default_rng(zlib.crc32(workload.spec.encode()))
-    checked = 0
-    for point in space.space.sample(rng, 4 * count):
-        with suppress(IllegalSchedule, NotEmulated):
-            check(target, workload, space.space.config(point), cases=cases)
-            checked += 1
-        if checked == count:
+    drawn = dict.fromkeys(map(tuple, space.sample(rng, 16 * count).tolist()))
+    wanted = min(count, space.size)
+    for point in drawn:
+        if not wanted:
             break
-    return checked
+        with suppress(IllegalSchedule, NotEmulated):
+            check(target, workload, space.config(np.array(point, np.int32)), cases=cases)
+            wanted -= 1
+    return not wanted
 
 
 @every_cpu
@@ -228,12 +229,16 @@ def test_random_programs_are_right(name: str) -> None:
 
     @seed(20)
     @settings(
-        max_examples=PROGRAMS, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=PROGRAMS * 5 // 4,  # some have no schedule that can be emulated
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(expressions(dtypes=("f32", "f32", "f64", "bf16")))
     def each(expression: Expression) -> None:
         nonlocal shown
-        shown += check_points(workload_from_expression(expression), target, 1, ("normal",)) == 1
+        if shown < PROGRAMS:
+            shown += check_points(workload_from_expression(expression), target, 1, ("normal",))
 
     each()
-    assert shown >= PROGRAMS * 4 // 5
+    assert shown == PROGRAMS
