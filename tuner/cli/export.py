@@ -12,7 +12,9 @@ from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import (
     CacheText,
+    Notation,
     ObjectiveText,
+    Shapes,
     TargetText,
     Threads,
     Traffic,
@@ -26,6 +28,7 @@ from tuner.measure.objective import refuse_goal
 
 if TYPE_CHECKING:
     from tuner.cli.backend.roles import Exported
+    from tuner.workload.workload import Workload
 
 
 def export(
@@ -74,6 +77,8 @@ def export(
     ] = "library",
     traffic: Traffic = None,
     target: TargetText = None,
+    notation: Notation = None,
+    shapes: Shapes = None,
     cache: CacheText = None,
     objective: ObjectiveText = None,
     within: WithinPercent = None,
@@ -98,7 +103,27 @@ def export(
     kernels = [spec_with_file(name) for name in kernels or ()]  # whose paths may have dots
     ranged = any(".." in name for name in kernels)
     if target is not None and not ranged:
-        return _estimated(Invocation.here(context), kernels or [], output, name, threads, target)
+        _refuse_beside_target(
+            target,
+            {
+                "--all": every,
+                "--traffic": traffic,
+                "--cache": cache,
+                "--objective": objective,
+                "--within": within,
+                "--isa": isa,
+                "--format": form != "library",
+                "--for": frameworks,
+                "--public-key": public_key,
+            },
+        )
+        workloads = _workloads(kernels, notation, shapes)
+        return _estimated(Invocation.here(context), workloads, output, name, threads, target)
+    if notation is not None or shapes is not None:
+        raise UsageError(
+            "--notation and --shapes are for kernels of a declared CPU, exported unmeasured: add "
+            "--target cpu:NAME (tuner targets lists them), or tune and name the kernel by its id"
+        )
     if every == bool(kernels):
         raise UsageError(
             "name kernels by their ids, as tuner best lists them, or give --all; one of the two"
@@ -158,9 +183,32 @@ def _report(invocation: Invocation, directory: Path, libraries: Sequence[Exporte
         )
 
 
+def _refuse_beside_target(target: str, given: Mapping[str, object]) -> None:
+    """Refuses options of tuned kernels. Raises UsageError for the first."""
+    for option, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(
+                f"{option} is for kernels that were tuned, and those for --target {target} are "
+                f"exported unmeasured; leave out one of the two"
+            )
+
+
+def _workloads(
+    specs: Sequence[str], notation: str | None, shapes: str | None
+) -> Sequence[Workload]:
+    """What unmeasured kernels are of. Raises UsageError, also for the id of a kernel."""
+    for spec in specs:
+        if ":" not in spec:
+            raise UsageError(
+                f"{spec} is no SPEC, such as matmul:M=512,N=512,K=512; a kernel that was tuned is "
+                f"exported by its id, without --target"
+            )
+    return read_workloads(specs, notation, shapes)
+
+
 def _estimated(
     invocation: Invocation,
-    specs: list[str],
+    workloads: Sequence[Workload],
     directory: Path,
     name: str | None,
     threads: int | None,
@@ -170,7 +218,6 @@ def _estimated(
     from tuner.app.export.estimated import export_estimated
     from tuner.cli.backend.roles import Exported
 
-    workloads = read_workloads(specs, None, None)
     settings = invocation.settings(target=target, threads=threads).values
     manifest = export_estimated(workloads, settings, directory, name)
     _report(
