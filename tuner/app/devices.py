@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,11 @@ def _lane(device: Device, target: Target, names: list[str]) -> Lane:
     name = f"device:{facts.host}"
     same = sum(other == name or other.startswith(f"{name}#") for other in names)
     names.append(name if not same else f"{name}#{same + 1}")
-    return Lane(name=names[-1], cores=tuple(range(facts.cores)), device=device)
+    return Lane(
+        name=names[-1],
+        cores=tuple(range(facts.cores)),
+        device=replace(device, memory_bytes=facts.memory_bytes),
+    )
 
 
 def build_agent(settings: Settings, path: Path) -> int:

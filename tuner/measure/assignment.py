@@ -37,6 +37,7 @@ class Device:
 
     command: tuple[str, ...]  # e.g. ("ssh", "pi", "./tuner-agent"); it speaks on its streams
     folder: str = ""  # that the command is started in; empty: the current one
+    memory_bytes: int = 0  # of the machine, as its agent said; 0: it was not asked
 
     @property
     def text(self) -> str:

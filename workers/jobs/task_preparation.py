@@ -13,6 +13,7 @@ from tuner.db.engine import Database, Session
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
 from tuner.measure.assignment import Lane
+from tuner.measure.device.room import check_room
 from tuner.measure.outcome import Trial
 from tuner.models.task_scheduler import kind_of
 from tuner.search.searcher import Searcher
@@ -71,12 +72,14 @@ class TaskPreparation:
     def prepared(self, task: Task, budget: Job) -> Iterator[TaskRun]:
         """The task, ready to be searched within the trials and seconds of `budget`.
 
-        The workers get ready while the space and the first batch are made.
+        The workers get ready while the space and the first batch are made. Raises
+        UsageError for tensors that a device has no room for.
         """
         with self.database.read() as session:
             workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self.job.id, task.position)
             winners = self._winners(session, workload)
+        check_room(workload, self.fleet.plan.lanes)
         problem = Problem(
             workload=workload,
             target=self.target,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.agents import native_agent, native_target
 from tuner.cli.exits import Exit
 
 SMALL = "matmul:M=8,N=8,K=8"
@@ -43,6 +44,13 @@ def test_tune_refuses_before_anything_is_written(
     assert called.out == ""
     assert [words for words in says if words not in called.err] == []
     assert called.err.startswith("error: ") and called.err.count("\n") == 1
+    assert not (home / "data").exists()
+
+
+def test_what_a_device_has_no_room_for_is_refused(tuner: Callable[..., Any], home: Path) -> None:
+    there = ("--target", native_target().name, "--device", native_agent().text)
+    called = tuner("tune", "matmul:M=64,N=70000,K=1024", *there)
+    assert called.code == Exit.USAGE and "B has 286,720,000 bytes, and a device takes" in called.err
     assert not (home / "data").exists()
 
 

@@ -136,10 +136,13 @@ class LocalWork:
         from tuner.app.export.portfolio import members_to_tune
         from tuner.app.jobs.lifecycle import submit
         from tuner.app.machine import checked_target, with_limits
+        from tuner.measure.device.room import check_room
 
         settings = self.settings
         machine = checked_target(settings, elsewhere=not request.families, on_devices=True)
         devices = device_lanes(settings, machine)
+        for workload in request.workloads:
+            check_room(workload, devices)
         database = self.database()
         limited = with_limits(database, machine, devices)
         members = [
