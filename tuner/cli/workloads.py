@@ -90,7 +90,7 @@ def device_setting(commands: DeviceCommands) -> str | None:
 
 def check_devices(commands: DeviceCommands, target: str) -> None:
     """Raises UsageError where --device was given for what no device measures."""
-    if commands and not target.startswith("cpu:"):
+    if commands and not target.strip().lower().startswith("cpu:"):
         raise UsageError(
             f"--device is for a declared CPU, such as --target cpu:neoverse-n1 (tuner targets "
             f"lists them), and the target is {target}"

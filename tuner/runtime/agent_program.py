@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from tuner.runtime.link import toolchain_for
 from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.target.architectures.table import architecture_of
 from tuner.target.target import Target
 
 SOURCES = (
@@ -38,19 +39,24 @@ def agent_program(target: Target) -> bytes:
         tools.compile(name, _text("tuner.runtime", "agent", name), headers) for name in SOURCES
     ]
     limits = _text("tuner.target", LIMITS)
-    text = f"#define TUNER_AGENT\n{limits}"
+    text = f"#define TUNER_AGENT {target.vector_bytes}\n{limits}"
     return tools.program([*objects, tools.compile(LIMITS, text, {}, _flags(tools, target))])
 
 
 def _flags(tools: Toolchain, target: Target) -> tuple[str, ...]:
-    """Flags of the code that measures limits: for the very core, where the compiler knows it."""
+    """Flags of the code that measures limits: for the very core, where the compiler knows it.
+
+    Scalable vectors are used at the length that kernels have them.
+    """
     option = "-march" if tools.machine == "x86_64" else "-mcpu"
-    of_core = f"{option}={target.tvm['mcpu']}"
+    of_core = [f"{option}={target.tvm['mcpu']}"]
+    if architecture_of(target).length_feature(target.vector_bytes):
+        of_core.append(f"-msve-vector-bits={8 * target.vector_bytes}")
     try:
-        tools.compile("probe.c", "int probe;\n", {}, (of_core,))
+        tools.compile("probe.c", "int probe;\n", {}, of_core)
     except LinkError:
         return FAST
-    return (*FAST, of_core)
+    return (*FAST, *of_core)
 
 
 @cache

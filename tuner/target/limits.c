@@ -13,6 +13,8 @@
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32
+#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS > 128
+#define VECTOR_BYTES (__ARM_FEATURE_SVE_BITS / 8)
 #else
 #define VECTOR_BYTES 16
 #endif
@@ -99,9 +101,10 @@ static double bandwidth(char kind, char *data, size_t bytes, double seconds) {
   return best;
 }
 
-/* A row of each size: working set in bytes, then bytes a second of reading, writing and copying. */
+/* A row of each size: working set in bytes, then bytes a second of reading, writing and copying. For an agent TUNER_AGENT is the
+ * bytes of the vectors that kernels have there. */
 int tuner_limits(double seconds, size_t largest, double fma[2], double rows[][4], int most) {
-#if defined(TUNER_AGENT) && (defined(__riscv) || (defined(__x86_64__) && !defined(__FMA__)))
+#if defined(TUNER_AGENT) && (VECTOR_BYTES < TUNER_AGENT || defined(__riscv) || (defined(__x86_64__) && !defined(__FMA__)))
   return 0; /* compiled without the core's vectors: that would be no limit */
 #endif
   double rates[TRIALS], flops_of_step = 2.0 * LANES * CHAINS;

@@ -193,7 +193,9 @@ def _value(where: str, name: str, value: Any) -> Any:
 def _number(where: str, name: str, value: Any) -> int:
     least = 0 if name in MAY_BE_ZERO else 1
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= GREATEST:
-        raise UsageError(f"{where}: {name} is {value!r}; give a whole number from {least} on")
+        raise UsageError(
+            f"{where}: {name} is {value!r}; give a whole number from {least} to {GREATEST}"
+        )
     if name in ("vector_bytes", "line_bytes", "page_bytes") and value & (value - 1):
         raise UsageError(f"{where}: {name} is {value}; give a power of two")
     if name == "vector_bytes" and not 16 <= value <= 64:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.agents import built, native_agent, native_target
-from tests.support.emulated import needs
+from tests.support.agents import built, emulated_agent, native_agent, native_target
+from tests.support.emulated import EMULATORS, emulator, needs
 from tests.support.measured_target import TARGET
 from tuner.app.devices import declared_cpu, device_lanes, devices_of
 from tuner.cli.workloads import check_devices, device_setting
 from tuner.errors import UsageError
+from tuner.measure.assignment import Device
+from tuner.measure.device.connection import Connection
+from tuner.runtime import agent_program
+from tuner.runtime.link import toolchain_for
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import parse_target
 from tuner.workers.fleet.machine import plan_devices
@@ -41,6 +46,7 @@ def test_commands_become_devices_of_the_working_directory(
 
 def test_devices_are_for_declared_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     check_devices(["x"], "cpu:neoverse-n1")
+    check_devices(["x"], "CPU:neoverse-n1 ")  # as a target may be written
     check_devices(None, "cpu")
     with pytest.raises(UsageError, match="the target is cuda"):
         check_devices(["x"], "cuda")
@@ -91,3 +97,58 @@ def test_the_agent_is_small_and_needs_no_new_system(name: str) -> None:
     assert versions and max(versions) <= NEWEST_GLIBC
     needed = set(re.findall(r"Shared library: \[(\w+)", shown))
     assert {"libc", "libm"} <= needed <= {"libc", "libm", "libpthread", "libdl", "ld"}
+
+
+@pytest.mark.parametrize("name", ["neoverse-v1-sve", "a64fx"])
+def test_limits_are_those_of_the_vectors_that_kernels_have(name: str) -> None:
+    """NEON's are a quarter of the A64FX's: a good kernel would be implausible beside them."""
+    device = emulated_agent(name)
+    objdump = f"{toolchain_for(parse_target(f'cpu:{name}')).prefix}objdump"
+    shown = subprocess.run(
+        [objdump, "-d", device.command[-1]], capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(r"fm(la|ad)\s+z\d+\.s", shown)
+    with Connection(device) as connection:
+        assert len(connection.limits(0.1, 16 << 10)) == 6
+
+
+def test_an_agent_that_was_compiled_without_the_vectors_has_no_limits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needs("a64fx")
+    monkeypatch.setattr(agent_program, "_flags", lambda tools, target: agent_program.FAST)
+    target, program = parse_target("cpu:a64fx"), tmp_path / "agent"
+    program.write_bytes(agent_program.agent_program(target))
+    program.chmod(0o755)
+    with Connection(Device(command=(*emulator(target), str(program)))) as connection:
+        assert connection.limits(0.1, 16 << 10) == ()
+
+
+def test_a_core_without_vectors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many boards of RISC-V: kernels would end with an illegal instruction, all of them."""
+    target = parse_target("cpu:rv64gcv")
+    (lane,) = device_lanes(Settings(device=emulated_agent("rv64gcv").text), target)
+    assert lane.device is not None
+    monkeypatch.setitem(EMULATORS, "rv64gcv", ("qemu-riscv64", "-cpu", "rv64,v=false"))
+    with pytest.raises(UsageError, match="it lacks v, which cpu:rv64gcv has"):
+        device_lanes(Settings(device=emulated_agent("rv64gcv").text), target)
+
+
+RENAMED = """
+import ctypes, os, socket, sys
+if ctypes.CDLL(None).unshare(0x04000000): sys.exit(77)
+socket.sethostname(sys.argv[1])
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "host"), [("(none)", "unnamed"), ("-x", "unnamed"), ("pi_4.lan-1", "pi_4.lan-1")]
+)
+def test_a_board_without_a_proper_name_is_a_device(name: str, host: str) -> None:
+    command = (sys.executable, "-S", "-c", RENAMED, name, *native_agent().command)
+    tried = subprocess.run([*command[:4], name, "/bin/true"], check=False)
+    if tried.returncode:
+        pytest.skip("this process may not have a host name of its own")
+    with Connection(Device(command=command)) as connection:
+        assert connection.facts.host == host

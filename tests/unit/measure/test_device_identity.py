@@ -51,12 +51,15 @@ def fugaku(vector_bytes: int) -> DeviceFacts:
         ),
         (fugaku(64), "cpu:a64fx", None),
         (fugaku(32), "cpu:a64fx", "it lacks sve512, which cpu:a64fx has"),
-        (facts("riscv64"), "cpu:rv64gcv", None),
+        (facts("riscv64", vector_bytes=16), "cpu:rv64gcv", None),
+        (facts("riscv64", vector_bytes=32), "cpu:rv64gcv", None),
+        (facts("riscv64"), "cpu:rv64gcv", "it lacks v, which cpu:rv64gcv has"),
         (facts("x86_64"), "cpu:x86-64-v3", None),
-        (facts(part=0xD0B), "cpu:neoverse-n1", "its core is 0x41:0xd0b, which is no neoverse-n1"),
+        (facts(part=0xD0B), "cpu:neoverse-n1", "which is no neoverse-n1 but a cortex-a76"),
+        (facts(part=0x123), "cpu:neoverse-n1", "its core is 0x41:0x123, which is no neoverse-n1"),
         (facts(hwcap=NEON | HALVES), "cpu:neoverse-n1", "it lacks dotprod, which cpu:neoverse-n1"),
         (facts("riscv64"), "cpu:neoverse-n1", "it is riscv64, and cpu:neoverse-n1 is aarch64"),
-        (facts("x86_64"), "cpu:znver4", "only Arm cores are told apart"),
+        (facts("x86_64"), "cpu:znver4", "every_core = true is taken as it is named"),
     ],
 )
 def test_a_device_must_be_the_declared_core(

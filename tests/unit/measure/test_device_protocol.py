@@ -22,17 +22,19 @@ from tuner.measure.assignment import Assignment, Device, Lane, Request
 from tuner.measure.device import connection as connecting
 from tuner.measure.device.connection import CandidateEnded, Connection, DeviceError
 from tuner.measure.device.limits import limits_of
-from tuner.measure.device.protocol import Answer, Ask, Binding, FrameError
+from tuner.measure.device.protocol import VERSION, Answer, Ask, Binding, FrameError
 from tuner.measure.device.runner import DeviceRunner
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.settings import Settings
 from tuner.target.detect import parse_target
 from tuner.target.limits import LimitsError
 from tuner.workers.fleet.messages import Problem
+from tuner.workers.fleet.runner import RACE_TIMEOUT_FACTOR
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
 
-HELLO = frame(Ask.HELLO, struct.pack("<I", 2))
-DEVICE = struct.pack("<4IQ4Q64s", 2, 62, 2, 7, 1 << 33, 0, 0, 0, 0, b"board")
+HELLO = frame(Ask.HELLO, struct.pack("<I", VERSION))
+DEVICE = struct.pack("<4IQ4Q64s", VERSION, 62, 2, 7, 1 << 33, 0, 0, 0, 0, b"board")
 
 
 def agent(*frames: bytes) -> list[tuple[int, bytes]]:
@@ -98,6 +100,20 @@ def test_what_is_no_library_is_an_end_of_its_process_alone(content: bytes) -> No
         assert connection.pace_s() > 0
 
 
+def test_a_race_may_take_as_long_as_settings_allow() -> None:
+    bounds = Settings.model_fields["run_timeout_s"].metadata
+    longest_s = next(bound.le for bound in bounds if hasattr(bound, "le"))
+    with Connection(native_agent()) as connection:
+        digest = connection.keep(b"no library", library=True)
+        with pytest.raises(CandidateEnded):
+            connection.open(
+                digest,
+                deadline_s=RACE_TIMEOUT_FACTOR * longest_s,
+                threads=1,
+                memory_bytes=1 << 30,
+            )
+
+
 @pytest.mark.slow
 def test_mutated_conversations_leave_the_agent_sound() -> None:
     """A hundred here; `python -m tests.support.agent_fuzzer` goes on under sanitizers."""
@@ -134,7 +150,8 @@ def device_that_says(tmp_path: Path, other: bytes = b"", **answers: bytes) -> De
 
 
 def hello(**fields: object) -> bytes:
-    values = {"version": 2, "machine": 62, "cores": 2, "fences": 7, "host": b"board", **fields}
+    usual = {"version": VERSION, "machine": 62, "cores": 2, "fences": 7, "host": b"board"}
+    values = {**usual, **fields}
     return frame(
         Answer.DEVICE,
         struct.pack(
@@ -158,7 +175,7 @@ def hello(**fields: object) -> bytes:
         (frame(Answer.DEVICE, DEVICE[:-1]), "it answered with 119 bytes of type 64"),
         (struct.pack("<II", Answer.DEVICE, 0xFFFFFFFF), "4294967295 bytes of type 64"),
         (frame(Answer.BYTES, bytes(120)), "120 bytes of type 69"),
-        (b"Welcome to Debian GNU/Linux\n", "it answered with"),
+        (b"Welcome to Debian GNU/Linux\n", "it wrote 'Welcome '.*, such as a shell that greets"),
         (frame(Answer.REFUSED, struct.pack("<I", 2)), "another version of the protocol"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

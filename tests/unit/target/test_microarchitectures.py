@@ -172,6 +172,7 @@ def test_a_file_of_further_cpus(tmp_path: Path) -> None:
         (FULL + "colour = 1", "'colour' is no field"),
         (FULL.replace("cores = 4", "cores = 0"), "cores is 0"),
         (FULL.replace("cores = 4", "cores = true"), "cores is True"),
+        (FULL.replace("cores = 4", f"cores = {1 << 41}"), f"from 1 to {1 << 40}"),
         (FULL.replace("vector_bytes = 16", "vector_bytes = 24"), "power of two"),
         (FULL.replace("vector_bytes = 16", "vector_bytes = 128"), "16, 32 or 64"),
         (FULL.replace("vector_bytes = 16", "vector_bytes = 32"), "32 bytes need sve among"),

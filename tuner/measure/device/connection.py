@@ -85,6 +85,18 @@ class _LastWords:
                 self._tail = (self._tail + part)[-QUOTED_BYTES:]
 
 
+def _no_answer(header: bytes) -> str:
+    """What came in the place of an answer: an agent's frame, or what its shell had to say."""
+    text = header.decode("ascii", "replace")
+    if header.isascii() and all(letter.isprintable() or letter.isspace() for letter in text):
+        return (
+            f"it wrote {text!r}…, which no agent says; nothing else may write to its standard "
+            f"output, such as a shell that greets"
+        )
+    kind, length = HEADER.unpack(header)
+    return f"it answered with {length} bytes of type {kind}"
+
+
 class Connection:
     """A started agent. Not thread-safe; close it, or use it as a context.
 
@@ -240,10 +252,11 @@ class Connection:
     def _answer(self, answers: Mapping[int, tuple[int, int]], patience_s: float) -> bytes:
         deadline = time.monotonic() + ANSWER_S + self._work_s
         while True:
-            kind, length = HEADER.unpack(self._bytes(HEADER.size, patience_s, deadline))
+            header = self._bytes(HEADER.size, patience_s, deadline)
+            kind, length = HEADER.unpack(header)
             least, most = answers.get(kind, (1, 0))
             if not least <= length <= most:
-                raise self._lost(f"it answered with {length} bytes of type {kind}")
+                raise self._lost(_no_answer(header))
             payload = self._bytes(length, SILENT_S, deadline)
             match kind:
                 case Answer.BEAT:

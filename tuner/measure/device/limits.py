@@ -38,7 +38,10 @@ def limits_of(values: tuple[float, ...], target: Target) -> Limits:
     moved = 2 * target.vector_bytes * declared["load_ports"] * FASTEST_HZ
     rates = [rate for row in rows for rate in row[1:]]
     if not 0 < values[0] <= values[1] <= flops or not all(0 < rate <= moved for rate in rates):
-        raise LimitsError(f"the device says that its core does what no {target.name} can")
+        raise LimitsError(
+            f"the device says that its core does what no {target.name} can: {values[1]:.3g} FLOP/s "
+            f"of at most {flops:.3g}, {max(rates):.3g} bytes a second of at most {moved:.3g}"
+        )
     sizes = [row[0] for row in rows]
     if sizes != sorted(set(sizes)) or not 1 <= sizes[0] <= sizes[-1] <= LARGEST_SET_BYTES:
         raise LimitsError(f"the device says that it measured working sets of {sizes} bytes")

@@ -17,7 +17,7 @@ from typing import TypeVar
 from tuner.measure.outcome import printable
 from tuner.target.architectures.elf import MACHINES
 
-VERSION = 2
+VERSION = 3
 MAX_TENSORS = 16  # inputs, and outputs, and packed buffers
 MAX_CASES = 8
 MAX_NAME = 255

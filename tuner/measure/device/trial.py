@@ -214,6 +214,10 @@ def _by_signal(number: int, stage: str) -> tuple[FailureKind, str]:
             return FailureKind.RUN_CRASH, (
                 f"ended by {name} while {stage}: it made a system call that isolation refuses"
             )
+        case signal.SIGILL:
+            return FailureKind.RUN_CRASH, (
+                f"ended by {name} while {stage}: the device lacks an instruction of the target's"
+            )
         case signal.SIGXCPU:
             return FailureKind.RUN_TIMEOUT, f"used up its CPU time ({name}) while {stage}"
         case signal.SIGKILL:  # not by the agent, which says when it kills

@@ -12,7 +12,7 @@
 #endif
 
 enum {
-  PROTOCOL_VERSION = 2,
+  PROTOCOL_VERSION = 3,
   MAX_INPUTS = 16,
   MAX_OUTPUTS = 16,
   MAX_PACKED = 16,
@@ -80,7 +80,7 @@ struct device {
   uint64_t memory_bytes;
   uint64_t identity; /* MIDR_EL1, or CPUID's signature; 0 where neither is readable */
   uint64_t hwcap, hwcap2;
-  uint64_t vector_bytes; /* of its scalable vectors; 0 where there are none */
+  uint64_t vector_bytes; /* of its scalable vectors, SVE's or RISC-V's; 0 where there are none */
   char host[64];
 };
 

@@ -14,8 +14,9 @@ from tuner.target.architectures import generic
 from tuner.target.architectures.architecture import Architecture
 from tuner.target.isa import IsaDescription
 
+VECTORS = "v"
 FEATURES: Mapping[str, str] = {
-    "m": "m", "a": "a", "f": "f", "d": "d", "c": "c", "v": "v", "zfh": "zfh", "zvfh": "zvfh",
+    "m": "m", "a": "a", "f": "f", "d": "d", "c": "c", "v": VECTORS, "zfh": "zfh", "zvfh": "zvfh",
 }  # fmt: skip
 
 
