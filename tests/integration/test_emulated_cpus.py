@@ -200,6 +200,21 @@ def test_vectors_of_another_length_are_refused(
         check(parse_target("cpu:neoverse-v1-sve"), parse_spec("matmul:M=8,N=8,K=8"), None)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [256, 1024])
+@pytest.mark.parametrize(
+    "spec", ["matmul:M=33,N=29,K=24", "softmax:M=5,N=53", "transpose:M=37,N=50,dtype=int8"]
+)
+def test_longer_vectors_of_risc_v_are_right(
+    monkeypatch: pytest.MonkeyPatch, bits: int, spec: str
+) -> None:
+    """Code is for the least length, and a target stands for cores of any."""
+    needs("rv64gcv")
+    longer = ("qemu-riscv64", "-cpu", f"rv64,v=true,vlen={bits},vext_spec=v1.0")
+    monkeypatch.setitem(EMULATORS, "rv64gcv", longer)
+    assert check_points(parse_spec(spec), parse_target("cpu:rv64gcv"), 1)
+
+
 def test_float16_is_refused_where_nothing_converts_it() -> None:
     target = parse_target("cpu:rv64gcv")
     with pytest.raises(BuildError, match="float16 needs instructions that cpu:rv64gcv lacks"):

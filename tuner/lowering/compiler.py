@@ -8,12 +8,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
+from tvm.target import codegen
 from tvm.tirx.build import split_host_device_mods
 from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
@@ -37,7 +39,7 @@ from tuner.spaces.by_target import cpu_space
 from tuner.spaces.core.space import Config
 from tuner.spaces.cpu.default import default_cpu_program
 from tuner.spaces.program.program import Program
-from tuner.target.architectures.table import isa_of
+from tuner.target.architectures.table import architecture_of, isa_of
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -147,6 +149,8 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     isa = isa_of(target)
+    if target.declared:
+        _check_core(target)
     if not isa.converts_float16 and _converts_float16(mod):
         # The functions that TVM links in their place do not take RISC-V's registers.
         raise BuildError(f"float16 needs instructions that {target.name} lacks; use float32")
@@ -169,6 +173,28 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
             return _generated(lowered, {**options, "opt-level": 2})
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
+
+
+def _check_core(target: Target) -> None:
+    """Raises BuildError for a declared CPU that LLVM does not know, which it takes for another."""
+    mcpu, triple = str(target.tvm["mcpu"]), str(target.tvm["mtriple"])
+    if not codegen.llvm_is_valid_cpu(mcpu, triple):
+        raise BuildError(f"LLVM has no core {mcpu!r} of {triple}; correct mcpu of {target.name}")
+    features = str(target.tvm.get("mattr", ""))
+    known = {f"+{feature}" for feature in architecture_of(target).features.values()}
+    for feature in sorted({*features.split(",")} - known - {""}):
+        if feature.removeprefix("+") not in _features(mcpu, triple, feature):
+            raise BuildError(
+                f"LLVM has no feature {feature.removeprefix('+')!r} of {triple}; correct features "
+                f"of {target.name}"
+            )
+
+
+@cache
+def _features(mcpu: str, triple: str, feature: str) -> frozenset[str]:
+    """What LLVM's core has with a feature, if that is one."""
+    options = {"kind": "llvm", "mcpu": mcpu, "mtriple": triple, "mattr": [feature]}
+    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(options))))
 
 
 def _converts_float16(mod: tvm.IRModule) -> bool:

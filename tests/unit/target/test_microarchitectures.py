@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tvm.target import codegen
 from tests.support.targets import ZEN5, host_target
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.errors import UsageError
-from tuner.lowering.compiler import LISTS, compile_program
+from tuner.lowering.compiler import LISTS, BuildError, compile_program
 from tuner.spaces.by_target import cpu_space
 from tuner.target.architectures.aarch64.architecture import SVE
 from tuner.target.architectures.table import ARCHITECTURES, isa_of
@@ -188,6 +189,35 @@ def test_a_wrong_file_is_refused_with_the_entry_and_the_field(
     with pytest.raises(UsageError) as raised:
         parse_target("cpu:board", file_of(tmp_path, text))
     assert said in str(raised.value) and "boards.toml" in str(raised.value)
+
+
+def compiled(spec: str, target: Target, sketch: str = "") -> str:
+    """The assembly of a point of the sketch."""
+    space = cpu_space(parse_spec(spec), target, 1)
+    configs = map(space.space.config, space.space.sample(np.random.default_rng(1), 200))
+    config = next(config for config in configs if sketch in str(config["sketch"]))
+    return compile_program(space.program(config), target, "kernel").sources["asm"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (FULL.replace("cortex-a76", "cortex-a99"), "no core 'cortex-a99' of aarch64-linux-gnu"),
+        (FULL.replace('"dotprod"', '"dotproducts"'), "no feature 'dotproducts' of aarch64-linux"),
+    ],
+)
+def test_what_llvm_does_not_know_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """Else it would compile for a core of its own choice."""
+    target = parse_target("cpu:board", file_of(tmp_path, text))
+    with pytest.raises(BuildError, match=f"{said}.*; correct .* of cpu:board"):
+        compiled("matmul:M=8,N=8,K=8", target)
+
+
+def test_an_entry_may_have_what_its_core_lacks(tmp_path: Path) -> None:
+    """As a class of Arm cores has."""
+    text = FULL.replace("cortex-a76", "generic")
+    target = parse_target("cpu:board", file_of(tmp_path, text))
+    assert re.search(r"\ssdot\s", compiled("matmul:M=8,N=16,K=16,dtype=int8", target, ":fours_"))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

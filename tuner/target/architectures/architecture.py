@@ -54,7 +54,6 @@ class Architecture:
     # else LLVM has to be given. Empty where nothing is declared.
     triple: str = ""
     cross: Mapping[str, str] = field(default_factory=dict)
-    states_features: bool = False  # whether LLVM has to be given each feature besides
     scalable: ScalableVectors | None = None
 
     def length_feature(self, vector_bytes: int) -> str | None:
@@ -64,10 +63,11 @@ class Architecture:
     def cross_options(self, features: Sequence[str], vector_bytes: int) -> Mapping[str, str]:
         """Options of TVM's target, besides the CPU's name, for a core that is not here.
 
-        Lists are texts with commas.
+        Lists are texts with commas. A core may have features that LLVM's does not, such as
+        a generic one.
         """
         options = {"mtriple": self.triple, **self.cross}
-        if self.states_features:
+        if features:
             options["mattr"] = ",".join(f"+{feature}" for feature in features)
         if self.scalable is not None and self.length_feature(vector_bytes):
             bits = 8 * vector_bytes

@@ -32,13 +32,11 @@ def describe(features: tuple[str, ...], mcpu: str) -> IsaDescription:
     )
 
 
-# LLVM's processors of this architecture have no features of their own, and it does not
-# follow the calling convention from them.
+# LLVM does not follow the calling convention from features.
 RISCV64 = Architecture(
     features=FEATURES,
     llvm_cpu=generic.archspec_name,
     describe=describe,
     triple="riscv64-linux-gnu",
     cross={"mabi": "lp64d"},
-    states_features=True,
 )
