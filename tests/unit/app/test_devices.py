@@ -17,10 +17,12 @@ from tuner.cli.workloads import check_devices, device_setting
 from tuner.errors import UsageError
 from tuner.measure.assignment import Device
 from tuner.measure.device.connection import Connection
+from tuner.measure.device.identity import unsuitable
 from tuner.runtime import agent_program
 from tuner.runtime.link import toolchain_for
 from tuner.settings import Settings, load_settings
-from tuner.target.detect import parse_target
+from tuner.target.capability import serves
+from tuner.target.detect import detect_cpu, parse_target
 from tuner.workers.fleet.machine import plan_devices
 
 NEWEST_GLIBC = (2, 34)  # of 2021, where threads and dlopen became part of libc itself
@@ -132,6 +134,13 @@ def test_a_core_without_vectors_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(EMULATORS, "rv64gcv", ("qemu-riscv64", "-cpu", "rv64,v=false"))
     with pytest.raises(UsageError, match="it lacks v, which cpu:rv64gcv has"):
         device_lanes(Settings(device=emulated_agent("rv64gcv").text), target)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_an_agent_has_the_features_that_detection_finds(level: str) -> None:
+    target = parse_target(f"cpu:{level}")
+    with Connection(native_agent()) as connection:
+        assert (unsuitable(connection.facts, target) is None) == serves(detect_cpu(), target)
 
 
 RENAMED = """

@@ -8,6 +8,7 @@ from tuner.measure.device.protocol import DeviceFacts
 from tuner.target.architectures.aarch64.architecture import AT_HWCAP, VECTOR_LENGTH
 from tuner.target.architectures.riscv64.architecture import VECTORS
 from tuner.target.architectures.table import architecture_of
+from tuner.target.architectures.x86_64.cpuid import EBX, ECX
 from tuner.target.target import Target
 
 # Implementer and part of MIDR_EL1 by LLVM's name of a core: Linux,
@@ -28,6 +29,8 @@ PARTS: Mapping[str, frozenset[tuple[int, int]]] = {
         ("apple-a14", 0x61, (0x023, 0x025, 0x029)), ("a64fx", 0x46, (0x001,)),
     )
 }  # fmt: skip
+# Where the first word of a device of x86-64 has registers of CPUID's leaves 1 and 7.
+X86_WORDS = {(1, ECX): 0, (7, EBX): 32}
 
 
 def unsuitable(facts: DeviceFacts, target: Target) -> str | None:
@@ -56,17 +59,17 @@ def unsuitable(facts: DeviceFacts, target: Target) -> str | None:
 
 
 def _has(facts: DeviceFacts, target: Target, feature: str) -> bool:
-    """Whether a feature is there, as far as Linux tells programs of it.
-
-    Of RISC-V's the agent tries vectors; of x86 a library looks itself, or nobody does.
-    """
-    architecture = architecture_of(target)
-    if facts.architecture == "riscv64" and feature == VECTORS:
-        return facts.vector_bytes >= target.vector_bytes
-    if facts.architecture != "aarch64" or feature not in (architecture.cpuid or {}):
-        return True
-    place = (architecture.cpuid or {})[feature]
-    if place.leaf == VECTOR_LENGTH:
-        return facts.vector_bytes == place.subleaf
-    word = facts.hwcaps[0 if place.leaf == AT_HWCAP else 1]
-    return bool(word >> place.bit & 1)
+    """Whether a feature is there, as far as a device tells; what it does not tell it has."""
+    place = (architecture_of(target).cpuid or {}).get(feature)
+    match facts.architecture:
+        case "riscv64" if feature == VECTORS:
+            return facts.vector_bytes >= target.vector_bytes
+        case "x86_64" if place is not None and (place.leaf, place.reg) in X86_WORDS:
+            saved = facts.hwcaps[1] & place.xcr0 == place.xcr0
+            shift = X86_WORDS[place.leaf, place.reg] + place.bit
+            return saved and bool(facts.hwcaps[0] >> shift & 1)
+        case "aarch64" if place is not None and place.leaf == VECTOR_LENGTH:
+            return facts.vector_bytes == place.subleaf
+        case "aarch64" if place is not None:
+            return bool(facts.hwcaps[0 if place.leaf == AT_HWCAP else 1] >> place.bit & 1)
+    return True

@@ -98,7 +98,9 @@ class DeviceFacts:
     fences: FenceBit
     memory_bytes: int
     identity: int  # MIDR_EL1 on Arm, CPUID's signature on x86; 0: the machine does not tell
-    hwcaps: tuple[int, int]  # AT_HWCAP and AT_HWCAP2 of the auxiliary vector
+    # AT_HWCAP and AT_HWCAP2 of the auxiliary vector. On x86-64 CPUID's leaf 1, ecx, with above it
+    # leaf 7, ebx; and XCR0.
+    hwcaps: tuple[int, int]
     vector_bytes: int  # of its scalable vectors; 0: it has none
     host: str  # its name
 

@@ -67,6 +67,22 @@ static uint64_t identity(const cpu_set_t *usable) {
   return known;
 }
 
+/* What the core has, as Linux tells programs; on x86-64 CPUID's leaf 1, ecx, and leaf 7, ebx, in one word, and in the other XCR0,
+ * of which only the low half is in use: registers that the system saves. */
+static void read_features(struct device *device) {
+#if defined(__x86_64__)
+  unsigned a, b, c, d, saved = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+  device->hwcap = c;
+  if (c & bit_OSXSAVE) __asm__ volatile("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+  device->hwcap2 = saved;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) device->hwcap |= (uint64_t)b << 32;
+#else
+  device->hwcap = getauxval(AT_HWCAP);
+  device->hwcap2 = getauxval(AT_HWCAP2);
+#endif
+}
+
 #if defined(__riscv)
 static void on_illegal(int number) {
   (void)number;
@@ -114,8 +130,7 @@ static int introduce(const struct hello *hello, int in_force) {
 #endif
   device.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   device.identity = identity(&usable);
-  device.hwcap = getauxval(AT_HWCAP);
-  device.hwcap2 = getauxval(AT_HWCAP2);
+  read_features(&device);
   device.vector_bytes = vector_length();
   name_host(device.host);
   blobs_limit(device.memory_bytes / 4);

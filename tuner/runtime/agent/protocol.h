@@ -79,7 +79,7 @@ struct device {
   uint32_t cores, fence;          /* cores the agent may use; enum fence, what its children have */
   uint64_t memory_bytes;
   uint64_t identity; /* MIDR_EL1, or CPUID's signature; 0 where neither is readable */
-  uint64_t hwcap, hwcap2;
+  uint64_t hwcap, hwcap2; /* of the auxiliary vector; on x86-64 words of CPUID, and XCR0 */
   uint64_t vector_bytes; /* of its scalable vectors, SVE's or RISC-V's; 0 where there are none */
   char host[64];
 };
