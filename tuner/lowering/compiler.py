@@ -181,8 +181,8 @@ def _check_core(target: Target) -> None:
     if not codegen.llvm_is_valid_cpu(mcpu, triple):
         raise BuildError(f"LLVM has no core {mcpu!r} of {triple}; correct mcpu of {target.name}")
     features = str(target.tvm.get("mattr", ""))
-    known = {f"+{feature}" for feature in architecture_of(target).features.values()}
-    for feature in sorted({*features.split(",")} - known - {""}):
+    named = {f"+{feature}" for feature in architecture_of(target).features.values()}
+    for feature in sorted({*features.split(",")} - named - {""}):
         if feature.removeprefix("+") not in _features(mcpu, triple, feature):
             raise BuildError(
                 f"LLVM has no feature {feature.removeprefix('+')!r} of {triple}; correct features "

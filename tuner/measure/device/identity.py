@@ -54,8 +54,8 @@ def unsuitable(facts: DeviceFacts, target: Target) -> str | None:
         return None
     if not facts.identity:
         return f"its system does not tell its core (MIDR_EL1), and {target.name} is one kind"
-    known = next((f" but a {name}" for name, parts in PARTS.items() if part in parts), "")
-    return f"its core is {part[0]:#x}:{part[1]:#x}, which is no {mcpu}{known}"
+    other = next((f" but a {name}" for name, parts in PARTS.items() if part in parts), "")
+    return f"its core is {part[0]:#x}:{part[1]:#x}, which is no {mcpu}{other}"
 
 
 def _has(facts: DeviceFacts, target: Target, feature: str) -> bool:
