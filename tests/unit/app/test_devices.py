@@ -12,6 +12,7 @@ import pytest
 from tests.support.agents import built, emulated_agent, native_agent, native_target
 from tests.support.emulated import EMULATORS, emulator, needs
 from tests.support.measured_target import TARGET
+from tests.support.targets import host_target
 from tuner.app.devices import declared_cpu, device_lanes, devices_of
 from tuner.cli.workloads import check_devices, device_setting
 from tuner.errors import UsageError
@@ -22,7 +23,7 @@ from tuner.runtime import agent_program
 from tuner.runtime.link import toolchain_for
 from tuner.settings import Settings, load_settings
 from tuner.target.capability import serves
-from tuner.target.detect import detect_cpu, parse_target
+from tuner.target.detect import parse_target
 from tuner.workers.fleet.machine import plan_devices
 
 NEWEST_GLIBC = (2, 34)  # of 2021, where threads and dlopen became part of libc itself
@@ -140,7 +141,7 @@ def test_a_core_without_vectors_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_agent_has_the_features_that_detection_finds(level: str) -> None:
     target = parse_target(f"cpu:{level}")
     with Connection(native_agent()) as connection:
-        assert (unsuitable(connection.facts, target) is None) == serves(detect_cpu(), target)
+        assert (unsuitable(connection.facts, target) is None) == serves(host_target(), target)
 
 
 RENAMED = """
