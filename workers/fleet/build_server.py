@@ -24,6 +24,7 @@ from tuner.errors import IllegalSchedule, TunerError
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import parent_channel
 from tuner.workers.fleet.messages import BuildReply, BuildRequest, Library, Problem, ServerSetup
+from tuner.workers.fleet.recent_builds import RecentBuilds, RememberingCompiler
 from tuner.workers.fleet.shipping import place
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def serve(descriptor: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     storage = Path(setup.storage)
     compilers: dict[str, CandidateCompiler] = {}
+    recent = RecentBuilds()
     channel.send(os.getpid())
     while True:
         try:
@@ -132,7 +134,7 @@ def serve(descriptor: str) -> None:
         except EOFError:
             return
         if isinstance(message, Problem):
-            compilers[message.key] = compiler_of(message, storage)
+            compilers[message.key] = RememberingCompiler(compiler_of(message, storage), recent)
             continue
         key, request = message
         # The alarm's default action ends the process.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tuner.workers.fleet.actors import Worker
 from tuner.workers.fleet.calls import WorkerCalls
@@ -12,6 +13,7 @@ from tuner.workers.fleet.control_requests import ControlRequests
 from tuner.workers.fleet.lane_calibration import LaneCalibration
 from tuner.workers.fleet.messages import (
     BuildFinalists,
+    BuildRequest,
     ControlReply,
     ControlRequest,
     ControlValue,
@@ -94,7 +96,8 @@ class ControlDispatch:
         """Gives builds of a request to builders.
 
         All builders share them if the fleet was at rest when they began, otherwise they go
-        to the builder that is kept free.
+        to the builder that is kept free. What one of them has built lately goes to that one,
+        which need not compile it again.
         """
         problem = control.problem.key
         if self._at_rest and self._shared_number != control.number:
@@ -106,7 +109,10 @@ class ControlDispatch:
         for name in self._roster.builders if shared else [self._pipeline.reserved]:
             if not name or self._roster[name].deadlines:
                 continue
-            request = self._requests.next_build()
+            if shared:
+                request = self._requests.next_build(partial(self._suits, control, name))
+            else:
+                request = self._requests.next_build()
             if request is not None:
                 self._calls.work(
                     self._roster[name],
@@ -116,6 +122,15 @@ class ControlDispatch:
                     control=control,
                     items=request.patience,
                 )
+
+    def _suits(self, control: ControlRequest, builder: str, request: BuildRequest) -> bool:
+        """Whether a free builder is to have a build.
+
+        Not if another has built it lately, unless that is busy with something else.
+        """
+        home = self._pipeline.builder_of(control.problem.key, request.config)
+        worker = None if home in ("", builder) else self._roster.get(home)
+        return worker is None or (bool(worker.deadlines) and worker.control is not control)
 
     def returned(
         self, control: ControlRequest, worker: Worker, results: Sequence[ControlValue]

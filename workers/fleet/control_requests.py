@@ -35,9 +35,15 @@ class ControlRequests:
         if len(self._waiting) == 1:
             self._open()
 
-    def next_build(self) -> BuildRequest | None:
-        """Takes one of the first request's builds; None if none is left."""
-        return self._builds.popleft() if self._builds else None
+    def next_build(
+        self, suits: Callable[[BuildRequest], bool] = lambda request: True
+    ) -> BuildRequest | None:
+        """Takes the first of the first request's builds that suits; None if none is left."""
+        for request in self._builds:
+            if suits(request):
+                self._builds.remove(request)
+                return request
+        return None
 
     def part(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
 
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome
+from tuner.spaces.core.space import Config
 from tuner.workers.fleet.candidates import Item, take
 from tuner.workers.fleet.demand import Demand
 from tuner.workers.fleet.messages import (
@@ -27,6 +28,7 @@ from tuner.workers.fleet.messages import (
 )
 from tuner.workers.fleet.outcomes import Outcomes
 from tuner.workers.fleet.policy import POLICIES, JobShare, LaneShare, Place, PolicyName
+from tuner.workers.fleet.recent_builds import BuildPlaces
 from tuner.workers.fleet.slots import Slots
 from tuner.workers.fleet.worker_slot import WorkerSlot
 
@@ -68,6 +70,7 @@ class Pipeline:
         self._slots = Slots()
         self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
         self._outcomes = Outcomes()
+        self._places = BuildPlaces()
         self.paused = False  # nothing new is handed out while it is set
         self.add(
             builders=builders,
@@ -193,6 +196,7 @@ class Pipeline:
             item.ready_s = result.ended_s
             item.queue.account.built(item.build_s)
             self._outcomes.add_span(builder, "build", item, result.started_s, result.ended_s)
+            self._places.note(item.problem, item.candidate.config, builder)
             match result.result:
                 case Failed(kind=FailureKind.INFRASTRUCTURE, message=message):
                     self._outcomes.retry(item, message)
@@ -200,6 +204,10 @@ class Pipeline:
                     self._outcomes.finish(item, failed, worker=builder)
                 case Library() as library:
                     self._outcomes.built(item, library)
+
+    def builder_of(self, problem: str, config: Config | None) -> str:
+        """The builder that built this candidate lately; empty where none is known."""
+        return self._places.builder(problem, config)
 
     def measured(self, runner: str, results: Sequence[Measured]) -> None:
         """Takes the results of a runner's oldest batch."""

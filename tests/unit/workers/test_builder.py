@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,30 @@ def test_a_killed_compiler_is_no_fault_of_the_candidate(
         lost = builder.build(PROBLEM, DEFAULT)
     assert isinstance(lost, Failed) and lost.kind is FailureKind.INFRASTRUCTURE
     assert builder.build(PROBLEM, DEFAULT) == first
+
+
+def test_a_finalist_is_what_a_fresh_compiler_makes_of_it(
+    compiler: Callable[[Limits], Compiler], tmp_path: Path
+) -> None:
+    """Bit for bit, though the one that was timed is not compiled again."""
+    space = space_of(PROBLEM.workload, PROBLEM.target, 1).space
+    trial = BuildRequest(number=1, config=space.config(space.unrank(space.size // 2)))
+    builder = compiler(Limits())
+    started = time.perf_counter()
+    timed = builder.build(PROBLEM, trial)
+    compiled = time.perf_counter()
+    assert isinstance(timed, Library)
+    Path(timed.path).unlink()  # once it is timed, as the driver does
+    again = builder.build(PROBLEM, replace(trial, number=0, keep=True))
+    assert again == timed
+    assert time.perf_counter() - compiled < 0.5 * (compiled - started)
+    files = {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+    for name in files:
+        (tmp_path / name).unlink()
+    builder.start()
+    assert builder.build(PROBLEM, replace(trial, number=0, keep=True)) == timed
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")} == files
+    assert sorted(Path(name).suffix for name in files) == [".json", ".o", ".so"]
 
 
 def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(
