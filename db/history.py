@@ -57,14 +57,16 @@ def recent_tasks(
     before: datetime,
     job: str,
     position: int,
+    least: int = 1,
     cache: Cache = WARM,
 ) -> tuple[PastTask, ...]:
     """The latest task of each workload searched for (target, threads, cache), the newest first.
 
-    Considers jobs that started before `before`, and the tasks of `job` before `position`.
+    Considers jobs that started before `before`, and the tasks of `job` before `position`,
+    with at least so many timed trials.
     """
     here = (JobRow.target_key == target, JobRow.cache == cache)
-    return _recent(session, here, threads, before, job, position)
+    return _recent(session, here, threads, before, job, position, least)
 
 
 def tasks_elsewhere(
@@ -74,11 +76,12 @@ def tasks_elsewhere(
     kind: str,
     threads: int,
     before: datetime,
+    least: int = 1,
     cache: Cache = WARM,
 ) -> tuple[PastTask, ...]:
     """As `recent_tasks`, of all other targets of a kind."""
     others = (JobRow.target_key != target, JobRow.cache == cache, TargetRow.kind == kind)
-    return _recent(session, others, threads, before, "", 0)
+    return _recent(session, others, threads, before, "", 0, least)
 
 
 def _recent(
@@ -88,6 +91,7 @@ def _recent(
     before: datetime,
     job: str,
     position: int,
+    least: int,
 ) -> tuple[PastTask, ...]:
     own = and_(TaskRow.job_id == job, TaskRow.position < position)
     earlier = and_(TaskRow.job_id != job, JobRow.started_at < before)
@@ -103,7 +107,7 @@ def _recent(
         .join(JobRow, JobRow.id == TaskRow.job_id)
         .join(TargetRow, TargetRow.key == JobRow.target_key)
         .join(WorkloadRow, WorkloadRow.key == TaskRow.workload_key)
-        .where(*targets, JobRow.threads == threads, TaskRow.trials_ok > 0)
+        .where(*targets, JobRow.threads == threads, TaskRow.trials_ok >= least)
         .where(or_(own, earlier))
         .order_by(JobRow.started_at.desc(), TaskRow.job_id.desc(), TaskRow.position.desc())
         .limit(TASKS_READ)

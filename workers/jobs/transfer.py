@@ -133,6 +133,7 @@ def _past_trials(
             before=before,
             job=job.id,
             position=task.position,
+            least=LEAST,
         )
         taught = _read(session, own, job, op, before)
         if taught:
@@ -144,6 +145,7 @@ def _past_trials(
             threads=job.threads,
             cache=job.cache,
             before=before,
+            least=LEAST,
         )
         return _read(session, elsewhere, job, op, before)
 

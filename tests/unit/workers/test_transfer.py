@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.database_samples import ManualClock
+from tests.support.database_samples import ManualClock, timed
 from tests.support.search_history import gpu_seconds, queue, search_past, seconds_of
 from tests.support.targets import GOLDEN_COVE, H100, H200, NEOVERSE, ZEN5
 from tuner.cost_model.cuda.estimate import CudaDescription
@@ -24,7 +24,7 @@ from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.by_target import cpu_space, gpu_space
 from tuner.workers.jobs.search import searcher_for
-from tuner.workers.jobs.transfer import LEAST, Start, start_of
+from tuner.workers.jobs.transfer import LEAST, WORKLOADS, Start, start_of
 from tuner.workload.spec import parse_spec
 
 SMALL, LARGE, OTHER = "matmul:M=64,N=64,K=64", "matmul:M=96,N=64,K=128", "transpose:M=64,N=96"
@@ -196,6 +196,22 @@ def test_tasks_of_the_same_job_learn_from_those_in_front(
             )
     assert start(database, job, LARGE, 1).learned_from == (parse_spec(SMALL).key,)
     assert start(database, job, SMALL, 0).learned_from == ()
+
+
+def test_short_searches_leave_the_places_to_those_that_teach(
+    database: Database, clock: ManualClock
+) -> None:
+    """The first rounds of a model's kernels are many, newer than all else, and teach nothing."""
+    search_past(database, SMALL, clock)
+    specs = [f"softmax:M=8,N={extent}" for extent in range(8, 8 + WORKLOADS)]
+    job, lease = queue(database, *specs, LARGE)
+    assert lease is not None
+    before = start(database, job, LARGE, WORKLOADS)
+    with database.write() as session:
+        for position in range(WORKLOADS):
+            trials.record(session, lease, timed(1), position=position)
+    after = start(database, job, LARGE, WORKLOADS)
+    assert after.learned_from == before.learned_from == (parse_spec(SMALL).key,)
 
 
 def test_other_thread_counts_few_trials_and_lost_configs_teach_nothing(
