@@ -88,7 +88,7 @@ def test_little_time_leaves_kernels_without_trials() -> None:
 
 
 def test_short_time_shortens_first_rounds_before_it_drops_kernels() -> None:
-    _, trials, _ = spent(75.0, 20, 1.0, 1.0)
+    _, trials, _ = spent(59.0, 20, 1.0, 1.0)
     assert min(trials) == 1
 
 
