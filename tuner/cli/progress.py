@@ -123,6 +123,8 @@ class TuningDisplay:
     ) -> None:
         self._console, self._quiet, self._clock = console, quiet, clock
         self._run: Run | None = None
+        # By position in the job: a kernel of a model is stored while the next one has begun.
+        self._runs: dict[int, Run | None] = {}
         self._whole: Whole | None = None
         self.gain: ModelGain | None = None  # what the last rounds of a model have gained
         self._last_line_s = float("-inf")
@@ -151,12 +153,13 @@ class TuningDisplay:
                     seconds=progress.seconds,
                     recorded=progress.recorded,
                 )
+                self._runs[progress.position] = self._run
             case Phase(name=name):
                 self._phase("" if name == "searching" else name)
             case WorkerNotice(message=message):
                 self.note(message)
-            case TaskFinished(error=error):
-                self.end(error)
+            case TaskFinished(position=position, error=error):
+                self.end(error, self._runs.pop(position, None))
             case TrialRecorded(trial=trial):
                 outcome = trial.outcome
                 if isinstance(outcome, Failed):
@@ -227,12 +230,17 @@ class TuningDisplay:
         elif text:
             self.note(text)
 
-    def end(self, error: str | None) -> None:
-        """Ends the workload's display; its last state stays on the screen."""
-        if self._run is not None:
-            self._run.phase = "" if error is None else error
-            self.note(self._run.text(self._clock(), self._whole))
-            self._run = None
+    def end(self, error: str | None, run: Run | None = None) -> None:
+        """Ends the display of a workload, the present one's without `run`.
+
+        Its last state stays on the screen.
+        """
+        run = run or self._run
+        if run is not None:
+            run.phase = "" if error is None else error
+            self.note(run.text(self._clock(), self._whole))
+            if run is self._run:
+                self._run = None
 
     def note(self, text: str) -> None:
         """Writes a line above the display."""

@@ -45,8 +45,8 @@ _JUDGED = 48
 class GuidedSearcher:
     """A `Searcher` with a cost model.
 
-    `seeds`, shape (k, knobs), are points to try early, such as winners of similar
-    workloads.
+    `seeds`, shape (k, knobs), are points to try early, such as winners of similar workloads.
+    They may come after all else is made, by `take_seeds`.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class GuidedSearcher:
         self._line: list[Row] = []  # points to hand out, in order
         self._position = 0  # in the line
         self._forecasts: dict[int, float] = {}  # by key, under the present model
-        self._line_up_first(seeds)
+        self._line_up_first()
+        if seeds is not None:
+            self.take_seeds(seeds)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -120,24 +122,35 @@ class GuidedSearcher:
             if len(self._ledger) == self._next_plan:
                 self._plan()
 
-    def _line_up_first(self, seeds: Points | None) -> None:
+    def take_seeds(self, points: Points) -> None:
+        """Puts points to try early, shape (k, knobs), into the line, before anything is asked.
+
+        With a warmed-up model, they alternate with its favourites, so that neither waits
+        for the other to fail. Without one, they come first.
+        """
+        if not len(points):
+            return
+        if self._model.trained:
+            self._interleave(points)
+            self._foresee()
+            return
+        line, self._line = self._line, []
+        self._append(points, "seed")
+        for key in self._domain.keys(self._ledger.stack(line)).tolist():
+            self._sources[key] = "random"
+        self._line += line
+
+    def _line_up_first(self) -> None:
         """Fills the line before anything is measured.
 
-        With a warmed-up model, the seeds alternate with its favourites, so that neither
-        waits for the other to fail. Without one, the seeds come first, then varied random
-        points.
+        With favourites of a warmed-up model, or with varied random points.
         """
         rng = np.random.default_rng((self._seed, 0))
         length = self.options.first + self.options.reserve
-        self._line = []
         if self._model.trained:
             self._line_up(self._explored(rng), "model", rng, length)
-            if seeds is not None and len(seeds):
-                self._interleave(seeds)
             self._foresee()
             return
-        if seeds is not None and len(seeds):
-            self._append(seeds, "seed")
         sample = self._domain.sample(rng, 4 * length)
         sample = sample[self._novel(sample, len(sample))]
         self._append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tuner.measure.outcome import Trial
 from tuner.spaces.core.space import Config, Points
@@ -55,4 +55,16 @@ class Searcher(Protocol):
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans so far, the oldest first; empty for searchers without a model."""
+        ...
+
+
+@runtime_checkable
+class TakesSeeds(Searcher, Protocol):
+    """A searcher that gets the points to try early after all else of it was made."""
+
+    def take_seeds(self, points: Points) -> None:
+        """Takes points to try early, shape (k, knobs), before the first `ask` or `tell`.
+
+        The searcher is then as if it had been made with them.
+        """
         ...

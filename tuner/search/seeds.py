@@ -36,6 +36,15 @@ def first_points(
     favourites of that one anyway, and these here reveal what history taught wrongly.
     """
     favourites = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
+    return with_winners(domain, favourites, winners)
+
+
+def with_winners(domain: Domain, favourites: Points, winners: Sequence[Config]) -> Points:
+    """Favourites of an estimate, shape (k, knobs), alternating with `winners`.
+
+    At most MOST_SEEDS points. Winners that the domain does not have when they are carried
+    over are left out.
+    """
     carried = carried_over(domain.space, winners)
     carried = carried[domain.contains(carried)]
     points = [

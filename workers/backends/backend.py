@@ -20,6 +20,8 @@ from tuner.target.target import Limits, Target
 from tuner.workers.fleet.messages import Library, Problem, Ranked
 
 F_contra = TypeVar("F_contra", contravariant=True)
+FirstPoints = Callable[[Sequence[Config]], Points]
+"""Points that a search tries first, shape (n, knobs), by configs of similar workloads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +102,13 @@ class Backend(Protocol[F_contra]):
         space: TargetSpace[F_contra],
         domain: Domain,
         features: Featurizer,
-        winners: Sequence[Config],
         *,
         learns: bool,
         seed: int,
-    ) -> Points:
-        """Points that a search tries first, shape (n, knobs).
+    ) -> FirstPoints:
+        """The points that a search tries first, once it is known what won elsewhere.
 
-        `winners`: configs of similar workloads; `learns`: whether the strategy follows
-        a cost model.
+        What takes long is done now. `learns`: whether the strategy follows a cost model.
         """
         ...
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +15,16 @@ from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
 from tuner.measure.device.limits import device_limits
 from tuner.runtime.link import toolchain_for
+from tuner.search.alternatives import alternatives
 from tuner.search.domain import Domain
-from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
-from tuner.spaces.core.space import Config, Points
+from tuner.search.seeds import MOST_SEEDS, carried_over, with_winners
+from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 from tuner.target.limits import measure_limits
 from tuner.target.target import Limits, Target
-from tuner.workers.backends.backend import CandidateCompiler, Packing, Transfer
+from tuner.workers.backends.backend import CandidateCompiler, FirstPoints, Packing, Transfer
 from tuner.workers.fleet.messages import Problem
 
 EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
@@ -45,17 +45,17 @@ class CpuBackend:
         space: TargetSpace[LoopNestFacts],
         domain: Domain,
         features: Featurizer,
-        winners: Sequence[Config],
         *,
         learns: bool,
         seed: int,
-    ) -> Points:
+    ) -> FirstPoints:
         """The fully unrolled program first, where there is one: no estimate knows what
         the compiler makes of it."""
-        configs: tuple[Config, ...] = ({"sketch": FULLY_UNROLLED}, *winners)
-        if learns:
-            return first_points(domain, features, Prior(), configs, space.by_algorithm, seed=seed)
-        return carried_over(space.space, configs)[:MOST_SEEDS]
+        unrolled: Config = {"sketch": FULLY_UNROLLED}
+        if not learns:
+            return lambda winners: carried_over(space.space, (unrolled, *winners))[:MOST_SEEDS]
+        favourites = alternatives(domain, features, Prior(), space.by_algorithm, seed=seed)
+        return lambda winners: with_winners(domain, favourites, (unrolled, *winners))
 
     def limits(self, target: Target, lane: Lane) -> Limits:
         """Those of the lane's first core, or of its device."""

@@ -24,7 +24,7 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.facts import KernelFacts
 from tuner.target.limits import LimitsError
 from tuner.target.target import Limits, Target
-from tuner.workers.backends.backend import CandidateCompiler, Packing, Transfer
+from tuner.workers.backends.backend import CandidateCompiler, FirstPoints, Packing, Transfer
 from tuner.workers.fleet.messages import Problem
 
 OTHERS = 4  # of the first points by another algorithm than the one the estimate favours
@@ -45,15 +45,18 @@ class CudaBackend:
         space: TargetSpace[KernelFacts],
         domain: Domain,
         features: Featurizer,
-        winners: Sequence[Config],
         *,
         learns: bool,
         seed: int,
-    ) -> Points:
+    ) -> FirstPoints:
         others = other_algorithms(space, OTHERS, seed)
-        points = carried_over(space.space, winners)[: MOST_SEEDS - len(others)]
-        first: Points = np.concatenate([points, others])
-        return first
+
+        def points(winners: Sequence[Config]) -> Points:
+            carried = carried_over(space.space, winners)[: MOST_SEEDS - len(others)]
+            first: Points = np.concatenate([carried, others])
+            return first
+
+        return points
 
     def limits(self, target: Target, lane: Lane) -> Limits:
         """Those of the lane's GPU, by kernels that are compiled for it."""

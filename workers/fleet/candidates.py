@@ -60,7 +60,8 @@ class JobQueue:
     account: Account
     to_build: deque[Item] = field(default_factory=deque)
     ready: deque[Item] = field(default_factory=deque)
-    announced: str = ""  # key of the problem of its next candidates
+    # keys of the problems of its next candidates, the latest at the end
+    announced: tuple[str, ...] = ()
     begun: bool = False  # it has had candidates
 
     @property
@@ -70,11 +71,10 @@ class JobQueue:
         return not (self.to_build or self.ready or account.building or account.measuring)
 
     @property
-    def problems(self) -> set[str]:
-        """Keys of the problems whose candidates are to be measured."""
-        return {item.problem for item in (*self.to_build, *self.ready)} | (
-            {self.announced} if self.announced else set()
-        )
+    def problems(self) -> tuple[str, ...]:
+        """Keys of the problems whose candidates are to be measured, the next ones first."""
+        queued = (item.problem for item in (*self.ready, *self.to_build))
+        return tuple(dict.fromkeys((*queued, *self.announced)))
 
     def is_ready(self, item: Item, *, again: bool = False) -> None:
         """Queues a built candidate for a lane; with `again`, at the front."""

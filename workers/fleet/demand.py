@@ -13,6 +13,8 @@ from tuner.workers.fleet.candidates import Item, JobQueue
 from tuner.workers.fleet.policy import CREDIT_S, Account, JobShare, Key, LaneShare, Place, Policy
 from tuner.workers.fleet.worker_slot import WorkerSlot
 
+ANNOUNCED = 2  # problems of a job
+
 
 class Demand:
     """The jobs that have, or had, candidates and have not left."""
@@ -56,6 +58,7 @@ class Demand:
     def submit(self, job_share: JobShare, problem: str, candidates: Iterable[Candidate]) -> None:
         """Queues candidates of a job; without candidates, announces their problem.
 
+        The latest problems stay announced: the one being measured, and the one to come.
         A new job starts level with the others. One that had no candidates for a while may
         catch up on a bounded time.
         """
@@ -65,7 +68,9 @@ class Demand:
             self._accounts[job_share.job] = queue.account
         if queue.idle:
             queue.account.level(self._virtual_s, credit_s=CREDIT_S if queue.begun else 0.0)
-        queue.account.job_share, queue.announced = job_share, problem
+        queue.account.job_share = job_share
+        if problem not in queue.announced:
+            queue.announced = (*queue.announced, problem)[-ANNOUNCED:]
         self._equip(queue.account)
         queue.to_build.extend(Item(queue, problem, candidate) for candidate in candidates)
         queue.begun |= bool(queue.to_build)
@@ -76,7 +81,7 @@ class Demand:
         if queue is not None:
             queue.to_build.clear()
             queue.ready.clear()
-            queue.announced, queue.account.ready = "", 0
+            queue.announced, queue.account.ready = (), 0
 
     def leave(self, job: str) -> None:
         self._queues.pop(job, None)

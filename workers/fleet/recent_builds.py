@@ -1,7 +1,7 @@
 """What compiler processes have compiled lately, and which of them: a promotion asks for it again.
 
 A promotion wants the candidates that were just timed, with what is stored beside a winner.
-They are the same objects, so nothing but the time of a second compilation is lost. Where
+They are the same objects, so that nothing but the time of a second compilation is saved. Where
 the process was replaced, or has compiled many others since, they are compiled again.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner.workers.backends.backend import CandidateCompiler, CompiledCandidate
     from tuner.workers.fleet.messages import Problem
 
-MOST = 32  # candidates of a process; each keeps its module, a megabyte or two
+MOST = 32  # candidates of a process, each with its module: finalists of a dozen kernels
 MOST_PLACES = 4096  # candidates of which it is known who built them
 
 

@@ -141,7 +141,7 @@ class Residents:
     def _released(self) -> RunnerProcess | None:
         """The longest unused process, where there are as many as there may be.
 
-        It takes another workload in a tenth of the time that a new one needs to start.
+        It takes another workload without the start of a process.
         """
         idle = self._idle()
         if len(self._residents) < self._most or not idle:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Never
 
 from tuner.db import jobs, leases, targets, trials
 from tuner.db.engine import Database, Session
-from tuner.db.errors import StaleLease
+from tuner.db.errors import IncumbentChanged, StaleLease
 from tuner.db.jobs import Job, Task
 from tuner.db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
@@ -36,8 +39,16 @@ from tuner.workers.jobs.model_jobs import (
 )
 from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from tuner.workers.jobs.progress import Observer, Phase, TaskFinished
-from tuner.workers.jobs.promotion import FINALISTS, NothingVerified, Promotion, promote
+from tuner.workers.jobs.promotion import (
+    FINALISTS,
+    NothingVerified,
+    Promotion,
+    contested,
+    promote,
+    settle,
+)
 from tuner.workers.jobs.reracing import NotRaced, rerace_kernel
+from tuner.workers.jobs.settlement import Settle, Settlement
 from tuner.workers.jobs.task import TaskRun, search
 from tuner.workers.jobs.task_preparation import TaskPreparation
 
@@ -50,6 +61,10 @@ LEAST_S = 0.1  # seconds of a round that began late
 
 class _Interrupted(Exception):
     """The job is to stop before its search has begun."""
+
+
+def _fail(failure: Exception) -> Never:
+    raise failure
 
 
 class JobRun:
@@ -121,7 +136,10 @@ class JobRun:
         fleet = self._fleet_cache.start(self._job.threads, self._job.target)
         with self._database.read() as session:
             target = targets.get(session, self._job.target)
-        with fleet.joined(self._job_share) as channel:
+        with (
+            fleet.joined(self._job_share) as channel,
+            ThreadPoolExecutor(1, thread_name_prefix="ahead") as background,
+        ):
             preparation = TaskPreparation(
                 database=self._database,
                 job=self._job,
@@ -133,6 +151,7 @@ class JobRun:
                 check_lease=self._heart.check,
                 check=self._check,
                 stopping=self._stopping,
+                background=background,
             )
             if calls is not None:
                 self._dispensable = frozenset(calls.chains)
@@ -182,12 +201,14 @@ class JobRun:
     ) -> None:
         """Searches the kernels of a model in rounds, within the model's budget."""
 
-        def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
+        def search_round(
+            task: Task, trials: int, seconds: float | None, following: Task | None
+        ) -> TuningResult | None:
             budget = replace(self._job, trials=trials, seconds=seconds)
             begun_s = time.monotonic()
             try:
-                with preparation.prepared(task, budget) as run:
-                    preparation.searchers[task.position] = run.searcher
+                with preparation.prepared(task, budget, following) as run:
+                    preparation.keep(run)
                     if seconds is not None:  # of which workers may have taken some to start
                         left_s = max(seconds - (time.monotonic() - begun_s), LEAST_S)
                         run = replace(run, job=replace(budget, seconds=left_s))
@@ -207,34 +228,53 @@ class JobRun:
         preparation: TaskPreparation,
         plan: TimePlan,
     ) -> list[str]:
-        """Promotes the kernels of a model; returns the reasons of those that failed."""
-        errors = []
+        """Promotes the kernels of a model; returns the reasons of those that failed.
+
+        Each winner is stored while the next race is prepared.
+        """
+        errors, changed = list[str](), list[Task]()
         needless: frozenset[int] = frozenset()
         if not self._stopping():
             needless = needless_tasks(self._database, self._lease, tasks, calls)
         for number in needless:
             plan.skipped(number)
-        for number, task in enumerate(tasks):
-            if self._stopping():
-                break
-            if number in needless:
-                continue
-            with self._database.read() as session:
-                done = jobs.get(session, self._job.id).tasks[task.position].trials_done
-            budget = replace(self._job, trials=max(done, 1), seconds=None)
-            finalists = plan.finalists(number)
-            begun_s = time.monotonic()
-            try:
-                error = self._tune(task, preparation, budget, finalists)
-            except _Interrupted:
-                error = None
-            if self._stopping():
-                break
-            contestants = min(max(done, 1), finalists or FINALISTS)
-            plan.promoted(number, contestants, time.monotonic() - begun_s)
-            if error is not None:
-                errors.append(error)
+        # A lane still holds what the kernels are verified by that were searched last.
+        latest = {position: place for place, position in enumerate(preparation.searched)}
+        order = sorted(enumerate(tasks), key=lambda each: -latest.get(each[1].position, -1))
+        with Settlement(preparation.background) as settlement:
+            for number, task in order:
+                if self._stopping():
+                    break
+                if number in needless:
+                    continue
+                budget = self._spent(task)
+                finalists = plan.finalists(number)
+                begun_s = time.monotonic()
+                promote_beside = partial(
+                    self._promote_beside,
+                    settlement=settlement,
+                    finalists=finalists,
+                    errors=errors,
+                    changed=changed,
+                )
+                with suppress(_Interrupted):
+                    self._tune(task, preparation, budget, promote_beside)
+                if self._stopping():
+                    break
+                contestants = min(budget.trials, finalists or FINALISTS)
+                plan.promoted(number, contestants, time.monotonic() - begun_s)
+        for task in changed:
+            if not self._stopping():
+                with suppress(_Interrupted):
+                    error = self._tune(task, preparation, self._spent(task))
+                    errors.extend([] if error is None else [error])
         return errors
+
+    def _spent(self, task: Task) -> Job:
+        """The budget of a task that was searched: of the trials it has had, or of one."""
+        with self._database.read() as session:
+            done = jobs.get(session, self._job.id).tasks[task.position].trials_done
+        return replace(self._job, trials=max(done, 1), seconds=None)
 
     def _each(
         self,
@@ -262,7 +302,7 @@ class JobRun:
         task: Task,
         preparation: TaskPreparation,
         budget: Job,
-        finalists: int | None = None,
+        promote_kernel: Callable[[TaskRun, Sequence[Trial]], str | None] | None = None,
     ) -> str | None:
         """Tunes one workload within a budget and promotes its kernel; the reason if it failed.
 
@@ -270,11 +310,11 @@ class JobRun:
         no trials for lack of time has the favourite of the estimate tried.
         """
         with preparation.prepared(task, budget) as run:
-            preparation.searchers.pop(task.position, None)
+            preparation.forget(task)
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
-            return self._promote(run, result.best, finalists)
+            return (promote_kernel or self._promote)(run, result.best)
 
     def _judge(self, task: Task, preparation: TaskPreparation, budget: Job) -> str | None:
         """Judges the foreign kernel of a job; the reason if the machine failed."""
@@ -318,40 +358,90 @@ class JobRun:
         self._observer(TaskFinished(position=task.position, kernel=kernel, error=error))
         return error
 
-    def _promote(self, run: TaskRun, best: Sequence[Trial], finalists: int | None) -> str | None:
+    def _promote(self, run: TaskRun, best: Sequence[Trial]) -> str | None:
         """Promotes the task's kernel; the reason if it failed and is needed."""
         self._observer(Phase(name="promotion"))
-        position = run.task.position
+        return self._settled(run, partial(promote, self._promotion(run, best)))
+
+    def _promote_beside(
+        self,
+        run: TaskRun,
+        best: Sequence[Trial],
+        *,
+        settlement: Settlement,
+        finalists: int | None,
+        errors: list[str],
+        changed: list[Task],
+    ) -> None:
+        """Races for a model's kernel, and has its winner stored beside what comes next.
+
+        Adds to `errors` the reason if it failed and is needed, and to `changed` the task if
+        another job promoted a kernel of it meanwhile.
+        """
+        self._observer(Phase(name="promotion"))
+        promotion = self._promotion(run, best, finalists, settlement.end)
+        began_s = time.monotonic()
+
+        def settled(store: Settle, raced_s: float = 0.0) -> None:
+            try:
+                error = self._settled(run, store, raced_s)
+            except IncumbentChanged:
+                changed.append(run.task)
+            else:
+                errors.extend([] if error is None else [error])
+
+        try:
+            contest = contested(promotion)
+        except NothingVerified as failure:
+            settled(partial(_fail, failure))
+            return
+        raced_s = time.monotonic() - began_s
+        settlement.begin(partial(settle, promotion, contest), partial(settled, raced_s=raced_s))
+
+    def _promotion(
+        self,
+        run: TaskRun,
+        best: Sequence[Trial],
+        finalists: int | None = None,
+        quiet: Callable[[], None] = lambda: None,
+    ) -> Promotion:
         key = self._options.signing_key
-        signer = None if key is None else signer_at(key)
+        return Promotion(
+            run=run,
+            best=best,
+            artifacts=ArtifactStore(self._options.artifacts),
+            check=self._check,
+            signer=None if key is None else signer_at(key),
+            finalists=finalists,
+            trials=self._trials(run),
+            # A canary wins by races, and those are run with warm caches.
+            canary=self._job.kind == jobs.TUNE
+            and self._job.cache == WARM
+            and self._options.canary_races > 0,
+            quiet=quiet,
+        )
+
+    def _settled(self, run: TaskRun, store: Settle, raced_s: float = 0.0) -> str | None:
+        """Ends a task by the kernel that `store` gives; the reason if it failed and is needed.
+
+        `raced_s`: seconds that its promotion has taken before. Raises what `store` raises but
+        NothingVerified.
+        """
         # A model can do without a fast variant, a chain, and siblings as one.
         needed = self._job.kind != jobs.MODEL or (
             run.problem.workload.numerics == "strict" and run.task.workload not in self._dispensable
         )
         error = kernel = None
-        started = time.monotonic()
+        started, position = time.monotonic(), run.task.position
         try:
-            kernel = promote(
-                Promotion(
-                    run=run,
-                    best=best,
-                    artifacts=ArtifactStore(self._options.artifacts),
-                    check=self._check,
-                    signer=signer,
-                    finalists=finalists,
-                    trials=self._trials(run),
-                    # A canary wins by races, and those are run with warm caches.
-                    canary=self._job.kind == jobs.TUNE
-                    and self._job.cache == WARM
-                    and self._options.canary_races > 0,
-                )
-            )
+            kernel = store()
         except NothingVerified as failure:
             self._unverified = self._unverified or needed
             error = str(failure)
+        took_s = raced_s + time.monotonic() - started
         with self._database.write("task") as session:
             before = jobs.get(session, self._job.id).tasks[position].elapsed_s
-            elapsed = {**before, "total": before.get("total", 0.0) + time.monotonic() - started}
+            elapsed = {**before, "total": before.get("total", 0.0) + took_s}
             state = "succeeded" if kernel else "failed"
             leases.note_task(
                 session, self._lease, position, state=state, elapsed_s=elapsed, error=error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuner.db import artifacts, events, jobs, leases, targets, tasks, workloads
@@ -56,8 +56,11 @@ from tuner.workload.spec import from_document, to_document
 CALLS, CHAINS, BESIDE = "calls", "chains", "beside"
 NAME = "model"  # of the library that a job makes
 
-SearchRound = Callable[[Task, int, float | None], TuningResult | None]
-"""Searches one task up to a number of trials within so many seconds; None if interrupted."""
+SearchRound = Callable[[Task, int, float | None, Task | None], TuningResult | None]
+"""Searches one task up to a number of trials within so many seconds; None if interrupted.
+
+The last argument is the task whose first round is next whatever this one finds, None where
+that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +323,10 @@ def tune_in_rounds(
             total - spent,
         )
         begun_s = plan.clock()
-        result = search_round(left[position], trials, seconds)
+        following = _following(subjects, position)
+        result = search_round(
+            left[position], trials, seconds, None if following is None else left[following]
+        )
         if result is None or result.reason is StopReason.CANCELLED:
             return False
         # The first round has waited for workers to start, which says nothing of a trial.
@@ -348,6 +354,19 @@ def _note_lateness(
         late = ModelLate(kernels=len(subjects), unsearched=unsearched, seconds=late_s)
         _noted(database, job.id, late.text)
         observer(late)
+
+
+def _following(subjects: Sequence[KernelProgress], position: int) -> int | None:
+    """The kernel whose first round comes after the round at `position`, whatever that finds.
+
+    None where it decides what is next.
+    """
+    others = [
+        replace(subject, finished=True) if place == position else subject
+        for place, subject in enumerate(subjects)
+    ]
+    following = next_kernel(others)
+    return None if following is None or subjects[following].best_s else following
 
 
 def _fresh(subjects: Sequence[KernelProgress]) -> int:

@@ -81,6 +81,8 @@ class Promotion:
     finalists: int | None = None  # at most, where time is short; None: as many as help
     # All trials of the task, where objectives beside time choose among them.
     trials: Sequence[Trial] = ()
+    # returns once this process computes nothing else: races are run in quiet
+    quiet: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +95,23 @@ class _Entry:
     kernel: Kernel | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """A race that is over, with those who took part."""
+
+    entries: Sequence[_Entry]
+    race: RaceOutcome
+
+
 def promote(promotion: Promotion) -> str:
     """Races the finalists; returns the id of the winner, a new kernel or the incumbent.
 
     Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
     """
-    # The kernels of a model are many, and the calls of some defaults take seconds.
-    with_default = not distinct(promotion.best, 1) or (
-        promotion.run.default_fits and promotion.run.job.kind != jobs.MODEL
-    )
     for _ in range(ATTEMPTS):
-        entries, race = _contest(promotion, with_default=with_default)
+        contest = contested(promotion)
         try:
-            return _settle(promotion, entries, race)
+            return settle(promotion, contest)
         except IncumbentChanged:
             continue  # another job promoted a kernel of this workload: race against that one
     raise FleetError(
@@ -113,15 +119,22 @@ def promote(promotion: Promotion) -> str:
     )
 
 
-def _contest(promotion: Promotion, *, with_default: bool) -> tuple[list[_Entry], RaceOutcome]:
-    """The contestants and their race; with the default schedule where nobody wins without."""
+def contested(promotion: Promotion) -> Contest:
+    """Races the finalists; with the default schedule where nobody wins without.
+
+    Raises NothingVerified where there is none to race, and FleetError.
+    """
+    # The kernels of a model are many, and the calls of some defaults take seconds.
+    with_default = not distinct(promotion.best, 1) or (
+        promotion.run.default_fits and promotion.run.job.kind != jobs.MODEL
+    )
     entries = _entries(promotion, with_default)
     if entries:
         race = _race(promotion, entries)
         if with_default or race.winner is not None:
-            return entries, race
+            return Contest(entries=entries, race=race)
     entries = _entries(promotion, True)
-    return entries, _race(promotion, entries)
+    return Contest(entries=entries, race=_race(promotion, entries))
 
 
 def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
@@ -212,6 +225,7 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     control = RunRace(
         contestants=contestants, default=default or incumbent, incumbent=incumbent, limit_s=RACE_S
     )
+    promotion.quiet()
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.request_control(
@@ -224,8 +238,13 @@ def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
     raise FleetError(f"the race could not be run: {error}")
 
 
-def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
-    """Stores the result of the race; returns the kernel's id."""
+def settle(promotion: Promotion, contest: Contest) -> str:
+    """Stores the result of the race; returns the kernel's id.
+
+    Uses neither the fleet nor the job's thread. Raises NothingVerified, IncumbentChanged
+    where another job has promoted a kernel meanwhile, StaleLease.
+    """
+    entries, race = contest.entries, contest.race
     finalists = {finalist.name: finalist for finalist in race.finalists}
     run, default = promotion.run, finalists.get(DEFAULT)
     if race.winner is None:

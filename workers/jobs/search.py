@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,16 @@ from tuner.cost_model.history import Opinion
 from tuner.measure.objective import FASTEST, Goal
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
-from tuner.search.searcher import Plan, Searcher
+from tuner.search.searcher import Plan, Searcher, TakesSeeds
 from tuner.search.seeds import carried_over
 from tuner.search.setup import SearchSetup
 from tuner.search.strategies import LEARNING, build_searcher
 from tuner.spaces.core.space import Config, Points, Space
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.workers.backends.table import backend_of
+
+Begin = Callable[[Sequence[Config]], Searcher]
+"""Gives a prepared searcher, once, by configs of similar workloads to try early."""
 
 
 def searcher_for(
@@ -35,19 +39,39 @@ def searcher_for(
     without it, it starts from rounded costs. Trials are judged by
     `goal`. Raises UsageError for an unknown strategy.
     """
+    return prepared_search(space, strategy=strategy, seed=seed, prior=prior, goal=goal)(winners)
+
+
+def prepared_search(
+    space: TargetSpace[object],
+    *,
+    strategy: str,
+    seed: int,
+    prior: Opinion | None = None,
+    goal: Goal = FASTEST,
+) -> Begin:
+    """A searcher that lacks its winners; arguments as of `searcher_for`.
+
+    Nearly all the time that a new searcher takes is spent here. So it can be made before it
+    is known what wins elsewhere, and proposes the same then.
+    """
     backend, domain = backend_of(space.target), Domain(space.space)
     features, model = backend.cost_model(space, prior or backend.transfer.prior())
     learns = strategy in LEARNING
-    points = backend.first_points(space, domain, features, winners, learns=learns, seed=seed)
-    setup = SearchSetup(
-        domain=domain,
-        featurizer=features,
-        model=model,
-        seed=seed,
-        seeds=points if len(points) else None,
-        goal=goal,
-    )
-    return build_searcher(strategy, setup)
+    first = backend.first_points(space, domain, features, learns=learns, seed=seed)
+    setup = SearchSetup(domain=domain, featurizer=features, model=model, seed=seed, goal=goal)
+    searcher = build_searcher(strategy, setup)
+
+    def begun(winners: Sequence[Config]) -> Searcher:
+        points = first(winners)
+        if not len(points):
+            return searcher
+        if isinstance(searcher, TakesSeeds):
+            searcher.take_seeds(points)
+            return searcher
+        return build_searcher(strategy, replace(setup, seeds=points))
+
+    return begun
 
 
 class GivenPoints:

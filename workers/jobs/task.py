@@ -15,7 +15,6 @@ from tuner.search.domain import Domain
 from tuner.search.external import ExternalSearcher, Proposals
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import EXTERNAL, LEARNING
-from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.tuning import (
     BestImproved,
@@ -33,7 +32,7 @@ from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.kernel_cache import given_configs, is_estimated
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workers.jobs.progress import Observer, WorkerNotice
-from tuner.workers.jobs.search import GivenPoints, searcher_for
+from tuner.workers.jobs.search import Begin, GivenPoints, prepared_search
 from tuner.workers.jobs.transfer import Start, start_of
 
 _DEFAULT_CALLS = 4  # to check it, to warm up and to time it
@@ -156,26 +155,28 @@ def _measures_default(job: Job) -> bool:
     return job.kind != MODEL and not single
 
 
-def searcher_of(
+def search_of(
     database: Database,
     job: Job,
     task: Task,
     problem: Problem,
     space: TargetSpace[object],
-    winners: Sequence[Config],
-) -> tuple[Searcher, int]:
-    """The searcher of a task, and the most trials it may have in all.
+) -> tuple[Begin, int | None]:
+    """The searcher of a task, for which only winners are missing, and the most trials it may
+    have in all; None for as many as its budget has.
 
-    `winners` are configs of kernels of the same operator, to be tried first.
+    Winners are configs of kernels of the same operator, to be tried first.
     """
     if is_estimated(job):
-        return guided(database, job, task, problem, space, ()), 2  # the default schedule first
+        estimated = guided(database, job, task, problem, space)
+        return lambda winners: estimated(()), 2  # the default schedule first
     if job.kind in (PREPARE, REVALIDATE):
         given = GivenPoints(space.space, given_configs(database, job, task))
-        return given, 1 + given.count
+        return lambda winners: given, 1 + given.count
     if job.strategy == EXTERNAL:
-        return ExternalSearcher(Domain(space.space), proposals_of(database, job, task)), job.trials
-    return guided(database, job, task, problem, space, winners), job.trials
+        proposed = proposals_of(database, job, task)
+        return lambda winners: ExternalSearcher(Domain(space.space), proposed), None
+    return guided(database, job, task, problem, space), None
 
 
 def guided(
@@ -184,23 +185,17 @@ def guided(
     task: Task,
     problem: Problem,
     space: TargetSpace[object],
-    winners: Sequence[Config],
-) -> Searcher:
+) -> Begin:
     """A searcher of the job's strategy, which starts from what the target's history taught."""
     start = Start()
     if job.strategy in LEARNING:
         start = start_of(
             database, job=job, task=task, op=problem.workload.op, target=problem.target
         )
-    first = (*winners, *start.best)
-    return searcher_for(
-        space,
-        strategy=job.strategy,
-        seed=job.seed,
-        winners=first,
-        prior=start.prior,
-        goal=job.goal,
+    begin = prepared_search(
+        space, strategy=job.strategy, seed=job.seed, prior=start.prior, goal=job.goal
     )
+    return lambda winners: begin((*winners, *start.best))
 
 
 def proposals_of(database: Database, job: Job, task: Task) -> Callable[[int], Proposals]:

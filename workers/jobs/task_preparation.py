@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +30,8 @@ from tuner.workers.fleet.messages import Problem, Submit
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workers.jobs.progress import Observer, Phase, TaskStarted
-from tuner.workers.jobs.task import TaskRun, default_fits, known_outcomes, notice_to, searcher_of
+from tuner.workers.jobs.search import Begin
+from tuner.workers.jobs.task import TaskRun, default_fits, known_outcomes, notice_to, search_of
 from tuner.workers.jobs.timeline import Timeline, join
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
@@ -44,6 +46,25 @@ def note_limits(database: Database, target: str, limits: MachineLimits) -> None:
     """Stores limits of a target that were measured again during a job."""
     with database.write("limits") as session:
         targets.set_limits(session, target, limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Groundwork:
+    """What a new search of a task starts from, whatever the other tasks of its job find."""
+
+    problem: Problem
+    space: TargetSpace[Any]
+    begin: Begin
+    trials: int | None  # at most in all, where that is not the budget's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The search of a task, which its next round continues."""
+
+    problem: Problem
+    space: TargetSpace[Any]
+    searcher: Searcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,32 +85,42 @@ class TaskPreparation:
     check_lease: Callable[[], None]  # raises once the lease is lost
     check: Callable[[], None]  # raises once the job is to stop, too
     stopping: Callable[[], bool]
-    searchers: dict[int, Searcher] = field(default_factory=dict)  # by position of the task
+    background: Executor  # of one thread, which prepares the next task
+    # by position of the task, the latest round at the end
+    _kept: dict[int, _Kept] = field(init=False, default_factory=dict)
+    _ahead: dict[int, Future[_Groundwork]] = field(init=False, default_factory=dict)
     # by position of the task: the kind of its kernel, and its best config
     best: dict[int, tuple[str, Config]] = field(default_factory=dict)
 
     @contextmanager
-    def prepared(self, task: Task, budget: Job) -> Iterator[TaskRun]:
+    def prepared(self, task: Task, budget: Job, following: Task | None = None) -> Iterator[TaskRun]:
         """The task, ready to be searched within the trials and seconds of `budget`.
 
-        The workers get ready while the space and the first batch are made. Raises
-        UsageError for tensors that a device has no room for.
+        The workers get ready while the space and the first batch are made. The task that is
+        `following` is prepared beside it from then on. Raises UsageError for tensors that a
+        device has no room for.
         """
+        kept, ahead = self._kept.get(task.position), self._ahead.pop(task.position, None)
+        groundwork = None if ahead is None else ahead.result()
+        made = kept or groundwork
+        if made is not None:
+            problem, space = made.problem, made.space
+        else:
+            problem = self._problem(task)
+            space = self._space(problem)
         with self.database.read() as session:
-            workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self.job.id, task.position)
-            winners = self._winners(session, workload)
-        check_room(workload, self.fleet.plan.lanes)
-        problem = Problem(
-            workload=workload,
-            target=self.target,
-            threads=self.job.threads,
-            seed=self.job.seed,
-            cache=self.job.cache,
-        )
-        space = space_of(workload, self.target, self.job.threads)
+        check_room(problem.workload, self.fleet.plan.lanes)
         self._begin(task, budget, problem, space, len(recorded))
-        searcher, most = self._searcher(task, budget, problem, space, winners)
+        if kept is not None:
+            searcher, most = kept.searcher, budget.trials
+        else:
+            groundwork = groundwork or self._groundwork(task, problem, space)
+            with self.database.read() as session:
+                winners = self._winners(session, problem.workload)
+            searcher, most = groundwork.begin(winners), groundwork.trials or budget.trials
+        if following is not None:
+            self._look_ahead(following)
         self.fleet.wait_ready(self.check, self._note)
         self._set_demand(problem, budget, trials_left=self.channel.job_share.trials_left)
         timeline = Timeline(
@@ -131,6 +162,56 @@ class TaskPreparation:
             measurer.close()
             timeline.flush()
 
+    def _look_ahead(self, task: Task) -> None:
+        """Begins to prepare the task that comes next, while another one is measured.
+
+        The thread makes its searcher, and a lane what its candidates are verified by. Only
+        the winners of other tasks are missing, which it gets when its turn has come.
+        """
+        if task.position in self._kept or task.position in self._ahead:
+            return
+        problem = self._problem(task)
+        self.channel.submit(Submit(problem=problem, candidates=(), known_outcomes={}))
+        self._ahead[task.position] = self.background.submit(self._groundwork, task, problem)
+
+    def keep(self, run: TaskRun) -> None:
+        """Keeps the search of a task for its next round."""
+        self._kept.pop(run.task.position, None)
+        self._kept[run.task.position] = _Kept(
+            problem=run.problem, space=run.space, searcher=run.searcher
+        )
+
+    @property
+    def searched(self) -> tuple[int, ...]:
+        """Positions of the tasks whose searches are kept, the latest round at the end."""
+        return tuple(self._kept)
+
+    def forget(self, task: Task) -> None:
+        """Forgets the search of a task, which has had its last round."""
+        self._kept.pop(task.position, None)
+
+    def _problem(self, task: Task) -> Problem:
+        with self.database.read() as session:
+            workload = from_document(workloads.get(session, task.workload).document)
+        return Problem(
+            workload=workload,
+            target=self.target,
+            threads=self.job.threads,
+            seed=self.job.seed,
+            cache=self.job.cache,
+        )
+
+    def _space(self, problem: Problem) -> TargetSpace[Any]:
+        return space_of(problem.workload, self.target, self.job.threads)
+
+    def _groundwork(
+        self, task: Task, problem: Problem, space: TargetSpace[Any] | None = None
+    ) -> _Groundwork:
+        """Depends on no other task of the job: it may be made while another one is searched."""
+        space = space or self._space(problem)
+        begin, most = search_of(self.database, self.job, task, problem, space)
+        return _Groundwork(problem=problem, space=space, begin=begin, trials=most)
+
     def _spare_lane(self) -> Lane:
         """Where limits are measured again: the first GPU or device, or a builder's core."""
         first = self.fleet.plan.lanes[0]
@@ -165,20 +246,6 @@ class TaskPreparation:
             seconds_left=budget.seconds,
             memory_bytes=problem.workload.expression.nbytes,
         )
-
-    def _searcher(
-        self,
-        task: Task,
-        budget: Job,
-        problem: Problem,
-        space: TargetSpace[Any],
-        winners: Sequence[Config],
-    ) -> tuple[Searcher, int]:
-        """The task's searcher, and the most trials it may have in all."""
-        searcher = self.searchers.get(task.position)
-        if searcher is not None:
-            return searcher, budget.trials
-        return searcher_of(self.database, budget, task, problem, space, winners)
 
     def _measurer(
         self, problem: Problem, recorded: Sequence[Trial], judge: Judge, timeline: Timeline

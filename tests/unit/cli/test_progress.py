@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -130,6 +131,19 @@ def test_a_phase_and_a_lost_worker_are_told() -> None:
     assert lines[0] == "starting workers"
     assert lines[2] == "build:0 was lost and replaced"
     assert lines[3].endswith("promotion") and lines[4].endswith("nothing could be verified")
+
+
+def test_a_kernel_that_is_stored_beside_the_next_one_has_its_own_last_line() -> None:
+    shown, stream, _ = display()
+    with shown:
+        shown.observe(started())
+        timed(shown, 0, 1e-3, better=True)
+        shown.observe(replace(started(trials=7), position=1))
+        shown.observe(FINISHED)
+        timed(shown, 0, 2e-3, better=False)
+        shown.observe(TaskFinished(position=1, kernel="k2", error=None))
+    lines = stream.getvalue().splitlines()
+    assert "1/10  best 1.00 ms" in lines[-2] and "1/7" in lines[-1]
 
 
 def test_quiet_prints_nothing() -> None:

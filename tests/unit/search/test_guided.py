@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.unit.search.synthetic import Response, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
@@ -130,6 +131,27 @@ def test_own_failures_are_taught_and_avoided_later() -> None:
 def test_seeds_are_proposed_first() -> None:
     seeds = SPACE.sample(np.random.default_rng(11), 5)
     assert np.array_equal(new(seeds=seeds).ask(5), seeds)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_seeds_that_come_late_make_the_same_searcher(trained: bool) -> None:
+    models = Misled(), Misled()
+    for model in models:
+        model.trained = trained
+    seeds = SPACE.sample(np.random.default_rng(11), 5)
+    early, late = new(models[0], seeds=seeds), new(models[1])
+    assert not np.array_equal(new(Misled()).ask(9), new(Misled(), seeds=seeds).ask(9))
+    late.take_seeds(seeds)
+    for _ in range(6):
+        points = early.ask(5)
+        assert np.array_equal(points, late.ask(5))
+        trials = [
+            measured(SPACE, RESPONSE, Candidate(number=number, config=SPACE.config(point)))
+            for number, point in enumerate(points, 1)
+        ]
+        early.tell(trials)
+        late.tell(trials)
+    assert early.plans == late.plans and len(early.plans) == 3
 
 
 def test_seeds_take_turns_with_what_a_warm_model_likes() -> None:

@@ -4,6 +4,7 @@ and tells whose fault a failure is."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,12 @@ def test_a_killed_compiler_is_no_fault_of_the_candidate(
     assert builder.build(PROBLEM, DEFAULT) == first
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Files by name, without the addresses by which TVM names buffers in the text of LLVM."""
+    address = re.compile(rb"0x[0-9a-f]+")
+    return {path.name: address.sub(b"", path.read_bytes()) for path in folder.glob("[!.]*")}
+
+
 def test_a_finalist_is_what_a_fresh_compiler_makes_of_it(
     compiler: Callable[[Limits], Compiler], tmp_path: Path
 ) -> None:
@@ -68,20 +75,22 @@ def test_a_finalist_is_what_a_fresh_compiler_makes_of_it(
     space = space_of(PROBLEM.workload, PROBLEM.target, 1).space
     trial = BuildRequest(number=1, config=space.config(space.unrank(space.size // 2)))
     builder = compiler(Limits())
+    builder.build(PROBLEM, DEFAULT)
     started = time.perf_counter()
     timed = builder.build(PROBLEM, trial)
     compiled = time.perf_counter()
     assert isinstance(timed, Library)
-    Path(timed.path).unlink()  # once it is timed, as the driver does
+    for path in tmp_path.glob("[!.]*"):
+        path.unlink()  # as the driver does with what was timed
     again = builder.build(PROBLEM, replace(trial, number=0, keep=True))
     assert again == timed
-    assert time.perf_counter() - compiled < 0.5 * (compiled - started)
-    files = {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+    assert time.perf_counter() - compiled < compiled - started
+    files = contents(tmp_path)
     for name in files:
         (tmp_path / name).unlink()
     builder.start()
     assert builder.build(PROBLEM, replace(trial, number=0, keep=True)) == timed
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")} == files
+    assert contents(tmp_path) == files
     assert sorted(Path(name).suffix for name in files) == [".json", ".o", ".so"]
 
 

@@ -73,7 +73,9 @@ def rounds_of(
     order: list[int] = []
     done = [0] * len(job.tasks)
 
-    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
         assert trials > done[task.position]
         order.append(task.position)
         done[task.position] = trials
@@ -120,7 +122,9 @@ def timed_rounds(
     clock, seen, events = Clock(), list[tuple[int, int]](), list[Progress]()
     job, done = model_job(database, trials=1000, seconds=seconds), [0] * len(SPECS)
 
-    def search_round(task: Task, trials: int, left_s: float | None) -> TuningResult:
+    def search_round(
+        task: Task, trials: int, left_s: float | None, following: Task | None
+    ) -> TuningResult:
         assert left_s is not None and left_s > 0
         took = min(trials - done[task.position], max(int(left_s / trial_s), 1))
         clock.now_s += took * trial_s
@@ -158,7 +162,7 @@ def test_without_time_there_are_no_rounds(database: Database) -> None:
 
 
 def test_too_little_time_is_said(database: Database) -> None:
-    _, events, _ = timed_rounds(database, 7.0, 1.5)
+    _, events, _ = timed_rounds(database, 5.0, 1.5)
     (late,) = [event for event in events if isinstance(event, ModelLate)]
     assert (late.unsearched, late.kernels) == (2, 3) and late.seconds > 1
     _, events, _ = timed_rounds(database, 200.0, 1.0)
@@ -176,13 +180,33 @@ def test_rounds_go_where_the_time_is(database: Database) -> None:
     assert done[1] > 2 * max(done[0], done[2])
 
 
+def test_the_next_first_round_is_known_while_one_is_searched(database: Database) -> None:
+    """So that it can be prepared: even where a kernel turns out to have no schedule."""
+    job = model_job(database, trials=100)
+    rounds: list[tuple[int, int | None]] = []
+
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
+        rounds.append((task.position, None if following is None else following.position))
+        found = result(trials, 1e-3 / trials, StopReason.TRIALS)
+        return replace(found, best=()) if len(rounds) == 1 else found
+
+    assert tune_in_rounds(database, job, job.tasks, ModelCalls(counts={}), search_round, plan(None))
+    positions = [position for position, _ in rounds]
+    assert sorted(positions[:3]) == [0, 1, 2] and len(rounds) > 3
+    assert [following for _, following in rounds] == [*positions[1:3], *[None] * (len(rounds) - 2)]
+
+
 def test_a_chain_comes_last_and_needs_no_kernel_where_it_is_slower(database: Database) -> None:
     job = model_job(database, trials=100)
     keys = [task.workload for task in job.tasks]
     calls = ModelCalls(counts=dict.fromkeys(keys, 1), chains={keys[1]: (keys[0], keys[2])})
     order: list[int] = []
 
-    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
         order.append(task.position)
         return result(trials, 1e-3, StopReason.TRIALS)
 
@@ -227,7 +251,7 @@ def test_an_interrupted_turn_ends_it(database: Database) -> None:
         job,
         job.tasks,
         ModelCalls(counts={}),
-        lambda task, trials, seconds: None,
+        lambda task, trials, seconds, following: None,
         plan(None),
     )
     cancelled = result(FIRST_ROUND, 1e-3, StopReason.CANCELLED)
@@ -236,7 +260,7 @@ def test_an_interrupted_turn_ends_it(database: Database) -> None:
         job,
         job.tasks,
         ModelCalls(counts={}),
-        lambda task, trials, seconds: cancelled,
+        lambda task, trials, seconds, following: cancelled,
         plan(None),
     )
 
@@ -245,7 +269,9 @@ def test_what_is_exhausted_has_no_more_turns(database: Database) -> None:
     job = model_job(database, trials=1000)
     seen: list[int] = []
 
-    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
         seen.append(task.position)
         return result(trials, 1e-3, StopReason.EXHAUSTED)
 

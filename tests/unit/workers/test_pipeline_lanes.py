@@ -44,6 +44,23 @@ def test_lanes_are_prepared_for_what_a_job_is_about_to_submit() -> None:
     assert pipeline.unprepared() == []
 
 
+def test_lanes_are_prepared_for_what_is_measured_before_what_comes_next() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], prepares=["cpu:1"])
+    share = JobShare(job="job")
+    for problem in ("now", "next"):
+        pipeline.submit(problem, (), job_share=share)
+    assert pipeline.unprepared() == [("cpu:1", "now"), ("cpu:1", "next")]
+    pipeline.submit("now", candidates(1), job_share=share)
+    assert pipeline.unprepared() == [("cpu:1", "now"), ("cpu:1", "next")]
+    pipeline.prepared("cpu:1", "now")
+    ready(pipeline)
+    assert (pipeline.next_measurement() or ("", ""))[1] == "now"
+    assert pipeline.unprepared() == [("cpu:1", "next")]
+    for problem in ("next", "last"):
+        pipeline.submit(problem, (), job_share=share)
+    assert pipeline.unprepared() == [("cpu:1", "next"), ("cpu:1", "last")]
+
+
 @pytest.mark.parametrize("builders", [1, 3])
 def test_what_no_lane_is_prepared_for_is_built_last_and_leaves_a_core_to_preparing_it(
     builders: int,

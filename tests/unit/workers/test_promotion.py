@@ -1,11 +1,27 @@
-"""Who takes part in a promotion: the fastest trials whose code differs."""
+"""Who takes part in a promotion, the fastest trials whose code differs, and when it races."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.support.task_preparation import preparing
+from tuner.db.engine import open_database
+from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.workers.fleet.actors import FIRST_CALL_S
-from tuner.workers.fleet.messages import Limits
-from tuner.workers.jobs.promotion import ANSWER_S, RACE_S, distinct
+from tuner.workers.fleet.messages import (
+    BuildFinalists,
+    Built,
+    Control,
+    ControlReply,
+    Library,
+    Limits,
+    RaceOutcome,
+)
+from tuner.workers.jobs.promotion import ANSWER_S, RACE_S, Promotion, contested, distinct
 
 
 def trial(
@@ -36,3 +52,47 @@ def test_an_answer_is_waited_for_longer_than_the_fleet_may_take() -> None:
     """A race that is asked for again while the first still runs would only wait behind it."""
     preparation_s = FIRST_CALL_S + Limits().run_timeout_s
     assert 2 * preparation_s + RACE_S < ANSWER_S
+
+
+class Fleet:
+    """Builds everything, races nothing, and notes what it was asked in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def request_control(self, what: Control, **_: object) -> ControlReply:
+        self.asked.append(type(what).__name__)
+        if isinstance(what, BuildFinalists):
+            value: tuple[Built | RaceOutcome, ...] = tuple(
+                Built(
+                    number=request.number,
+                    result=Library(sha256=f"{request.number:064x}", path="", symbol="k"),
+                    started_s=0.0,
+                    ended_s=0.1,
+                )
+                for request in what.requests
+            )
+        else:
+            value = (RaceOutcome(finalists=(), winner="trial 1", reason="the fastest"),)
+        return ControlReply(number=1, value=value, error=None)
+
+
+def test_a_race_begins_once_nothing_else_computes(tmp_path: Path) -> None:
+    """Its contestants may be built before."""
+    database = open_database(f"sqlite:///{tmp_path / 'tuner.db'}", create=True)
+    fleet: Any = Fleet()
+    with ThreadPoolExecutor(1) as background:
+        preparation, job, _ = preparing(database, background, "softmax:M=4,N=4")
+        with preparation.prepared(job.tasks[0], job) as run:
+            contest = contested(
+                Promotion(
+                    run=replace(run, measurer=fleet),
+                    best=[trial(1, 1.0, "a")],
+                    artifacts=ArtifactStore(tmp_path / "artifacts"),
+                    check=lambda: None,
+                    quiet=lambda: fleet.asked.append("quiet"),
+                )
+            )
+    database.close()
+    assert fleet.asked == ["BuildFinalists", "quiet", "RunRace"]
+    assert [entry.contestant.name for entry in contest.entries] == ["default", "trial 1"]

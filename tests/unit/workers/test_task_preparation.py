@@ -1,0 +1,90 @@
+"""Tasks prepared ahead of their turn: the same search, and lanes that know what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.task_preparation import preparing
+from tuner.db.engine import Database, open_database
+from tuner.errors import UsageError
+from tuner.models.task_scheduler import kind_of
+from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config
+from tuner.workload.spec import parse_spec
+
+SPECS = tuple(parse_spec(spec).spec for spec in ("matmul:M=4,N=8,K=4", "matmul:M=4,N=4,K=8"))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_database(f"sqlite:///{tmp_path / 'tuner.db'}", create=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def test_a_search_prepared_ahead_is_the_search_that_it_would_have_been(
+    database: Database, background: ThreadPoolExecutor
+) -> None:
+    """With what the task before it has found meanwhile among its first points."""
+    proposed: list[list[Config]] = []
+    for ahead in (False, True):
+        preparation, job, channel = preparing(database, background, *SPECS)
+        first, second = job.tasks
+        with preparation.prepared(first, job, second if ahead else None) as run:
+            assert channel.announced == [*SPECS[: 1 + ahead]]
+            best = run.space.space.config(run.searcher.ask(7)[-1])
+            preparation.best[0] = kind_of(run.problem.workload.expression), best
+        with preparation.prepared(second, job) as run:
+            proposed.append([run.space.space.config(point) for point in run.searcher.ask(12)])
+    assert proposed[0] == proposed[1]
+    without, job, _ = preparing(database, background, *SPECS)
+    with without.prepared(job.tasks[1], job) as run:
+        assert [run.space.space.config(point) for point in run.searcher.ask(12)] != proposed[0]
+
+
+def test_what_cannot_be_prepared_ahead_says_so_when_its_turn_has_come(
+    database: Database, background: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparation, job, _ = preparing(database, background, *SPECS)
+    first, second = job.tasks
+
+    def refused(workload: Any, *others: Any) -> Any:
+        if workload.spec == SPECS[1]:
+            raise UsageError("no space")
+        return space_of(workload, *others)
+
+    monkeypatch.setattr("tuner.workers.jobs.task_preparation.space_of", refused)
+    with preparation.prepared(first, job, second) as run:
+        assert len(run.searcher.ask(2)) == 2
+    with pytest.raises(UsageError, match="no space"), preparation.prepared(second, job):
+        pass
+
+
+def test_a_kept_search_goes_on_and_the_latest_is_known(
+    database: Database, background: ThreadPoolExecutor
+) -> None:
+    preparation, job, channel = preparing(database, background, *SPECS)
+    first, second = job.tasks
+    asked: list[bytes] = []
+    for task in (first, second, first):
+        with preparation.prepared(task, job) as run:
+            preparation.keep(run)
+            if task is first:
+                asked += map(bytes, run.searcher.ask(5))
+    assert len({*asked}) == 10
+    assert [*preparation.searched] == [second.position, first.position]
+    with preparation.prepared(second, job, first):  # which is kept: nothing is made ahead
+        assert channel.announced == [SPECS[0], SPECS[1], SPECS[0], SPECS[1]]
+    preparation.forget(first)
+    assert [*preparation.searched] == [second.position]
