@@ -15,7 +15,7 @@ from tuner.models.task_scheduler import FIRST_ROUND
 # Seconds of a trial before any was measured.
 _TRIAL_S = 1.0
 # What a contestant of a promotion takes, in trials of its kernel and processes, before any was
-# measured: 0.4 where the compiler still has it, 0.9 where it is built again.
+# measured: it is checked and timed in three processes, and built again where it was long ago.
 _CONTESTANT = 1.0
 _PROCESSES_S = 0.6  # on top of a trial: three fresh processes, and what they verify by
 # Promotions have more than one finalist while they take no more than this of all the time.
