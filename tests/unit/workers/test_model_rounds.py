@@ -236,7 +236,9 @@ def test_siblings_come_last_with_who_reads_them(database: Database) -> None:
     assert calls.beside == {keys[0]: (keys[1],), keys[1]: (keys[0],)}
     order: list[int] = []
 
-    def search_round(task: Task, trials: int, seconds: float | None) -> TuningResult:
+    def search_round(
+        task: Task, trials: int, seconds: float | None, following: Task | None
+    ) -> TuningResult:
         order.append(task.position)
         return result(trials, 1e-3, StopReason.TRIALS)
 
