@@ -22,7 +22,7 @@ from tuner.models.graph_archive import packed
 from tuner.version import __version__
 from tuner.workload.workload import ModelNumerics
 
-SCHEMA = 2
+SCHEMA = 3
 SYMBOL = "region_run"  # the function of a region's library
 _RACE = "race.json"
 

@@ -76,6 +76,11 @@ class RegionCall:
         """The region's outputs, a tuple."""
         return self._function(*tensors)
 
+    @property
+    def is_pytorch(self) -> bool:
+        """Whether PyTorch computes the next call: meanwhile, or for good."""
+        return self._function is self._eager
+
     def offer(self, path: Path, last_race: RaceResult | None = None) -> None:
         """Has the library at a path tried at the next call; `last_race` is that of
         another process. One that was won is not run again."""

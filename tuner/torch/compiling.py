@@ -10,7 +10,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from tuner.torch.decompositions import decompositions, is_training
+from tuner.torch.apart import Apart
+from tuner.torch.decompositions import is_training, rules, without_kernels
 from tuner.torch.notices import Notices
 from tuner.torch.partition import Left, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
@@ -18,7 +19,8 @@ from tuner.torch.recurrent import kept_whole, recurrent_calls
 from tuner.torch.shapes import ByShape, is_dynamic
 
 RegionFunction = Callable[[Region, Function], Function]
-"""What computes a region, given what PyTorch computes it by."""
+"""What computes a region, given what PyTorch computes it by. With an attribute `is_pytorch` it says
+whether PyTorch does at the next call, and nothing else is to be done."""
 
 Observer = Callable[[torch.fx.GraphModule, Partition], object]
 """Is called with each traced graph and its partition."""
@@ -66,11 +68,15 @@ def _static(
     function_of: RegionFunction,
     observer: Observer,
 ) -> Function:
+    table = rules()
+    apart, functions = Apart(table), list[Function]()
+
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
-        cut = partition(traced.graph)
+        cut = partition(traced.graph, apart)
         observer(traced, cut)
-        functions = [function_of(region, of_pytorch(traced, region.part)) for region in cut.regions]
-        boxed: Function = make_boxed_func(rebuilt(traced, cut, functions).forward)
+        own = [function_of(region, of_pytorch(traced, region.part)) for region in cut.regions]
+        functions.extend(own)
+        boxed: Function = make_boxed_func(rebuilt(traced, cut, own).forward)
         return boxed
 
     training = is_training(inputs)
@@ -84,12 +90,25 @@ def _static(
         module = whole
     through_autograd = aot_autograd(
         fw_compiler=compile_traced,
-        decompositions=decompositions(training=training),
+        decompositions=without_kernels(table),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,  # regions may write them themselves
     )
-    function: Function = through_autograd(module, inputs)
-    return function
+    return _unless_of_pytorch(through_autograd(module, inputs), module.forward, functions)
+
+
+def _unless_of_pytorch(
+    compiled_function: Function, uncompiled: Function, functions: Sequence[Function]
+) -> Function:
+    """The compiled function, but without it where PyTorch computes all regions: what is made
+    functional writes new tensors that it copies then, and calls the same kernels otherwise."""
+
+    def function(*inputs: Any) -> Any:
+        if all(getattr(each, "is_pytorch", False) for each in functions):
+            return uncompiled(*inputs)
+        return compiled_function(*inputs)
+
+    return function if functions else uncompiled
 
 
 def _left_layer(node: Any) -> Left:

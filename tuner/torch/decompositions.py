@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tuner.torch import foreach
+from tuner.torch import attention, foreach
 
 # Random numbers are PyTorch's own, so that they are those of the uncompiled model.
-_WHOLE = (
+_RANDOM = (
     "aten.native_dropout",
     "aten.bernoulli",
     "aten.rand_like",
@@ -20,8 +20,8 @@ _WHOLE = (
     "aten.uniform",
     "aten.normal_functional",
 )
-# Its decomposition returns something else for what only its derivative reads.
-_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
+# A kernel that writes its statistics, on copies of them.
+_BATCH_NORM = "aten._native_batch_norm_legit_functional.default"
 
 
 def _encoder_layer(
@@ -67,21 +67,52 @@ def _encoder_layer(
     return x
 
 
-def decompositions(training: bool) -> Mapping[Any, Callable[..., Any]]:
-    """To core ATen operators, of which the table of operators is made."""
+def rules() -> Mapping[Any, Callable[..., Any]]:
+    """What operators are made of, down to those of core ATen that the table of operators has."""
     aten = torch.ops.aten
     more = get_decompositions([aten._native_batch_norm_legit_functional])
     own = {
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
         torch.ops.prims.fma.default: _multiplied_and_added,
+        **attention.rules(),
         **foreach.rules(),
     }
-    whole = (*_WHOLE, _ATTENTION) if training else _WHOLE
     return {
         overload: rule
         for overload, rule in {**core_aten_decompositions(), **more, **own}.items()
-        if str(overload).rpartition(".")[0] not in whole and str(overload) not in whole
+        if str(overload).rpartition(".")[0] not in _RANDOM
     }
+
+
+def without_kernels(
+    table: Mapping[Any, Callable[..., Any]],
+) -> Mapping[Any, Callable[..., Any]]:
+    """The rules of what PyTorch has no kernel for. What it has one for stays a call of it, which
+    PyTorch computes faster than its parts; expressions take it apart (`tuner.torch.apart`)."""
+    kept = {overload: rule for overload, rule in table.items() if not _is_kernel(overload)}
+    return {**kept, torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward}
+
+
+def _batch_norm_backward(gradient: Any, x: Any, weight: Any, *given: Any) -> Any:
+    """Without the running statistics, which it does not read in training: kept until then, they
+    could not be replaced."""
+    *running, mean, deviation, train, epsilon, mask = given
+    if not train or running == [None, None]:
+        return NotImplemented
+    return torch.ops.aten.native_batch_norm_backward(
+        gradient, x, weight, None, None, mean, deviation, train, epsilon, mask
+    )
+
+
+def _is_kernel(overload: Any) -> bool:
+    """Whether PyTorch computes an operator by one kernel, into new tensors. Lists of tensors are
+    many kernels."""
+    name, schema = str(overload), overload._schema
+    aliases = any(result.alias_info is not None for result in schema.returns)
+    if schema.is_mutable or aliases or name.startswith("aten._foreach"):
+        return False
+    on_cpu = bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU"))
+    return on_cpu or name == _BATCH_NORM
 
 
 def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:

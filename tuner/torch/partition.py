@@ -18,13 +18,13 @@ from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.reader import is_random
 from tuner.models.from_torch.region import (
-    TracedPart,
     device_of,
     graph_of_part,
     is_free,
     lies_without_gaps,
     refusal,
 )
+from tuner.models.from_torch.traced import TakenApart, TracedPart, described, whole
 from tuner.models.graph import Graph
 from tuner.runtime.wrapper import MAX_ARGUMENTS
 
@@ -63,20 +63,21 @@ class Partition:
         return tuple(step for step in self.steps if isinstance(step, Region))
 
 
-def partition(graph: torch.fx.Graph) -> Partition:
+def partition(graph: torch.fx.Graph, apart: TakenApart = whole) -> Partition:
     """The partition of a graph of ATen operators, as AOTAutograd makes it: functional, but for
-    what is copied to its inputs at the end.
+    what is copied to its inputs at the end. Calls whose operators have no expression are ours
+    if all that `apart` takes them apart into is.
 
     Views at the end of a region are PyTorch's, of what the region computes, so that they
     alias what they alias there. Random operators keep their order. What writes, and what sees
     that, comes last.
     """
-    return _Cut(graph).partition()
+    return _Cut(graph, apart).partition()
 
 
 class _Cut:
-    def __init__(self, graph: torch.fx.Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: torch.fx.Graph, apart: TakenApart) -> None:
+        self.graph, self.apart = graph, apart
         calls = [node for node in graph.nodes if node.op == "call_function"]
         self.last = _writing(calls)
         self.calls = [node for node in calls if node not in self.last]
@@ -114,9 +115,9 @@ class _Cut:
             if node.target is operator.getitem:
                 reasons[node] = reasons[node.args[0]]
                 continue
-            key = _described(node)
+            key = described(node)
             if key not in tried:
-                tried[key] = refusal(node)
+                tried[key] = refusal(node, self.apart)
             reasons[node] = tried[key]
         return reasons
 
@@ -173,7 +174,7 @@ class _Cut:
 
     def _region(self, part: TracedPart) -> Region:
         """The region, with the copies of its outputs to inputs, which are left out of `last`."""
-        graph = graph_of_part(part)
+        graph = graph_of_part(part, self.apart)
         inside, inputs = set(part.nodes), list(part.inputs)
         roots = [graph.root(name) for name in graph.outputs]
         computed = {name for node in graph.nodes for name in node.outputs}
@@ -281,24 +282,3 @@ def _halves(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
     }
     first = [*nodes[:middle], *(node for node in nodes[middle:] if node in parted)]
     return first, [node for node in nodes[middle:] if node not in parted]
-
-
-def _described(node: Node) -> str:
-    """The call with its tensors' kinds in place of their names."""
-
-    def kind(source: Node) -> Any:
-        return _kind(source.meta.get("val"))
-
-    arguments = torch.fx.node.map_arg((node.args, node.kwargs), kind)
-    users = [user for user in node.users if user.target is operator.getitem and user.users]
-    gotten = sorted(user.args[1] for user in users)
-    return f"{node.target} {arguments} {_kind(node.meta.get('val'))} {gotten}"
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return str([_kind(part) for part in value])
-    if not isinstance(value, torch.Tensor):
-        return type(value).__name__
-    strides = list(value.stride()) if value.layout == torch.strided else value.layout
-    return f"{value.dtype}{list(value.shape)}{strides}{value.device}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tuner.models.from_torch.region import TracedPart
+from tuner.models.from_torch.traced import TracedPart
 from tuner.torch.partition import Node, Partition, Region
 
 Function = Callable[..., Any]

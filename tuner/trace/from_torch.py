@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from tuner.models.errors import ModelRefused
-from tuner.models.from_torch.region import TracedPart, graph_of_part, is_free, memory_order
+from tuner.models.from_torch.region import graph_of_part, is_free, memory_order
+from tuner.models.from_torch.traced import TracedPart
 from tuner.models.operators.attention import Mask, attention
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.movement import expand, transpose

@@ -16,6 +16,7 @@ from tuner.models.from_torch.call import Call, Convert, Results, dtype_of
 from tuner.models.from_torch.complex_numbers import complex_convert
 from tuner.models.from_torch.extents import Extents, is_late, is_symbolic
 from tuner.models.from_torch.table import TABLE
+from tuner.models.from_torch.traced import TakenApart, TracedPart, gotten_of, whole
 from tuner.models.graph import Graph
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.complex_values import Complex, from_pairs
@@ -34,6 +35,7 @@ OPERATORS: Mapping[str, Convert] = {
 CONVOLUTION = "aten.convolution.default"
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _DROPOUT = "aten.native_dropout.default"
+_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"  # its fourth is dropout
 _CHECKS = (
     "aten._assert_tensor_metadata.default",
     "aten._assert_scalar.default",
@@ -104,6 +106,8 @@ def is_random(node: Any) -> bool:
     op = str(node.target)
     if op in OPERATORS:  # whose rows refuse arguments that make them random
         return op == _DROPOUT and bool(node.args[2])
+    if op == _ATTENTION:
+        return bool(node.args[3:4] and node.args[3])
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
@@ -111,11 +115,12 @@ class Reader:
     """Records the calls of an `torch.fx` graph of ATen operators, one after the other.
 
     `values` has what each node is so far. Nothing is computed by PyTorch but what depends
-    on constants alone, which wants `torch.no_grad()`.
+    on constants alone, which wants `torch.no_grad()`. Calls whose operators have no expression
+    are read as what `apart` takes them apart into.
     """
 
-    def __init__(self) -> None:
-        self.builder = GraphBuilder()
+    def __init__(self, apart: TakenApart = whole) -> None:
+        self.builder, self.apart = GraphBuilder(), apart
         self.values: dict[Any, Any] = {}
         self.folded: dict[Any, Any] = {}  # nodes whose results are known, as torch's tensors
         self.extents = Extents()
@@ -203,7 +208,10 @@ class Reader:
             )
         convert = self.convert(node, op)
         if convert is None:
-            raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
+            part = self.apart(node)
+            if part is None:
+                raise ModelRefused(f"operator {op} ({node.name!r}) has no expression yet")
+            return self.in_parts(node, part)
         try:
             if op == BATCH_NORM and self.follows_convolution(node):
                 return self.folded_batch_norm(node)
@@ -216,6 +224,20 @@ class Reader:
             raise ModelRefused(
                 f"operator {op} ({node.name!r}) has no expression: {error}"
             ) from error
+
+    def in_parts(self, node: Any, part: TracedPart) -> Any:
+        """The results of a call by what it is made of, which other calls may be made of too."""
+        for each in (*part.inputs, *part.nodes):
+            self.folded.pop(each, None)
+        for own, source in zip(part.inputs, node.all_input_nodes, strict=True):
+            self.values[own] = self.values[source]
+            if source in self.folded:
+                self.folded[own] = self.folded[source]
+        for each in part.nodes:
+            self.call(each)
+        results = [None if each is None else self.values[each] for each in part.outputs]
+        several = isinstance(node.meta["val"], list | tuple)
+        return results if several else results[0]
 
     def convert(self, node: Any, op: str) -> Callable[[Call], Any] | None:
         """The program of a call's operator, if there is one."""
@@ -295,8 +317,6 @@ class Reader:
         meta = node.meta["val"]
         results = meta if isinstance(meta, list | tuple) else [meta]
         tensors = [result for result in results if hasattr(result, "dtype")]
-        users = (user for user in node.users if user.target is operator.getitem)
-        gotten = (user.args[1] for user in users if user.users)
         comes_up = op in bounded.MAKERS and not self.extents.know(tensors)
         given = [*zip((each.name for each in schema), node.args, strict=False)]
         return Call(
@@ -310,7 +330,7 @@ class Reader:
                 for tensor in tensors
                 if not comes_up
             ),
-            used=frozenset(gotten) if isinstance(meta, list | tuple) else frozenset({0}),
+            used=frozenset(gotten_of(node) if isinstance(meta, list | tuple) else {0}),
             counts=self.extents.counts(tensors[0].shape) if tensors else {},
             late=frozenset(
                 name

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import WorkloadError
 from tuner.models.errors import ModelRefused
 from tuner.models.from_torch.call import dtype_of
 from tuner.models.from_torch.reader import UNSET, Reader, is_random
+from tuner.models.from_torch.traced import TakenApart, TracedPart, whole
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import MOST_ELEMENTS
 from tuner.models.operators.complex_values import Complex, pairs
@@ -22,26 +21,17 @@ DEVICES = ("cpu", "cuda")  # that regions are computed on
 _MOST_CONSTANT = 1 << 24  # elements of what a call without inputs makes
 
 
-@dataclass(frozen=True, kw_only=True)
-class TracedPart:
-    """Calls of a traced graph that are computed together. A node's `meta["val"]` has its
-    shape, dtype and strides."""
-
-    nodes: Sequence[Any]  # of torch.fx, in the graph's order
-    inputs: Sequence[Any]  # nodes that are tensors
-    outputs: Sequence[Any]
-
-
-def graph_of_part(part: TracedPart) -> Graph:
+def graph_of_part(part: TracedPart, apart: TakenApart = whole) -> Graph:
     """The graph of a part, before fusion. Its inputs and outputs are stored as the traced
-    tensors lie in memory, those without gaps.
+    tensors lie in memory, those without gaps. `apart` takes calls apart whose operators have
+    no expression.
 
     Raises ModelRefused for an operator at fault, and WorkloadError.
     """
     import torch  # noqa: PLC0415  # loaded by whoever traced the graph
     from torch.utils._python_dispatch import _disable_current_modes  # noqa: PLC0415
 
-    reader = Reader()
+    reader = Reader(apart)
     for node in part.inputs:
         reader.input(node, memory_order(node.meta["val"]))
     # Constants are computed, not traced.
@@ -97,14 +87,22 @@ def lies_without_gaps(tensor: Any) -> bool:
     return bool(tensor.is_contiguous()) or memory_order(tensor) is not None
 
 
-def refusal(node: Any) -> str | None:
+def refusal(node: Any, apart: TakenApart = whole) -> str | None:
     """Why a call of a traced graph is none of a graph of expressions; None for one that is."""
+
+    def checked(node: Any) -> TracedPart | None:
+        part = apart(node)
+        for each in () if part is None else part.nodes:
+            if each.target is not operator.getitem:
+                _check(each)
+        return part
+
     try:
         _check(node)
         results = _results(node)
         gotten = [result for result in results if result is not node]
         part = TracedPart(nodes=[node, *gotten], inputs=node.all_input_nodes, outputs=results)
-        graph_of_part(part)
+        graph_of_part(part, checked)
     except (ModelRefused, WorkloadError) as error:
         return str(error)
     return None
