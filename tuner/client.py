@@ -159,12 +159,12 @@ class Client:
         failures = 0
         while True:
             try:
-                finished = True
                 for event in self._connection.stream(job, after):
                     failures, after = 0, event.sequence
                     yield event
-                    finished = event.kind in FINISHED
-                if finished and self.job(job).state in FINISHED:
+                # A service that shuts down ends its streams, too.
+                answer = self.job(job)
+                if answer.state in FINISHED and after >= answer.last_event:
                     return
             except (httpx.TransportError, ServiceUnreachable) as error:
                 failures += 1

@@ -87,6 +87,30 @@ def test_a_dropped_connection_loses_and_repeats_nothing(service: LiveService) ->
     assert first + second + rest == list(range(1, 29))
 
 
+class EndsAtOnce(httpx.HTTPTransport):
+    """Ends the first stream before its first event, as a service does that shuts down."""
+
+    streams = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/events"):
+            self.streams += 1
+            if self.streams == 1:
+                return httpx.Response(200, text="", request=request)
+        return super().handle_request(request)
+
+
+def test_a_stream_that_ends_early_loses_no_event_of_a_finished_job(tmp_path: Path) -> None:
+    with serving(options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path)) as service:
+        client = Client(service.url, key=service.key("submit"), transport=EndsAtOnce())
+        with client:
+            job = client.submit(MATMUL).id
+            lease = service.claim(job)
+            note(service.database, job, 3)
+            finish(service.database, lease)
+            assert [event.sequence for event in client.events(job)] == list(range(1, 7))
+
+
 def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Path) -> None:
     options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, event_poll_s=0.05)
     sequences: list[int] = []
