@@ -3,6 +3,7 @@ failures told apart."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -22,6 +23,14 @@ from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_r
 from tuner.workload.spec import parse_spec
 
 SHORT = TimingPlan(budget_s=0.01, max_samples=5)
+
+
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    """PyTorch's routes stop recording for derivatives, in a process of their own elsewhere."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_grad_enabled(True)
 
 
 def contender(name: str, path: str) -> Contender:
