@@ -80,8 +80,6 @@ SPECS = (
     "spmm:M=13,N=11,K=5,density=0.3,dtype=float64,spread=runs",
     "sddmm:M=13,N=11,K=37,density=0.3",
     "scatter_add:M=13,N=61,D=37",
-)  # fmt: skip
-SLOW_SPECS = (
     "scatter_add:M=16,N=61,D=5,mode=max,index=int64,spread=sorted",
     "scatter_add:M=13,N=61,D=19,dtype=bfloat16",
     "gather_matmul:V=31,M=13,N=37,K=11", "slide_layer:B=5,D=37,C=31,L=7,softmax=true,offset=true",
@@ -112,13 +110,12 @@ def run(
 
 
 def test_every_operator_has_a_workload() -> None:
-    assert {spec.partition(":")[0] for spec in (*SPECS, *SLOW_SPECS)} == set(OPERATORS)
+    assert {spec.partition(":")[0] for spec in SPECS} == set(OPERATORS)
 
 
-@pytest.mark.parametrize(
-    "spec", [*SPECS, *(pytest.param(spec, marks=pytest.mark.slow) for spec in SLOW_SPECS)]
-)
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow  # more than a minute in all
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("threads", [1, 2])
 def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
     expression = workload.expression
@@ -139,9 +136,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "spec", {spec.partition(":")[0]: spec for spec in (*SPECS, *SLOW_SPECS)}.values()
-)
+@pytest.mark.parametrize("spec", {spec.partition(":")[0]: spec for spec in SPECS}.values())
 def test_at_most_two_in_a_hundred_configs_are_illegal(spec: str) -> None:
     space = space_of(parse_spec(spec), host_target(), 1)
     illegal: Counter[str] = Counter()

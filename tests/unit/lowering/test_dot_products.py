@@ -149,6 +149,7 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
             np.testing.assert_array_equal(got, want[name], err_msg=str(config))
 
 
+@pytest.mark.slow  # most of a minute in all
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "given", [*WIDER, APART, BORDERED, STEM, ONE_ROW, *(product(*signs) for signs in SIGNS)]
