@@ -322,7 +322,7 @@ class GuidedSearcher:
         """Appends a varied choice of the pool to the line, mixed with random points.
 
         `explore` is the share of random points; half are random when the model is
-        distrusted.
+        distrusted. The first one never is: a kernel of a model may have a single trial.
         """
         points, scores = pool.best()
         novel = self._novel(points, self.options.choice)
@@ -330,6 +330,7 @@ class GuidedSearcher:
             choose(points[novel], scores[novel], count=length, weight=self.options.diversity)
         ]
         by_chance = rng.random(length) < (self.options.explore if source == "model" else 0.5)
+        by_chance[:1] = False
         spare = self._domain.sample(rng, length)
         spare = spare[self._novel(spare, length)]
         picked_count = spare_count = 0

@@ -193,6 +193,20 @@ def test_a_batch_holds_random_points_beside_the_models() -> None:
     assert 6 <= strangers <= 28, "a quarter of 64, give or take three deviations"
 
 
+def test_the_first_point_is_the_favourite_however_many_are_random() -> None:
+    """A search may have one trial only."""
+
+    class Sure(Misled):
+        def predict(self, features: Features) -> Vector:
+            return features.sum(axis=1).astype(np.float32)
+
+    model = Sure()
+    model.trained = True
+    points = new(model, options=GuidedOptions(explore=1.0)).ask(9)
+    first, *others = model.predict(KnobEncoding(SPACE)(points)).tolist()
+    assert first > max(others)
+
+
 def test_winners_of_another_space_are_carried_over_by_name_and_nearest_value() -> None:
     other: Config = {
         "sketch": "tiled",
