@@ -14,7 +14,7 @@ from tuner.torch.layouts import layouts_of
 from tuner.torch.notices import Notices
 from tuner.torch.options import options_from
 from tuner.torch.partition import Region
-from tuner.torch.rebuilding import Function
+from tuner.torch.rebuilding import Function, OfPyTorch
 from tuner.torch.tuning import Background, RegionSupply
 
 
@@ -38,10 +38,17 @@ class Backend:
         rest. Raises UsageError for options that it does not have."""
         chosen = options_from(mode, options)
 
-        def function(region: Region, eager: Function) -> Function:
+        def function(region: Region, eager: OfPyTorch) -> Function:
             supply = RegionSupply(region.graph, layouts_of(region), chosen, self._background)
             name = f"region_{next(self._numbers)}"
-            return RegionCall(name, eager, supply, self._notices, replaced=region.replaced)
+            return RegionCall(
+                name,
+                eager,
+                supply,
+                self._notices,
+                replaced=region.replaced,
+                rival=eager.uncompiled,
+            )
 
         return compiled(module, inputs, function, notices=self._notices)
 

@@ -62,11 +62,14 @@ class RegionCall:
         clock: Clock = time.perf_counter,
         *,
         replaced: Sequence[tuple[int, int]] = (),
+        rival: Function | None = None,
     ) -> None:
         """`replaced` are the outputs that the library may write over inputs, the numbers of
-        both; `eager` writes nothing."""
+        both; `eager` writes nothing. `rival` is what PyTorch runs in the place of the library
+        where that is not `eager`; it writes the inputs that are replaced."""
         self.__name__ = name
         self._replaced = replaced
+        self._rival = rival or replacing(eager, replaced)
         self._eager, self._supply, self._notices, self._clock = eager, supply, notices, clock
         self._lock = threading.Lock()
         self._broken = False  # a call of the library failed
@@ -135,10 +138,11 @@ class RegionCall:
             return self._eager
         if last_race is None or not last_race.is_faster:
             library, pytorch = (
-                partial(self._finished, replacing(each, self._replaced), *own)
-                for each in (function, self._eager)
+                partial(self._finished, each, *own)
+                for each in (replacing(function, self._replaced), self._rival)
             )
-            last_race = raced(library, pytorch, self._clock)
+            with torch.no_grad():
+                last_race = raced(library, pytorch, self._clock)
             if not self._broken:
                 self._supply.note(last_race)
         return function if last_race.is_faster and not self._broken else self._eager

@@ -14,11 +14,11 @@ from tuner.torch.apart import Apart
 from tuner.torch.decompositions import is_training, rules, without_kernels
 from tuner.torch.notices import Notices
 from tuner.torch.partition import Left, Partition, Region, partition
-from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
+from tuner.torch.rebuilding import Function, OfPyTorch, of_pytorch, rebuilt, uncompiled_of
 from tuner.torch.recurrent import kept_whole, recurrent_calls
 from tuner.torch.shapes import ByShape, is_dynamic
 
-RegionFunction = Callable[[Region, Function], Function]
+RegionFunction = Callable[[Region, OfPyTorch], Function]
 """What computes a region, given what PyTorch computes it by. With an attribute `is_pytorch` it says
 whether PyTorch does at the next call, and nothing else is to be done."""
 
@@ -53,7 +53,7 @@ def compiled(
     )
 
 
-def by_pytorch(region: Region, eager: Function) -> Function:
+def by_pytorch(region: Region, eager: OfPyTorch) -> Function:
     """A region as PyTorch computes it."""
 
     def function(*tensors: Any) -> Any:  # a graph takes no method of another module
@@ -74,7 +74,11 @@ def _static(
     def compile_traced(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
         cut = partition(traced.graph, apart)
         observer(traced, cut)
-        own = [function_of(region, of_pytorch(traced, region.part)) for region in cut.regions]
+        whole = uncompiled_of(module, traced, cut)
+        own = [
+            function_of(region, OfPyTorch(of_pytorch(traced, region.part), whole))
+            for region in cut.regions
+        ]
         functions.extend(own)
         boxed: Function = make_boxed_func(rebuilt(traced, cut, own).forward)
         return boxed

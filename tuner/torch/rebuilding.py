@@ -59,6 +59,18 @@ def replacing(function: Function, replaced: Sequence[tuple[int, int]]) -> Functi
     return replacing_function
 
 
+class OfPyTorch:
+    """A region as PyTorch computes it: a tuple of its outputs, all of them new tensors."""
+
+    def __init__(self, function: Function, uncompiled: Function | None = None) -> None:
+        """`uncompiled` is what PyTorch runs without compilation where that is not `function`: it
+        writes the results over the inputs that they replace, and gives nothing."""
+        self._function, self.uncompiled = function, uncompiled
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self._function(*tensors)
+
+
 def of_pytorch(module: torch.fx.GraphModule, part: TracedPart) -> Function:
     """A region as PyTorch computes it: a tuple of its outputs."""
     graph = torch.fx.Graph()
@@ -68,3 +80,42 @@ def of_pytorch(module: torch.fx.GraphModule, part: TracedPart) -> Function:
     graph.output(tuple(values[node] for node in part.outputs))
     forward: Function = torch.fx.GraphModule(module, graph).forward
     return forward
+
+
+def uncompiled_of(
+    module: torch.fx.GraphModule, traced: torch.fx.GraphModule, cut: Partition
+) -> Function | None:
+    """A graph of Dynamo's as a function of the inputs of its only region; `traced` is the graph
+    made functional. None where the region is not all of it, or where it gives results."""
+    (end,) = (node for node in traced.graph.nodes if node.op == "output")
+    steps = [step for step in cut.steps if isinstance(step, Region) or step.op != "get_attr"]
+    if end.all_input_nodes or len(steps) != 1 or not isinstance(steps[0], Region):
+        return None
+    given = steps[0].part.inputs
+    places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    graph = _with_attributes_given(module)
+    count = sum(node.op == "placeholder" for node in graph.nodes)
+    if count != len(places) or {*places} != {*given}:  # some are the same, or are not read
+        return None
+    order = [given.index(node) for node in places]
+    forward = torch.fx.GraphModule(module, graph).forward
+
+    def uncompiled(*tensors: Any) -> Any:
+        return forward(*[tensors[number] for number in order])
+
+    return uncompiled
+
+
+def _with_attributes_given(module: torch.fx.GraphModule) -> torch.fx.Graph:
+    """The graph, which takes parameters and buffers first, as AOTAutograd has them."""
+    graph = torch.fx.Graph()
+    owned = [*module.named_parameters(remove_duplicate=False)]
+    owned += module.named_buffers(remove_duplicate=False)
+    places = {name: graph.placeholder(f"own_{number}") for number, (name, _) in enumerate(owned)}
+    values: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and node.target in places:
+            values[node] = places[node.target]
+        else:
+            values[node] = graph.node_copy(node, lambda node: values[node])
+    return graph

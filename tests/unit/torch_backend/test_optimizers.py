@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from tests.support.torch_libraries import by_library  # noqa: E402
 from tests.support.torch_regions import (  # noqa: E402
@@ -17,6 +20,22 @@ from tests.support.torch_regions import (  # noqa: E402
     evaluated,
 )
 from tuner.torch.foreach import rules  # noqa: E402
+from tuner.torch.partition import Region  # noqa: E402
+from tuner.torch.rebuilding import OfPyTorch  # noqa: E402
+
+
+class Operators(TorchDispatchMode):
+    """Notes the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
 
 
 def _trained(model: Any, step: Any, steps: int = 4) -> list[float]:
@@ -46,6 +65,52 @@ def test_adams_step_is_one_region_and_gives_eagers_losses(foreach: bool) -> None
     assert got == pytest.approx(right, rel=1e-5)
     for a, b in zip(ours.parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, partial(torch.optim.SGD, lr=0.1)])
+def test_a_step_races_the_one_that_pytorch_runs_uncompiled(optimizer: Any) -> None:
+    """It writes the same where it is given copies, in place."""
+    rivals: list[tuple[Region, Any]] = []
+
+    def raced(region: Region, eager: OfPyTorch) -> Any:
+        rivals.append((region, eager.uncompiled))
+
+        def function(*tensors: Any) -> Any:
+            results, (region, rival) = eager(*tensors), rivals[-1]
+            own = [tensor.detach().clone() for tensor in tensors]
+            with Operators() as called, torch.no_grad():
+                rival(*own)
+            for output, number in region.replaced:
+                torch.testing.assert_close(own[number], results[output])
+            assert any(name.split(".")[1] in ("lerp_", "sub_", "add_") for name in called.names)
+            return results
+
+        return function
+
+    parameters = [torch.nn.Parameter(torch.rand(shape)) for shape in ((2, 3), (4,))]
+    step, _ = compile_traced(optimizer(parameters).step, raced)
+    for _ in range(3):
+        for parameter in parameters:
+            parameter.grad = torch.rand_like(parameter)
+        step()
+    assert rivals and all(rival is not None for _, rival in rivals)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x, y: x.exp() + y, lambda x, y: torch.special.i1(x.mul_(2)) + y]
+)
+def test_what_replaces_nothing_or_is_a_part_of_a_graph_races_its_calls(function: Any) -> None:
+    rivals = []
+
+    def given(region: Region, eager: OfPyTorch) -> Any:
+        rivals.append(eager.uncompiled)
+        return evaluated(region, eager)
+
+    x, y = torch.rand(4), torch.rand(4)
+    right = function(x.clone(), y)
+    compiled, _ = compile_traced(function, given)
+    torch.testing.assert_close(compiled(x, y), right)
+    assert rivals and all(rival is None for rival in rivals)
 
 
 @pytest.mark.slow
