@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tuner
+from tests.integration.small_disk import empty, fill_up, small_disk
 
 pytest.importorskip("torch")
 
@@ -166,3 +167,33 @@ def test_a_killed_model_ends_its_maker_and_the_next_processes_go_on(tmp_path: Pa
         assert (other.returncode, answered) == (0, "right\n"), said
         assert "TunerWarning" not in said
     assert len(list((tmp_path / "torch").rglob("*.so"))) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_disk_that_fills_leaves_the_model_to_pytorch_and_loses_nothing(tmp_path: Path) -> None:
+    """With one warning; once there is room, the next process makes the library."""
+    with small_disk(tmp_path / "disk", megabytes=24) as disk:
+        process = started("background", disk)
+        right_again(process)
+        child = Path(f"/proc/{child_of(process.pid)}")
+        deadline_s = time.monotonic() + 300
+        while not (disk / "tuner.db").exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        fill_up(disk, leave_bytes=0)
+        while child.exists():
+            assert time.monotonic() < deadline_s
+            right_again(process)
+            time.sleep(0.5)
+        time.sleep(1)
+        for _ in range(3):
+            right_again(process)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0 and said.count("TunerWarning") == 1, said
+        assert "full" in said or "No space" in said, said
+        assert not list(disk.rglob("*.so"))
+        empty(disk)
+        answered, said = started("now", disk).communicate(timeout=500)
+        assert answered == "right\n" and "TunerWarning" not in said, said
+        assert len(list((disk / "torch").rglob("*.so"))) == 1
