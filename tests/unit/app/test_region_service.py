@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,4 +151,29 @@ def test_the_job_is_taken_back_where_the_model_ends(
     monkeypatch.setattr(region_service, "Client", service)
     with pytest.raises(ServiceNotDone, match="cancelled: it was stopped"):
         region_library(region(), settings, interrupt=lambda: Interruption.CANCEL)
+    assert service.cancelled == ["j1"]
+
+
+def test_a_job_that_waits_for_others_is_taken_back_too(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """It has no events before."""
+
+    class Waiting(Service):
+        over = threading.Event()
+
+        def events(self, job: str) -> Iterator[Any]:
+            self.over.wait(20)
+            yield from ()
+
+        def cancel(self, job: str) -> None:
+            super().cancel(job)
+            self.over.set()
+
+    service, looks = Waiting({}, "queued"), count()
+    monkeypatch.setattr(region_service, "Client", service)
+    with pytest.raises(ServiceNotDone, match="cancelled: it was stopped"):
+        region_library(
+            region(), settings, interrupt=lambda: Interruption.CANCEL if next(looks) else None
+        )
     assert service.cancelled == ["j1"]

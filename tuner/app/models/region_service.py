@@ -6,7 +6,9 @@ are then only good guesses. A kernel whose config has no schedule here gets the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -26,6 +28,7 @@ from tuner.workers.jobs.progress import ModelRound, Observer
 from tuner.workload.workload import Workload
 
 MEDIA_TYPE = "application/x-tuner-graph"
+_WATCHED_S = 0.5  # between two looks at whether to stop
 
 
 class ServiceNotDone(TunerError):
@@ -81,23 +84,43 @@ def _searched(
     shared = sha256(repr(sorted(given.items())).encode() + content).hexdigest()
     job = client.submit_model(content, idempotency_key=shared, media_type=MEDIA_TYPE, **given)
     done = 0
-    for event in client.events(job.id):
-        if interrupt() is not None:
-            client.cancel(job.id)
-            break
-        if event.kind == "trial":
-            done += 1
-            observer(
-                ModelRound(
-                    trials=done, budget=settings.trials * count, searched=count, kernels=count
+    with _cancelled_at(interrupt, client, job.id):
+        for event in client.events(job.id):
+            if event.kind == "trial":
+                done += 1
+                observer(
+                    ModelRound(
+                        trials=done, budget=settings.trials * count, searched=count, kernels=count
+                    )
                 )
-            )
     job = client.job(job.id)
     if job.state != "succeeded":
         raise ServiceNotDone(
             f"job {job.id} of {settings.server} {job.state}: {job.error or 'it was stopped'}"
         )
     return {task.workload.key: client.kernel(task.kernel) for task in job.tasks if task.kernel}
+
+
+@contextmanager
+def _cancelled_at(interrupt: Interrupt, client: Client, job: str) -> Iterator[None]:
+    """Takes a job back once `interrupt` says to stop, which ends its events. A job that waits
+    for others has none for hours."""
+    left = threading.Event()
+
+    def watch() -> None:
+        while interrupt() is None:
+            if left.wait(_WATCHED_S):
+                return
+        with suppress(TunerError):  # it is over, or the service is gone
+            client.cancel(job)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        left.set()
+        watcher.join()
 
 
 def _compiled(
