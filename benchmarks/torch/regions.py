@@ -18,7 +18,7 @@ from tests.support.torch_regions import Traced, compile_traced, evaluated
 from tuner.torch.compiling import RegionFunction
 from tuner.torch.explanation import computes
 from tuner.torch.partition import Region
-from tuner.torch.rebuilding import Function
+from tuner.torch.rebuilding import Function, OfPyTorch
 
 COMPUTED_BY: Mapping[str, RegionFunction] = {"evaluator": evaluated, "libraries": by_library}
 _REGION = "tuner::region"
@@ -31,7 +31,7 @@ class Compiled:
         self._of, self._timed = COMPUTED_BY[by], False
         self.function, self.backend = compile_traced(model, self._region)
 
-    def _region(self, region: Region, eager: Function) -> Function:
+    def _region(self, region: Region, eager: OfPyTorch) -> Function:
         ours = self._of(region, eager)
 
         def function(*tensors: Any) -> Any:

@@ -198,7 +198,8 @@ def test_the_first_point_is_the_favourite_however_many_are_random() -> None:
 
     class Sure(Misled):
         def predict(self, features: Features) -> Vector:
-            return features.sum(axis=1).astype(np.float32)
+            scores: Vector = features.sum(axis=1).astype(np.float32)
+            return scores
 
     model = Sure()
     model.trained = True

@@ -24,7 +24,7 @@ from tuner.torch.partition import Region  # noqa: E402
 from tuner.torch.rebuilding import OfPyTorch  # noqa: E402
 
 
-class Operators(TorchDispatchMode):
+class Operators(TorchDispatchMode):  # type: ignore[misc]  # of a package without types
     """Notes the operators that are called."""
 
     def __init__(self) -> None:
