@@ -7,6 +7,7 @@ candidate's process sends is trusted no further than a parser of plain data.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import struct
@@ -25,6 +26,10 @@ class WireError(Exception):
     """The other side closed, broke the framing, or did not answer in time."""
 
 
+class Late(WireError):
+    """No whole message came in time. The time is over when this is raised, never before."""
+
+
 def send(descriptor: int, document: Document) -> None:
     """Write one message as a whole. Raises WireError when the other side is gone."""
     body = json.dumps(document, separators=(",", ":")).encode()
@@ -39,7 +44,8 @@ def send(descriptor: int, document: Document) -> None:
 def receive(descriptor: int, *, timeout_s: float | None = None) -> Document | None:
     """The next message; None at a clean end of the stream.
 
-    Raises WireError for a message that is late, cut off, too long or no JSON object.
+    Raises Late for a message that is not there in time, WireError for one that is cut off,
+    too long or no JSON object.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     head = _read(descriptor, _LENGTH.size, deadline)
@@ -68,9 +74,10 @@ def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     while len(data) < length:
-        left_ms = None if deadline is None else max(0, round((deadline - time.monotonic()) * 1000))
-        if not waiting.poll(left_ms):
-            raise WireError("no answer in time")
+        # Rounded up, so that the wait ends at the deadline or after it.
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not waiting.poll(None if left_s is None else math.ceil(left_s * 1000)):
+            raise Late("no answer in time")
         try:
             part = os.read(descriptor, min(length - len(data), 1 << 20))
         except OSError as error:

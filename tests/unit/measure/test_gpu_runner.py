@@ -19,6 +19,8 @@ from tests.support.targets import SM_80, SM_90
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request
 from tuner.measure.check import WrongAnswer
+from tuner.measure.execution import Execution
+from tuner.measure.gpu.caller import execute
 from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
 from tuner.measure.gpu.session import attempt
 from tuner.measure.outcome import Failed, FailureKind, Timed
@@ -77,6 +79,17 @@ def test_what_the_driver_says_becomes_a_target_that_serves_the_declared_one() ->
     assert (target.tvm["arch"], target.cores, target.l2_bytes) == ("sm_90", 132, 50 << 20)
     assert "H100" in target.name and "580.82" in target.name
     assert serves(target, SM_90) and not serves(target, SM_80)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0004, 0.0014])
+def test_a_call_that_gives_no_answer_in_time_has_timed_out(timeout_s: float) -> None:
+    """Within a part of a millisecond, which a process cannot even start in."""
+    call = Execution(
+        library="l", symbol="k", takes=(), gives=(), inputs="i", outputs="o", timeout_s=timeout_s
+    )
+    failed = execute(GpuLane(), call, arrays_timeout_s=0.0)
+    assert failed is not None and failed.kind is FailureKind.RUN_TIMEOUT
+    assert failed.message == f"no answer within {timeout_s:g} s while starting"
 
 
 def raising(error: Exception) -> Callable[[], Document]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +20,7 @@ from tuner.measure.assignment import (
 )
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed
 from tuner.measure.timing import PROMOTION
-from tuner.measure.wire import WireError, receive, send
+from tuner.measure.wire import Late, WireError, receive, send
 
 
 @pytest.fixture
@@ -62,9 +63,17 @@ def test_broken_streams_are_told(pipe: tuple[int, int], data: bytes, message: st
         receive(pipe[0], timeout_s=1)
 
 
-def test_silence_is_told_in_time_and_a_closed_end_at_once(pipe: tuple[int, int]) -> None:
-    with pytest.raises(WireError, match="in time"):
-        receive(pipe[0], timeout_s=0.05)
+@pytest.mark.parametrize("timeout_s", [0.0, 0.0004, 0.0104])
+def test_silence_is_told_when_the_time_is_over_and_never_before(
+    pipe: tuple[int, int], timeout_s: float
+) -> None:
+    deadline = time.monotonic() + timeout_s
+    with pytest.raises(Late, match="in time"):
+        receive(pipe[0], timeout_s=timeout_s)
+    assert time.monotonic() >= deadline
+
+
+def test_a_closed_end_is_told_at_once(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
     with pytest.raises(WireError, match="cannot send"):
         send(pipe[1], {"a": 1})

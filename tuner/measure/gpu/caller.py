@@ -14,8 +14,9 @@ from dataclasses import asdict
 from tuner.errors import UsageError
 from tuner.measure.execution import Execution
 from tuner.measure.gpu.runner import GpuLane, device_environment
+from tuner.measure.gpu.session import failed
 from tuner.measure.outcome import Failed, FailureKind
-from tuner.measure.wire import Document, WireError, receive, send
+from tuner.measure.wire import Document, Late, WireError, receive, send
 
 KILLED_S = 10.0  # for a process whose kernel the driver must stop first
 
@@ -62,12 +63,19 @@ def _answer(process: subprocess.Popen[bytes], execution: Execution, limit_s: flo
             left_s = max(0.0, deadline - time.monotonic())
             answer = receive(process.stdout.fileno(), timeout_s=left_s)
             if answer is None:
-                raise WireError(f"the process ended with status {process.wait(KILLED_S)}")
+                raise WireError(_ended(process))
             if "stage" not in answer:
                 return answer
             stage = str(answer["stage"])
+    except Late:
+        return failed(FailureKind.RUN_TIMEOUT, f"no answer within {limit_s:g} s while {stage}")
     except WireError as error:
-        late = time.monotonic() >= deadline
-        kind = FailureKind.RUN_TIMEOUT if late else FailureKind.RUN_CRASH
-        message = f"no answer within {limit_s:g} s" if late else str(error)
-        return {"failed": {"kind": kind, "message": f"{message} while {stage}"}}
+        return failed(FailureKind.RUN_CRASH, f"{error} while {stage}")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended that has closed its end, in words."""
+    try:
+        return f"the process ended with status {process.wait(KILLED_S)}"
+    except subprocess.TimeoutExpired:
+        return f"the process closed its end and was there {KILLED_S:g} s later"

@@ -27,10 +27,6 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.cuda_driver import CudaError, NoDriver, device_facts
 
 
-class Ended(WireError):
-    """The process has closed its end: it is gone, or about to go."""
-
-
 class DeviceProcess:
     """The owner's handle of the process. Not thread-safe; end it."""
 
@@ -48,7 +44,7 @@ class DeviceProcess:
         while True:
             answer = receive(self._answers, timeout_s=max(0.0, deadline - time.monotonic()))
             if answer is None:
-                raise Ended("the process ended")
+                raise WireError("the process ended")
             if "stage" not in answer:
                 return answer
             self.stage = str(answer["stage"])

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_from_document, request_to_document
 from tuner.measure.foreign.cases import TimedCases, slots_within
-from tuner.measure.gpu.device import DeviceProcess, Ended, Exercises, start
+from tuner.measure.gpu.device import DeviceProcess, Exercises, start
 from tuner.measure.gpu.session import failed
 from tuner.measure.gpu.turns import turn
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import FOREIGN_CASES, SCREENING_CASES, Problem
-from tuner.measure.wire import Document, WireError, receive, send
+from tuner.measure.wire import Document, Late, WireError, receive, send
 from tuner.workload.spec import from_document
 
 START_S = 120.0  # of a device's process and its context; a cold driver takes many seconds
@@ -200,13 +200,14 @@ class DeviceSupervisor:
 
         The next request gets another process.
         """
-        self._process, status = (
-            None,
-            process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0),
-        )
-        if status is None:
+        self._process = None
+        if isinstance(error, Late):
+            process.end()
             message = f"no answer within {timeout_s:g} s while {process.stage}: {error}"
             return failed(FailureKind.RUN_TIMEOUT, message)
+        status = process.end(grace_s=REAP_S)
+        if status is None:
+            return failed(FailureKind.RUN_CRASH, f"{error} while {process.stage}")
         ended = f"signal {-status}" if status < 0 else f"status {status}"
         # SIGKILL comes from outside: an operator, or the kernel out of memory.
         kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.RUN_CRASH
