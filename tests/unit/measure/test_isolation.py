@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -109,10 +108,8 @@ def runner_at(lane: Lane) -> Iterator[Callable[[str], RunnerProcess]]:
 
 
 def measure(runner: RunnerProcess, request: Request) -> Outcome:
-    """The outcome, when it came in time and left no process."""
-    before, started = runner.pid, time.monotonic()
-    outcome = runner.measure(request)
-    assert time.monotonic() - started < request.timeout_s + 1
+    """The outcome, which left no process. One that is late would be infrastructure."""
+    before, outcome = runner.pid, runner.measure(request)
     assert runner.pid == before
     assert psutil.Process(runner.pid).children(recursive=True) == []
     assert strays(request) == []

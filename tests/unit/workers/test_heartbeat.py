@@ -47,11 +47,15 @@ def test_a_lease_lives_as_long_as_its_heart_beats(database: Database) -> None:
         _, lease = leases.claim(
             session, job_id, owner="one", lifetime=timedelta(seconds=LIFETIME_S)
         )
-    with Heartbeat(database, lease, lifetime_s=LIFETIME_S) as heart:
-        time.sleep(2.5 * LIFETIME_S)
-        with database.write() as session:
-            assert leases.claim_next(session, owner="two") is None
+
+    def lives_on() -> bool:
         heart.check()
+        with database.read() as session:
+            until = jobs.get(session, job_id).lease_expires_at
+        return until is not None and until - lease.expires_at > timedelta(seconds=2 * LIFETIME_S)
+
+    with Heartbeat(database, lease, lifetime_s=LIFETIME_S) as heart:
+        assert within(60, lives_on)
         assert not heart.cancelled
         with database.write() as session:
             jobs.request_cancel(session, job_id)
