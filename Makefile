@@ -37,8 +37,8 @@ install: pyproject.toml constraints.txt | $(VENV)/.python
 	$(INSTALL) -e '.[dev,docs]'
 	touch $(VENV)/.installed-docs $(VENV)/.installed-dev $(VENV)/.installed
 
-# PyTorch and the others that results are held against. Tests that want one are skipped without it. From PyPI, PyTorch may bring
-# gigabytes of CUDA; the index of its CPU build does not.
+# PyTorch and others that results are held against, and data sets. Tests that want one are skipped without it. From PyPI, PyTorch
+# may bring gigabytes of CUDA; the index of its CPU build does not.
 frameworks: $(VENV)/.installed-dev
 	$(INSTALL) -e '.[dev,compare]'
 
