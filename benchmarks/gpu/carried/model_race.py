@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
-import os
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .kernels import Kernel, checked
 from .networks import NETWORKS, scale_of
-from .timing import SCREEN_S, LoopTimer, Timer, raced
+from .row import begun, result
+from .timing import SCREEN_S, LoopTimer, Timer, optimised, raced
 
 MAGIC = b"tuner-cuda-model-1\n"
 # Of the largest element, by which a candidate may differ from the default schedule: both
@@ -136,15 +134,8 @@ def run(
     ]
     program = Program((folder / race["program"]).read_bytes())
     chosen, faults = fastest(torch, driver, folder, race["built"][arch])
-    for fault in faults:
-        print(f"  wrong: {fault}", file=sys.stderr)
-    row: dict[str, Any] = {
-        "name": race["name"],
-        "spec": race["spec"],
-        "candidates": len(race["built"][arch]),
-        "wrong": len(faults),
-        "config": {number: candidate["config"] for number, (candidate, _) in chosen.items()},
-    }
+    row = begun(race, arch, faults)
+    row["config"] = {number: candidate["config"] for number, (candidate, _) in chosen.items()}
     with torch.no_grad():
         want = network.written_out(x.float(), *(weight.float() for weight in weights))
         out = torch.zeros(want.shape, dtype=dtype, device="cuda")
@@ -153,7 +144,9 @@ def run(
         library = library_of(torch, network, weights)
         rivals = {"torch in a CUDA graph": captured(torch, library, x)}
         yield row | against(torch, race, arch, own, out, want, rivals)
-        if (fast := compiled(torch, library, x)) is not None:
+        # The third call is the first that replays.
+        fast = optimised(torch, library, x, mode="max-autotune", calls=3)
+        if fast is not None:
             rivals["torch.compile max-autotune"] = fast
             yield row | against(torch, race, arch, own, out, want, rivals)
 
@@ -241,23 +234,6 @@ def captured(torch: Any, library: Any, x: Any) -> Any:
     return graph.replay
 
 
-def compiled(torch: Any, library: Any, x: Any) -> Any:
-    """What torch.compile makes of the library for exactly these shapes; None where nothing."""
-    try:
-        fast = torch.compile(library, mode="max-autotune", dynamic=False)
-        with (
-            open(os.devnull, "w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
-        ):
-            for _ in range(3):  # the third is the first that replays
-                fast(x)
-    except (RuntimeError, OSError, ImportError, ValueError, AttributeError) as error:
-        print(f"  torch.compile does not take part: {str(error)[:120]}", file=sys.stderr)
-        return None
-    return lambda: fast(x)
-
-
 def against(
     torch: Any,
     race: dict[str, Any],
@@ -273,11 +249,4 @@ def against(
     error = float((out.float() - want).abs().max() / want.abs().max())
     if not error <= race["bound"]:
         return {"verdict": f"wrong: error {error:.3g}, {race['bound']:.3g} is allowed"}
-    best, bar = min(rivals, key=lambda name: times[name]), race["bars"].get(arch)
-    ratio = times[best] / times["kernel"]
-    return {
-        "kernel_s": times["kernel"], "rivals_s": {name: times[name] for name in rivals},
-        "ratio": ratio, "bar": bar, "error": error,
-        "tflops": race["flops"] / times["kernel"] / 1e12,
-        "verdict": "met" if bar is None or ratio >= bar else "missed",
-    }  # fmt: skip
+    return result(race, arch, times["kernel"], {name: times[name] for name in rivals}, error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .cases import Case, make
 from .kernels import Kernel
+from .row import begun, result
 from .timing import SCREEN_S, Timer, compiled, copy_bandwidth, raced
 
 FINALISTS = 3
@@ -58,18 +58,11 @@ def run(
     """The race's row against the library, and once more with what torch.compile makes."""
     case = make(torch, race)
     passed, faults = screened(torch, driver, folder, race, arch, case)
-    for fault in faults:
-        print(f"  wrong: {fault}", file=sys.stderr)
-    row: dict[str, Any] = {
-        "name": race["name"],
-        "spec": race["spec"],
-        "candidates": len(race["built"][arch]),
-        "wrong": len(faults),
-        "screened": [
-            {"seconds": entry[0], "registers": entry[1]["registers"], "config": entry[1]["config"]}
-            for entry in passed
-        ],
-    }
+    row = begun(race, arch, faults)
+    row["screened"] = [
+        {"seconds": entry[0], "registers": entry[1]["registers"], "config": entry[1]["config"]}
+        for entry in passed
+    ]
     if "not_tuned" in race:
         row["not_tuned"] = race["not_tuned"]
     if not passed:
@@ -100,13 +93,8 @@ def against(
     error = error_of(torch, case, chosen[3])
     if error > race["bound"]:
         return {"verdict": f"the fastest is wrong after timing: error {error:.3g}"}
-    fastest = min(rivals, key=lambda name: times[name])
-    ratio, bar = times[fastest] / times[best], race["bars"].get(arch)
-    row: dict[str, Any] = {
-        "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals},
-        "ratio": ratio, "bar": bar, "error": error,
-        "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
-    }  # fmt: skip
+    row = result(race, arch, times[best], {name: times[name] for name in rivals}, error)
+    row["config"] = chosen[1]["config"]
     for place in places:
         if "tuned" in passed[place][1]:
             row["tuned"] = {
@@ -114,9 +102,9 @@ def against(
                 "kernel_s": times[f"kernel {place}"],
                 "config": passed[place][1]["config"],
             }
-    met = bar is None or ratio >= bar
     if race["copy_fraction"]:
         bandwidth = copy_bandwidth(torch, race["bytes"])
         row["of_copy"] = race["bytes"] / times[best] / bandwidth
-        met = met and row["of_copy"] >= race["copy_fraction"]
-    return {**row, "verdict": "met" if met else "missed"}
+        if row["of_copy"] < race["copy_fraction"]:
+            row["verdict"] = "missed"
+    return row

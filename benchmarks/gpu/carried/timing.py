@@ -7,6 +7,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 ROUNDS = 7
@@ -15,36 +16,39 @@ MAX_CALLS = 400  # in one graph
 
 
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """The same calls by torch.compile with Triton, where that works here.
-
-    They are compiled for exactly these shapes.
-    """
+    """The same calls by torch.compile with Triton, where that works here."""
     fast_calls = {}
-    for name, call in rivals.items():
-        try:
-            # what it saw of other shapes would make this one's dynamic, and several
-            # times slower
-            torch._dynamo.reset()
-            fast = torch.compile(call, mode="max-autotune-no-cudagraphs", dynamic=False)
-            with (
-                open(os.devnull, "w") as nowhere,
-                contextlib.redirect_stdout(nowhere),
-                contextlib.redirect_stderr(nowhere),
-            ):
-                fast()
+    for call in rivals.values():
+        fast = optimised(torch, call, mode="max-autotune-no-cudagraphs")
+        if fast is not None:
             fast_calls["torch.compile max-autotune"] = fast
-        except (
-            RuntimeError,
-            OSError,
-            ImportError,
-            ValueError,
-            AttributeError,
-        ) as error:  # of another project's compiler
-            print(
-                f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}",
-                file=sys.stderr,
-            )
     return fast_calls
+
+
+def optimised(
+    torch: Any, call: Callable[..., Any], *given: Any, mode: str, calls: int = 1
+) -> Callable[[], Any] | None:
+    """What torch.compile makes of a call for exactly these shapes, called so often.
+
+    None where it makes nothing.
+    """
+    try:
+        # What it saw of other shapes would make this one's dynamic, and several times slower.
+        torch._dynamo.reset()
+        fast = torch.compile(call, mode=mode, dynamic=False)
+        with (
+            open(os.devnull, "w") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
+            for _ in range(calls):
+                fast(*given)
+    # of another project's compiler
+    except (RuntimeError, OSError, ImportError, ValueError, AttributeError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        print(f"  torch.compile does not take part: {said}", file=sys.stderr)
+        return None
+    return partial(fast, *given)
 
 
 class Timer:
