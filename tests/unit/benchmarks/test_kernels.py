@@ -27,7 +27,7 @@ from benchmarks.kernels.report import (
 )
 from benchmarks.kernels.suite import SUITE, read_suite, suite_key
 from benchmarks.measurement import Machine, from_text, to_text
-from docs.generators.benchmarks import SUITES
+from docs.generators.suites import SUITES
 from tests.support.targets import ZEN5
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec

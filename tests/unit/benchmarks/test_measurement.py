@@ -17,7 +17,8 @@ from benchmarks.measurement import (
     read_all,
     to_text,
 )
-from docs.generators.benchmarks import FOLDER, SUITES, markdown
+from docs.generators.benchmarks import FOLDER, markdown
+from docs.generators.suites import SUITES
 
 RECORDED = read_all(FOLDER)
 EXAMPLE = Measurement(
