@@ -6,7 +6,6 @@ NHWC, OIHW for NCHW), and are laid out for each route before any call.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tuner.measure.rivals.route import Route
+from tuner.measure.rivals.torch_call import Call, Family, Params, same
+from tuner.measure.rivals.torch_gathers import GATHERS
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Params = Mapping[str, Any]
 
 
 def routes(
@@ -54,11 +54,6 @@ def _routes(
     return [_route(torch, name, call, back) for name, call, back in calls]
 
 
-# Name, function giving a tensor, that tensor in the workload's layout.
-Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]
-Family = Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]
-
-
 def _route(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], Any]) -> Route:
     last: list[Any] = [None]
 
@@ -81,14 +76,10 @@ def _tensor(torch: Any, array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def _same(tensor: Any) -> Any:
-    return tensor
-
-
 def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
     """The activation, in place where PyTorch can: what a careful user would write."""
     table: Mapping[str, Callable[[Any], Any]] = {
-        "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6,
+        "none": same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6,
         "leaky_relu": torch.nn.functional.leaky_relu_, "gelu": torch.nn.functional.gelu,
         "tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "silu": torch.nn.functional.silu,
         "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt, "abs": torch.abs,
@@ -103,9 +94,9 @@ def _matmul(
     b = operands[1].transpose(-1, -2) if params.get("transpose_b") else operands[1]
     if operands[0].dtype == torch.int8:
         # It has no public name.
-        return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []
+        return [("int_mm", lambda: torch._int_mm(a, b), same)] if a.dim() == 2 else []
     out = torch.empty(shape, dtype=operands[0].dtype)
-    return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
+    return [("matmul", lambda: torch.matmul(a, b, out=out), same)]
 
 
 def _dense(
@@ -113,7 +104,7 @@ def _dense(
 ) -> list[Call]:
     act, bias = _activation(torch, params), operands[2] if len(operands) > 2 else None
     return [
-        ("linear", lambda: act(torch.nn.functional.linear(operands[0], operands[1], bias)), _same)
+        ("linear", lambda: act(torch.nn.functional.linear(operands[0], operands[1], bias)), same)
     ]
 
 
@@ -194,7 +185,7 @@ def _normalised(
         "layer_norm": lambda: functional.layer_norm(x, size, operands[1], operands[2], eps),
         "rms_norm": lambda: functional.rms_norm(x, size, operands[1], eps),
     }
-    return [(op, table[op], _same)]
+    return [(op, table[op], same)]
 
 
 def _reduction(
@@ -206,14 +197,14 @@ def _reduction(
         "reduce_mean": lambda: torch.mean(x, axis, out=out),
         "reduce_max": lambda: torch.amax(x, axis, out=out),
     }
-    return [(op, table[op], _same)]
+    return [(op, table[op], same)]
 
 
 def _transpose(
     torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
 ) -> list[Call]:
     out = torch.empty(shape, dtype=operands[0].dtype)
-    return [("copy", lambda: out.copy_(operands[0].T), _same)]
+    return [("copy", lambda: out.copy_(operands[0].T), same)]
 
 
 def _elementwise(
@@ -221,13 +212,13 @@ def _elementwise(
 ) -> list[Call]:
     x, act = operands[0], _activation(torch, params)
     if op == "bias_act":
-        return [("add", lambda: act(torch.add(x, operands[1])), _same)]
+        return [("add", lambda: act(torch.add(x, operands[1])), same)]
     if params.get("act") in ("relu", "tanh", "sigmoid"):
         out, function = torch.empty_like(x), getattr(torch, params["act"])
         if params["act"] == "relu":
-            return [("clamp", lambda: torch.clamp_min(x, 0, out=out), _same)]
-        return [(params["act"], lambda: function(x, out=out), _same)]
-    return [("act", lambda: act(x), _same)]
+            return [("clamp", lambda: torch.clamp_min(x, 0, out=out), same)]
+        return [(params["act"], lambda: function(x, out=out), same)]
+    return [("act", lambda: act(x), same)]
 
 
 def _mlp(
@@ -244,7 +235,7 @@ def _mlp(
             hidden = hidden * linear(x, weights[1], offsets[1])
         return linear(hidden, weights[-1], offsets[-1])
 
-    return [("linear", layers, _same)]
+    return [("linear", layers, same)]
 
 
 def _attention(
@@ -257,7 +248,7 @@ def _attention(
     causal = bool(params.get("causal")) and mask is None
     grouped = q.shape[1] != k.shape[1]
     attend = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, attn_mask=mask)
-    return [("sdpa", lambda: attend(is_causal=causal, enable_gqa=grouped), _same)]
+    return [("sdpa", lambda: attend(is_causal=causal, enable_gqa=grouped), same)]
 
 
 def _attention_mask(torch: Any, params: Params, operands: tuple[Any, ...]) -> Any:
@@ -280,134 +271,6 @@ def _attention_mask(torch: Any, params: Params, operands: tuple[Any, ...]) -> An
     if kind == "add":
         return torch.where(seen, operands[3][:, None], float("-inf"))
     return seen
-
-
-def _embedding(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    table, indices = sorted(operands, key=lambda tensor: not tensor.is_floating_point())
-    return [
-        (
-            "embedding",
-            lambda: torch.nn.functional.embedding(indices, table),
-            lambda y: y.reshape(shape),
-        )
-    ]
-
-
-def _sparse_product(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    """By MKL, which has no narrow floats."""
-    pointers, columns, values, dense = operands
-    if params["dtype"] not in ("float32", "float64"):
-        return []
-    size = (len(pointers) - 1, len(dense))
-    matrix = _compressed(torch, pointers, columns, values, size)
-    return [("csr", lambda: matrix @ dense, _same)]
-
-
-def _compressed(torch: Any, pointers: Any, columns: Any, values: Any, size: tuple[int, int]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that compressed rows are in beta
-        return torch.sparse_csr_tensor(pointers, columns, values, size=size, check_invariants=False)
-
-
-def _sampled_product(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    """Of places in the order of their rows, as trials have them."""
-    rows, columns, a, b = operands
-    if params["dtype"] not in ("float32", "float64"):
-        return []
-    pointers = torch.zeros(len(a) + 1, dtype=rows.dtype)
-    pointers[1:] = torch.bincount(rows, minlength=len(a)).cumsum(0)
-    zeros = torch.zeros(len(rows), dtype=a.dtype)
-    pattern = _compressed(torch, pointers, columns, zeros, (len(a), len(b)))
-    sampled = torch.sparse.sampled_addmm
-    return [("sampled", lambda: sampled(pattern, a, b.t(), beta=0.0), lambda y: y.values())]
-
-
-def _embedding_bag(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    pointers, indices, *weights, table = operands
-    options = {
-        "mode": "mean" if params["mode"] == "mean" else "sum",
-        "per_sample_weights": weights[0] if weights else None,
-        "include_last_offset": True,
-    }
-    bag = torch.nn.functional.embedding_bag
-    return [("embedding_bag", lambda: bag(indices, table, pointers, **options), _same)]
-
-
-def _segments(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    pointers, rows = operands
-    options = {"offsets": pointers.long(), "axis": 0, "unsafe": True}
-    if params["mode"] == "mean":  # of an empty segment not a number
-        return []
-    reduce = torch.segment_reduce
-    return [("segment_reduce", lambda: reduce(rows, params["mode"], **options), _same)]
-
-
-def _scattered(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    """Of sums alone: of a row that no index names its other reductions give 0."""
-    indices, rows = operands
-    if params["mode"] != "sum":
-        return []
-    zeros = torch.zeros(shape, dtype=rows.dtype)
-    return [("index_add", lambda: zeros.index_add(0, indices, rows), _same)]
-
-
-def _gathered_product(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    indices, table, factor = operands
-    factor = factor.t() if params["transpose_b"] else factor
-    return [("index_select", lambda: table.index_select(0, indices) @ factor, _same)]
-
-
-def _chosen_classes(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    """Of weights in float32, as the vectors are."""
-    classes, x, weights, bias, *offset = operands
-    if params["dtype"] != "float32":
-        return []
-    classes = classes.long()
-    place = torch.nn.functional.embedding
-
-    def call() -> Any:
-        logits = torch.bmm(place(classes, weights), x.unsqueeze(2)).squeeze(2) + bias[classes]
-        logits = logits + offset[0] if offset else logits
-        return torch.softmax(logits, 1) if params["softmax"] else logits
-
-    return [("embedding", call, _same)]
-
-
-def _chosen_classes_gradient(
-    torch: Any, op: str, params: Params, operands: tuple[Any, ...], shape: tuple[int, ...]
-) -> list[Call]:
-    """As weighted bags of rows of weights, or as a product with compressed rows by MKL."""
-    if params["dtype"] != "float32":
-        return []
-    if params["of"] == "weights":
-        pointers, samples, values, x = operands
-        matrix = _compressed(torch, pointers, samples, values, (len(pointers) - 1, len(x)))
-        return [("csr", lambda: matrix @ x, _same)]
-    classes, gradient, weights = operands
-    bag = torch.nn.functional.embedding_bag
-    return [
-        (
-            "embedding_bag",
-            lambda: bag(classes, weights, per_sample_weights=gradient, mode="sum"),
-            _same,
-        )
-    ]
 
 
 def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
@@ -454,7 +317,7 @@ def _packed_dense(
 ) -> list[Call]:
     bias = operands[2] if len(operands) > 2 else None
     layer = torch.nn.Linear(operands[1].shape[1], operands[1].shape[0], bias is not None)
-    return _packed(torch, params, layer, operands[1], bias, operands[0], _same)
+    return _packed(torch, params, layer, operands[1], bias, operands[0], same)
 
 
 def _packed(
@@ -501,8 +364,5 @@ _FAMILIES: Mapping[str, Family] = {
     "layer_norm": _normalised, "rms_norm": _normalised, "reduce_sum": _reduction,
     "reduce_mean": _reduction, "reduce_max": _reduction, "transpose": _transpose,
     "elementwise": _elementwise, "bias_act": _elementwise, "attention": _attention, "mlp": _mlp,
-    "embedding": _embedding, "embedding_bag": _embedding_bag, "segment_reduce": _segments,
-    "spmv": _sparse_product, "spmm": _sparse_product, "sddmm": _sampled_product,
-    "scatter_add": _scattered, "gather_matmul": _gathered_product,
-    "slide_layer": _chosen_classes, "slide_layer_gradient": _chosen_classes_gradient,
+    **GATHERS,
 }  # fmt: skip
