@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from tuner.errors import UsageError
-from tuner.runtime.loader import NUMPY
+from tuner.runtime.signature import NUMPY
 
 MAX_HEADER_BYTES = 4096
 _AT_ONCE = 1 << 20  # bytes of a member unpacked at a time

@@ -23,7 +23,8 @@ from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.export.manifest import verify_hashes
-from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, aligned_empty
+from tuner.runtime.loader import DTypeError, Library, LibraryError, aligned_empty
+from tuner.runtime.signature import ShapeError
 
 Reference = Callable[..., np.ndarray[Any, np.dtype[Any]]]
 SIZE = 48

@@ -28,15 +28,9 @@ from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.library import export_library
 from tuner.export.portfolio import plan_rows
 from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.loader import (
-    DTypeError,
-    Library,
-    LibraryError,
-    ShapeError,
-    TunedFunction,
-    aligned_empty,
-)
+from tuner.runtime.loader import DTypeError, Library, LibraryError, TunedFunction, aligned_empty
 from tuner.runtime.portfolio import Portfolio
+from tuner.runtime.signature import ShapeError
 from tuner.settings import Settings
 from tuner.spaces.by_target import space_of
 from tuner.workload.rows import member, rows_of

@@ -18,7 +18,8 @@ from tuner.runtime.interfaces import ONNX_RUNTIME, TVM_FFI, XLA_FFI, Interface
 
 HUB = "huggingface"  # the folder of an export that is a repository of Hugging Face's `kernels`
 _TORCH = "24"  # the operators need PyTorch 2.4
-_LOADED = ("loader.py", "operators.py")  # of the Python package, which the hub's carries too
+LOADER = ("loader.py", "signature.py")  # of tuner.runtime, which the Python package carries
+_LOADED = (*LOADER, "operators.py")  # of the Python package, which the hub's carries too
 
 
 @dataclass(frozen=True, kw_only=True)

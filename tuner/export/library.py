@@ -14,7 +14,7 @@ from tuner.export.derivatives import product_of
 from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_files
-from tuner.export.frameworks import Library, files_of, interfaces_of
+from tuner.export.frameworks import LOADER, Library, files_of, interfaces_of
 from tuner.export.header import c_header, cpp_header, title
 from tuner.export.kernel import ExportKernel, Variant
 from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
@@ -101,7 +101,7 @@ def build_files(
         f"lib/pkgconfig/{name}.pc": fill("library.pc.in", name=name),
         f"{name}/__init__.py": _package(name, kernels),
         f"{name}/operators.py": fill("operators.py.in", name=name, einsums=_einsums(kernels)),
-        f"{name}/loader.py": (files("tuner.runtime") / "loader.py").read_text(),
+        **{f"{name}/{file}": (files("tuner.runtime") / file).read_text() for file in LOADER},
         "pyproject.toml": fill("pyproject.toml.in", name=name),
         "setup.py": fill("setup.py.in", name=name),
         **example_files(name, kernels),

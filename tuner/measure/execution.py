@@ -22,7 +22,8 @@ from tuner.errors import UsageError
 from tuner.measure.buffers import guarded, guarded_copy
 from tuner.measure.child import Report
 from tuner.measure.wire import Document
-from tuner.runtime.loader import NUMPY, Library, LibraryError
+from tuner.runtime.loader import Library, LibraryError
+from tuner.runtime.signature import NUMPY
 from tuner.workload.bounded import BoundedExtents, bounded_from, first
 from tuner.workload.expression import Tensor
 

@@ -14,7 +14,8 @@ import numpy as np
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to, plain_values
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
-from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, aligned_empty
+from tuner.runtime.loader import DTypeError, Library, LibraryError, aligned_empty
+from tuner.runtime.signature import ShapeError
 
 SAMPLES = 31  # timed
 SAMPLE_S = 5e-3  # seconds of one sample, at least

@@ -17,7 +17,8 @@ import numpy as np
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
-from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, aligned_empty
+from tuner.runtime.loader import DTypeError, Library, LibraryError, aligned_empty
+from tuner.runtime.signature import ShapeError
 
 LONGEST_S = 2.0  # of calls, once there are the least number of them
 LEAST_CALLS, MOST_CALLS = 5, 201

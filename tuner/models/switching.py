@@ -15,13 +15,8 @@ from tuner.models.accuracy import greatest_error
 from tuner.models.arrays import Array, aligned_copy, arrays_from, arrays_to, plain_values
 from tuner.models.errors import ModelRefused
 from tuner.models.process import ConfinedRequest, answer_of, serve
-from tuner.runtime.loader import (
-    DTypeError,
-    Library,
-    LibraryError,
-    ShapeError,
-    aligned_empty,
-)
+from tuner.runtime.loader import DTypeError, Library, LibraryError, aligned_empty
+from tuner.runtime.signature import ShapeError
 
 
 def switched_errors(

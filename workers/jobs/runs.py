@@ -33,7 +33,7 @@ from tuner.measure.gpu.visible import VisibleGpu
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.runner import RunnerOptions, RunnerProcess
 from tuner.models.description import from_json
-from tuner.runtime.loader import NUMPY
+from tuner.runtime.signature import NUMPY
 from tuner.target.capability import serves
 from tuner.target.target import Target
 from tuner.workers.jobs.delivery import check_signature

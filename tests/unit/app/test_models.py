@@ -44,7 +44,8 @@ from tuner.models.evaluation import evaluate_graph
 from tuner.models.importer import import_model
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
-from tuner.runtime.loader import Library, ShapeError, aligned_empty
+from tuner.runtime.loader import Library, aligned_empty
+from tuner.runtime.signature import ShapeError
 from tuner.settings import Settings, load_settings
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error

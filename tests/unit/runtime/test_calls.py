@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from tuner.runtime.link import Function, link, runtime_sources
-from tuner.runtime.loader import Array, DTypeError, Library, LibraryError, ShapeError, aligned_empty
+from tuner.runtime.loader import Array, DTypeError, Library, LibraryError, aligned_empty
+from tuner.runtime.signature import ShapeError
 from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import Tensor
 

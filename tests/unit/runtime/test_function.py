@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tuner.runtime.loader import DTypeError, Library, ShapeError, TunedFunction, aligned_empty
+from tuner.runtime.loader import DTypeError, Library, TunedFunction, aligned_empty
+from tuner.runtime.signature import ShapeError
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 from tuner.app.kernels.promoted import Promoted
 from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
-from tuner.runtime.loader import Library, Signature, TunedFunction
+from tuner.runtime.loader import Library, TunedFunction
+from tuner.runtime.signature import Signature
 from tuner.workload.workload import Workload
 
 Array = np.ndarray[Any, np.dtype[Any]]

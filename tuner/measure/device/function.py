@@ -24,7 +24,7 @@ from tuner.measure.device.connection import (
     DeviceError,
 )
 from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended, FrameError
-from tuner.runtime.loader import Argument, ShapeError, Signature, signature_of
+from tuner.runtime.signature import Argument, ShapeError, Signature, signature_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
