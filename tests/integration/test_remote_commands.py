@@ -434,6 +434,7 @@ def test_a_service_of_the_environment_is_not_mistaken_for_the_database(
     assert "must be a URL" in tuner("jobs").err
 
 
+@pytest.mark.slow  # it is asked again and again
 def test_a_service_that_is_not_there_is_named(tuner: Tuner) -> None:
     called = tuner("health", "--server", "http://127.0.0.1:9")
     assert called.code == 1 and "http://127.0.0.1:9" in called.err and called.err.count("\n") == 1

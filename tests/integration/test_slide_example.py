@@ -57,7 +57,7 @@ class EveryBucket:
         return np.tile(np.arange(SIZES.classes, dtype=np.int32), (len(codes), 1))
 
 
-@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("narrow", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_step_on_all_classes_is_that_of_the_dense_layer(
     kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch, narrow: bool
 ) -> None:

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 
 from tests.property.expressions import expressions
+from tests.support.depth import thinned
 from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule
@@ -141,7 +142,10 @@ class Sampled:
             assert off <= error_bound(expression), f"{config} is {off:.3g} off"
 
 
-@pytest.mark.parametrize("dtypes", [("f32",), ("f64", "f16", "bf16"), ("i32", "i8", "i64")])
+@pytest.mark.parametrize(
+    "dtypes",
+    thinned([("f32",), ("f64", "f16", "bf16"), ("i32", "i8", "i64")], 1, pytest.mark.slow),
+)
 def test_sampled_configs_schedule_compile_and_compute_the_reference(
     dtypes: tuple[str, ...],
 ) -> None:

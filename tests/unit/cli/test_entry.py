@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tuner as product
+from tests.support.depth import thinned
 from tuner.cli.entry import hoist
 from tuner.cli.exits import Exit, exit_code
 from tuner.db.errors import DatabaseBusy, DatabaseFull, NotFound, SchemaMismatch, StaleLease
@@ -79,15 +80,19 @@ def test_a_refused_setting_is_one_line_on_standard_error(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--help"],
-        ["tune", "--help"],
-        ["ops"],
-        ["space", "matmul:M=64,N=64,K=64"],
-        ["space", "matmul:M=64,N=64,K=64", "--target", "cuda:sm_90"],
-        ["grad", "softmax:M=64,N=64"],
-        ["config", "show"],
-    ],
+    thinned(
+        [
+            ["tune", "--help"],
+            ["space", "matmul:M=64,N=64,K=64"],
+            ["--help"],
+            ["ops"],
+            ["space", "matmul:M=64,N=64,K=64", "--target", "cuda:sm_90"],
+            ["grad", "softmax:M=64,N=64"],
+            ["config", "show"],
+        ],
+        2,
+        pytest.mark.slow,
+    ),
 )
 def test_nothing_heavy_is_loaded_to_answer(arguments: list[str], tmp_path: Path) -> None:
     """In a fresh process that ends by naming the heavy modules it loaded."""

@@ -43,7 +43,14 @@ def test_measured_kernels_are_ordered(spec: str) -> None:
         assert favourites.min() <= 1.1 * seconds[own].min()
 
 
-@pytest.mark.parametrize("spec", [spec for spec in MEASURED if "float16" in spec])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spec, marks=pytest.mark.slow if "conv2d" in spec else ())
+        for spec in MEASURED
+        if "float16" in spec
+    ],
+)
 def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_ways_to_multiply(
     spec: str,
 ) -> None:

@@ -177,6 +177,7 @@ def test_the_process_that_made_source_ends_well() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(
     doubles: Mapping[str, str],

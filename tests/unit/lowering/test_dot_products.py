@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tvm.runtime import tensor
 
 from tests.property.blocks import run
+from tests.support.depth import thinned
 from tests.support.targets import host_target
 from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
@@ -79,7 +80,7 @@ STEM = (
 # Lanes are channels, each with a window of its own.
 WINDOWS = ("3, 1, 1", "3, 2, 1", "5, 1, 2", "3, 1, 0", "4, 1, 0", "2, 2, 0")  # taps, stride, pad
 ONE_ROW = "kernel v(X: u8[37], W: i8[37, 33]) -> (Y: i32[33]) { Y[j] += i32(X[k]) * i32(W[k, j]) }"
-SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
+SIGNS = [("u8", "i8"), ("i8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
 def product(left: str, right: str) -> str:
@@ -135,7 +136,10 @@ def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("target", [NARROW, NARROW_FOURS], ids=["pairs", "fours"])
-@pytest.mark.parametrize("given", [*SPECS, BORDERED, *(product(*signs) for signs in SIGNS)])
+@pytest.mark.parametrize(
+    "given",
+    thinned([*SPECS, *(product(*signs) for signs in SIGNS), BORDERED], 5, pytest.mark.slow),
+)
 def test_programs_compute_what_the_reference_computes(given: str, target: Target) -> None:
     workload = made(given)
     inputs = extremes(workload)
@@ -189,7 +193,7 @@ def test_the_window_of_a_stem_is_read_where_it_lies() -> None:
     check_exact(STEM, space, [{"sketch": name, "Y.fours_k.copy0_X": "pad"}])
 
 
-@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("signs", thinned(SIGNS, 1, pytest.mark.slow))
 @pytest.mark.parametrize("window", [WINDOWS[0], WINDOWS[3]])
 def test_programs_of_lanes_with_windows_of_their_own(window: str, signs: tuple[str, str]) -> None:
     given = depthwise(window, *signs)
@@ -203,7 +207,7 @@ def test_programs_of_lanes_with_windows_of_their_own(window: str, signs: tuple[s
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("signs", thinned(SIGNS, 1, pytest.mark.slow))
 def test_kernels_of_lanes_with_windows_of_their_own(window: str, signs: tuple[str, str]) -> None:
     given = depthwise(window, *signs)
     check_exact(given, *sampled(given, host_target(), 2))
@@ -299,10 +303,13 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
         ("bfloat16", WIDE, "vdpbf16ps"),
     ],
 )
-def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruction: str) -> None:
+@pytest.mark.parametrize("configs", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_sum_is_taken_by_one_instruction(
+    dtype: str, target: Target, instruction: str, configs: int
+) -> None:
     for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13", "M=9,N=37,K=64,transpose_b=true"):
         workload = parse_spec(f"matmul:{shape},dtype={dtype}")
-        for config in sampled(workload.spec, target, 2)[1]:
+        for config in sampled(workload.spec, target, configs)[1]:
             compiled = compile_kernel(
                 workload=workload, target=target, threads=1, config=config, symbol="kernel"
             )

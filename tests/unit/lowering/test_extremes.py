@@ -77,7 +77,7 @@ def check(workload: Workload, configs: int, threads: int) -> None:
         np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), want)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", [*ALONG_ROWS, *ACROSS_ROWS])
 def test_a_reduction_keeps_a_nan_at_every_place(case: str, threads: int) -> None:
     check((ALONG_ROWS | ACROSS_ROWS)[case], 3, threads)

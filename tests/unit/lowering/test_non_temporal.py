@@ -58,7 +58,7 @@ def streamed(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
         "conv2d:N=1,H=9,W=9,CI=8,CO=48,KH=1,KW=1",
     ],
 )
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
     space = cpu_space(workload, SMALL, threads=threads)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.depth import thinned
 from tests.unit.measure.foreign_kernels import FOREIGN, MATMUL, Foreign
 from tuner.measure.assignment import Lane, Placement
 from tuner.measure.foreign.compiler import compile_source
@@ -36,7 +37,9 @@ def contestant(source: str, library: Path, *, foreign: bool = True) -> Contestan
     return Contestant(name=library.stem, library=str(library), symbol="f", foreign=foreign)
 
 
-@pytest.mark.parametrize("kernel", FOREIGN, ids=lambda kernel: kernel.style)
+@pytest.mark.parametrize(
+    "kernel", thinned(FOREIGN, 6, pytest.mark.slow), ids=lambda kernel: kernel.style
+)
 def test_accepted(
     kernel: Foreign, process: RunnerProcess, placement: Placement, tmp_path: Path
 ) -> None:

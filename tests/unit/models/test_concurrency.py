@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from benchmarks.models.race import loaded
+from tests.support.depth import thinned
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
 from tuner.export.library import export_library
@@ -106,6 +107,7 @@ def test_nothing_of_a_fork_shares_memory(name: str) -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
+@pytest.mark.slow
 def test_the_executor_forks_only_what_is_faster() -> None:
     """By measured times, so that either answer is right; a chain is not measured at all."""
     cores = sorted(os.sched_getaffinity(0))
@@ -122,7 +124,7 @@ def test_the_executor_forks_only_what_is_faster() -> None:
         assert chosen.concurrent_s < chosen.sequential_s and "side by side" in chosen.summary
 
 
-@pytest.mark.parametrize("name", BRANCHED)
+@pytest.mark.parametrize("name", thinned(BRANCHED, 1, pytest.mark.slow))
 def test_a_library_with_lanes_computes_what_onnx_says(name: str, tmp_path: Path) -> None:
     """Again and again, and in two calls at a time, of which one finds the pool busy."""
     graph = graph_of(name)

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.models import nets
+from tests.support.depth import thinned
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.importer import import_file, import_model, read_file
@@ -139,7 +140,7 @@ CASES: dict[str, tuple[Callable[[Path, Any], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("case", thinned(CASES, 6, pytest.mark.slow))
 def test_each_is_refused_naming_constant_and_file(case: str, tmp_path: Path) -> None:
     change, text = CASES[case]
     folder = tmp_path / "inside"

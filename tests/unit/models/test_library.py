@@ -40,7 +40,13 @@ MODELS = {
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("perceptron", None), ("resnet", 1), ("mobilenet", None), ("bert", 1), ("tagger", 1)],
+    [
+        ("perceptron", None),
+        ("resnet", 1),
+        pytest.param("mobilenet", None, marks=pytest.mark.slow),
+        pytest.param("bert", 1, marks=pytest.mark.slow),
+        ("tagger", 1),
+    ],
 )
 def test_a_models_library_computes_what_onnx_says(
     name: str, seed: int | None, tmp_path: Path

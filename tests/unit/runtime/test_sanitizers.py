@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 RUNS = [("address,undefined", ["forks"]), ("thread", []), ("none", ["forks", "load"])]
 
 
+@pytest.mark.slow  # the runtime is compiled anew for each
 @pytest.mark.parametrize(("sanitizer", "arguments"), RUNS, ids=[run[0] for run in RUNS])
 def test_runtime_is_clean_under(sanitizer: str, arguments: list[str], tmp_path: Path) -> None:
     for name in (*SOURCES, *HEADERS):

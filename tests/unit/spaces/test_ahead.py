@@ -245,10 +245,12 @@ def test_a_sum_fetches_each_line_of_the_next_block(
 @pytest.mark.parametrize(
     ("transpose_b", "register", "block_i", "block_j", "depth", "order"),
     [
-        (False, (8, 32), 32, 64, 96, (0, 1)),
+        pytest.param(False, (8, 32), 32, 64, 96, (0, 1), marks=pytest.mark.slow),
         (False, (8, 32), 32, 64, 32, (1, 0)),  # of a block of the reduction
-        (False, (5, 48), 40, 64, 96, (1, 0)),  # a tile and lines that do not divide
-        (True, (8, 32), 32, 64, 96, (1, 0)),  # rows along the reduction
+        # a tile and lines that do not divide
+        pytest.param(False, (5, 48), 40, 64, 96, (1, 0), marks=pytest.mark.slow),
+        # rows along the reduction
+        pytest.param(True, (8, 32), 32, 64, 96, (1, 0), marks=pytest.mark.slow),
         (True, (8, 32), 0, 0, 32, (0, 1)),  # a vector of tiles a part
     ],
 )

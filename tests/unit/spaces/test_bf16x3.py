@@ -153,7 +153,7 @@ def rewritten_configs(workload: Workload, count: int) -> tuple[TargetSpace[Any],
     return space, [space.space.config(point) for point in points[:count]]
 
 
-@pytest.mark.parametrize("spec", [LINEAR[0], LINEAR[3]])
+@pytest.mark.parametrize("spec", [LINEAR[3], pytest.param(PRODUCT, marks=pytest.mark.slow)])
 def test_programs_compute_what_the_reference_computes(spec: str) -> None:
     workload = parse_spec(f"{spec},numerics=fast")
     inputs = make_inputs(workload.expression, seed=5, kind="normal")

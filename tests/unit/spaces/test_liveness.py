@@ -125,5 +125,6 @@ def test_masked_programs_agree(workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("workload", MASKED)
-def test_masked_kernels_are_right(workload: Workload) -> None:
-    check_kernels(workload, configs=4, libm=workload is MASKED[-1])
+@pytest.mark.parametrize("configs", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_masked_kernels_are_right(workload: Workload, configs: int) -> None:
+    check_kernels(workload, configs, libm=workload is MASKED[-1])

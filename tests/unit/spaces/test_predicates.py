@@ -96,5 +96,6 @@ def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> N
     "workload",
     [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")],
 )
-def test_kernels_that_leave_terms_out_are_right(workload: Workload) -> None:
-    check_kernels(workload, configs=4)
+@pytest.mark.parametrize("configs", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_kernels_that_leave_terms_out_are_right(workload: Workload, configs: int) -> None:
+    check_kernels(workload, configs)

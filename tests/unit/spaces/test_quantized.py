@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import thinned
 from tests.support.targets import GOLDEN_COVE, host_target
 from tests.unit.spaces.kernels import check_programs, output_of
 from tuner.lowering.compiler import compile_kernel, compile_program
@@ -126,7 +127,7 @@ AVX2 = replace(
 
 
 @pytest.mark.skipif("avx2" not in host_target().isa, reason="no AVX2")
-@pytest.mark.parametrize("features", [64, 72, 61])
+@pytest.mark.parametrize("features", thinned([61, 72, 64], 1, pytest.mark.slow))
 @pytest.mark.parametrize("weight", [LOW_FIRST, CODEBOOK.replace("q", LOW_FIRST)])
 def test_sixteen_numbers_in_two_registers(weight: str, features: int) -> None:
     text = (
@@ -171,10 +172,12 @@ def test_activations_of_8_bits(
 
 @pytest.mark.skipif(not FOURS, reason="no products in fours")
 @pytest.mark.parametrize(
-    ("sign", "stored"), [("i8", "i8"), ("u8", "u8"), ("i8", "u8"), ("u8", "i8")]
+    "signs",
+    thinned([("u8", "i8"), ("i8", "u8"), ("i8", "i8"), ("u8", "u8")], 2, pytest.mark.slow),
 )
 @pytest.mark.parametrize("zero", ["", " - 128", " - Z[j]"])
-def test_sums_of_bytes_with_a_scale_are_exact(sign: str, stored: str, zero: str) -> None:
+def test_sums_of_bytes_with_a_scale_are_exact(signs: tuple[str, str], zero: str) -> None:
+    sign, stored = signs
     zeros = ", Z: f32[33]" if "Z" in zero else ""
     weight = f"(f32(W[j, k]){zero})" if zero else "f32(W[j, k])"
     text = (
@@ -206,7 +209,7 @@ def test_sums_of_bytes_with_a_scale_are_exact(sign: str, stored: str, zero: str)
 @pytest.mark.skipif(not FOURS, reason="no products in fours")
 @pytest.mark.parametrize("sign", ["i8", "u8"])
 @pytest.mark.parametrize("weight", [LOW_FIRST, f"({LOW_FIRST} - 8)", f"({LOW_FIRST} - Z[j])"])
-@pytest.mark.parametrize("features", [8, 61, 200])
+@pytest.mark.parametrize("features", thinned([61, 8, 200], 1, pytest.mark.slow))
 def test_sums_of_integers_are_exact(sign: str, weight: str, features: int) -> None:
     zeros = ", Z: f32[33]" if "Z" in weight else ""
     text = (

@@ -59,15 +59,15 @@ def sketches(spec: str, threads: int) -> list[str]:
 
 
 @pytest.mark.parametrize("spec", FEW)
-def test_kernels_in_parts_compute_the_same(spec: str) -> None:
+@pytest.mark.parametrize("configs", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_kernels_in_parts_compute_the_same(spec: str, configs: int) -> None:
     workload = parse_spec(spec)
     space = space_of(workload, ZEN5, threads=2)
     points = space.space.sample(np.random.default_rng(3), 400)
     names = np.array([SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     assert names.any()
-    check_programs(
-        workload, [space.program(space.space.config(point)) for point in points[names][:2]]
-    )
+    chosen = [space.space.config(point) for point in points[names][:configs]]
+    check_programs(workload, map(space.program, chosen))
 
 
 @pytest.mark.parametrize("spec", MANY)

@@ -14,7 +14,7 @@ from tests.unit.workload.operators import MEANING
 from tuner.errors import WorkloadError
 from tuner.workload.catalogue import CATALOGUE, OPERATORS
 from tuner.workload.expression import Binary, Cast, Read, arithmetic
-from tuner.workload.inputs import make_inputs
+from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.operator import Operator
 from tuner.workload.reference import evaluate_with_magnitude
 from tuner.workload.spec import workload_from_params
@@ -25,25 +25,25 @@ def test_every_operator_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("operator", CATALOGUE, ids=lambda operator: operator.name)
-def test_operator_means_what_it_says(operator: Operator) -> None:
+@pytest.mark.parametrize("kind", ["normal", pytest.param("large", marks=pytest.mark.slow)])
+def test_operator_means_what_it_says(operator: Operator, kind: Kind) -> None:
     tried = 0
     for params in combinations(operator):
         workload = workload_from_params(operator.name, params)
         expression = workload.expression
-        for kind in ("normal", "large"):
-            inputs = make_inputs(expression, 3, kind)
-            exact = {
-                name: array.astype(np.float64 if "float" in str(array.dtype) else np.int64)
-                for name, array in inputs.items()
-            }
-            with np.errstate(all="ignore"):
-                want = MEANING[operator.name](params, *exact.values())
-            values, magnitudes = evaluate_with_magnitude(expression, inputs)
-            (got,), (size,) = values.values(), magnitudes.values()
-            assert got.shape == want.shape, params
-            with np.errstate(invalid="ignore"):  # an infinity of both is no difference
-                difference = np.where(got == want, 0.0, np.abs(got - want))
-            np.testing.assert_array_less(difference, 1e-12 * size + 1e-300, err_msg=str(params))
+        inputs = make_inputs(expression, 3, kind)
+        exact = {
+            name: array.astype(np.float64 if "float" in str(array.dtype) else np.int64)
+            for name, array in inputs.items()
+        }
+        with np.errstate(all="ignore"):
+            want = MEANING[operator.name](params, *exact.values())
+        values, magnitudes = evaluate_with_magnitude(expression, inputs)
+        (got,), (size,) = values.values(), magnitudes.values()
+        assert got.shape == want.shape, params
+        with np.errstate(invalid="ignore"):  # an infinity of both is no difference
+            difference = np.where(got == want, 0.0, np.abs(got - want))
+        np.testing.assert_array_less(difference, 1e-12 * size + 1e-300, err_msg=str(params))
         tried += 1
     assert tried >= len(operator.dtypes)
 
