@@ -7,6 +7,7 @@ compute-sanitizer as it does on a machine that has them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -65,14 +66,35 @@ def build(folder: Path, capability: int = 90) -> Mapping[str, str]:
         (home / "bin" / program).symlink_to(HERE / program)
     subprocess.run([home / "bin" / "nvcc", "--precompile"], check=True, timeout=120)
     shutil.copytree(HERE / "include", home / "include", dirs_exist_ok=True)
-    path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))
-    return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(home)}
+    return environment_of(folder)
+
+
+def environment_of(folder: Path) -> Mapping[str, str]:
+    """What processes need that are to find the doubles of a folder."""
+    libraries = str(folder / "lib")
+    path = os.pathsep.join(filter(None, (libraries, os.environ.get("LD_LIBRARY_PATH", ""))))
+    return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(folder / "cuda")}
+
+
+def built(factory: pytest.TempPathFactory, capability: int) -> Mapping[str, str]:
+    """The environment of doubles that all workers of a test run share: the first builds them."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / f"device-{capability}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        whole = folder / "whole"
+        if not whole.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that was ended
+            build(folder, capability)
+            whole.touch()
+    return environment_of(folder)
 
 
 @pytest.fixture(scope="session")
 def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment of processes that are to find the doubles, which are built once."""
-    return build(tmp_path_factory.mktemp("device"))
+    return built(tmp_path_factory, 90)
 
 
 @pytest.fixture
@@ -85,7 +107,7 @@ def gpu_double(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(scope="session")
 def doubles_of_sm_80(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The same, of an older device."""
-    return build(tmp_path_factory.mktemp("device"), capability=80)
+    return built(tmp_path_factory, 80)
 
 
 @pytest.fixture
