@@ -35,8 +35,9 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.sandbox.isolation import LEVELS
 from tuner.measure.statistics import ratio_of_medians
 from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
+from tuner.models.arrays import aligned_copy
 from tuner.runtime.link import Function, link
-from tuner.runtime.loader import Array, Library, aligned_empty
+from tuner.runtime.loader import Library
 from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
@@ -157,7 +158,7 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
             os.sched_setaffinity(0, lane.cores)
             library = Library(request.library or "")
             library.set_num_threads(threads)
-            aligned = [_aligned(array) for array in arrays]
+            aligned = [aligned_copy(array) for array in arrays]
             timing = time_calls(
                 lambda number, repeat: library.time(request.symbol, aligned, number, repeat),
                 request.plan,
@@ -173,12 +174,6 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
     if os.waitpid(pid, 0)[1] != 0:
         raise SystemExit(f"{workload.spec} could not be timed without isolation")
     return tuple(json.loads(said))
-
-
-def _aligned(array: Array) -> Array:
-    copy = aligned_empty(array.shape, array.dtype)
-    copy[...] = array
-    return copy
 
 
 def measure(runner: RunnerProcess, request: Request, what: str) -> Timed:

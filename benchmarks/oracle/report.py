@@ -11,6 +11,7 @@ from benchmarks.oracle import log
 from benchmarks.oracle.log import Raced, Searched
 from tuner.api.estimates import describe
 from tuner.cost_model.latency import Latency, LatencyModel, Measured
+from tuner.cost_model.metrics import kendall_tau
 from tuner.db import targets
 from tuner.db.engine import open_database
 from tuner.measure.statistics import disturbed
@@ -71,7 +72,7 @@ def table(kernels: Sequence[Measured], left_out: Sequence[Latency]) -> str:
     for name in [*sorted(set(operators)), "all"]:
         rows = operators == name if name != "all" else np.ones(len(true), bool)
         error = np.abs(said[rows] / true[rows] - 1)
-        tau = kendall(said[rows], true[rows]) if name != "all" else float(np.mean(taus))
+        tau = kendall_tau(said[rows], true[rows]) if name != "all" else float(np.mean(taus))
         taus.append(tau)
         lines.append(
             f"{name:20}{rows.sum():8}{np.median(error):8.1%}{np.mean(error <= WITHIN):8.0%}"
@@ -108,9 +109,3 @@ def bounds_kept(losses: Sequence[float]) -> list[bool]:
         assert bound is not None, "a bound of one candidate"
         kept.append(each <= bound.within + 1e-12)
     return kept
-
-
-def kendall(left: np.ndarray, right: np.ndarray) -> float:
-    above = np.triu_indices(len(left), 1)
-    signs = np.sign(left[:, None] - left)[above] * np.sign(right[:, None] - right)[above]
-    return float(signs.mean())

@@ -24,7 +24,7 @@ from tuner.export.directory import check_replaceable
 from tuner.export.frameworks import checked_frameworks
 from tuner.export.naming import check_library_name
 from tuner.export.signature import KEY_FILE
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.evaluation import evaluate_outputs
 from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
@@ -146,7 +146,7 @@ def _read(
             content=packed(source),
             shapes={},
             graph=source,
-            evaluate=partial(_evaluated, source),
+            evaluate=partial(evaluate_outputs, source),
         )
     graph = read_exported(source)
     return Model(
@@ -155,12 +155,6 @@ def _read(
         graph=graph,
         evaluate=lambda inputs: _outputs(source, graph, inputs),
     )
-
-
-def _evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The graph's outputs by its expressions, without kernels."""
-    tensors = evaluate_graph(graph, inputs)
-    return [tensors[output] for output in graph.outputs]
 
 
 def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:

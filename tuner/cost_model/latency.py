@@ -19,6 +19,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.metrics import kendall_tau
 from tuner.errors import UsageError
 
 Floats = NDArray[np.float64]
@@ -223,7 +224,7 @@ class LatencyModel:
             for each, seconds in zip(left_out, true.tolist(), strict=True)
         ]
         taus = [
-            _kendall(predicted[rows], true[rows])
+            kendall_tau(predicted[rows], true[rows])
             for rows in self._known.by_operator()
             if len(rows) >= 3
         ]
@@ -347,10 +348,3 @@ def _quantile(scores: Floats) -> float:
     """The score that `COVERAGE` of new ones stay below, by the rule of n + 1."""
     rank = min(ceil(COVERAGE * (len(scores) + 1)), len(scores))
     return float(np.sort(scores)[rank - 1])
-
-
-def _kendall(left: Floats, right: Floats) -> float:
-    """Kendall's tau-a: pairs in the same order less those in the other, of all."""
-    above = np.triu_indices(len(left), 1)
-    signs = np.sign(left[:, None] - left)[above] * np.sign(right[:, None] - right)[above]
-    return float(signs.mean())

@@ -70,6 +70,15 @@ def spearman(scores: ArrayLike, labels: ArrayLike) -> float | None:
     return float(np.corrcoef(a, b)[0, 1])
 
 
+def kendall_tau(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Kendall's tau-a of two rows or more: pairs in the same order less those in the other,
+    of all."""
+    left, right = np.asarray(scores), np.asarray(labels)
+    above = np.triu_indices(len(left), 1)
+    signs = np.sign(left[:, None] - left)[above] * np.sign(right[:, None] - right)[above]
+    return float(signs.mean())
+
+
 def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.models.accuracy import TOLERANCE, greatest_error, tolerance_of
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.evaluation import evaluate_outputs
 from tuner.models.graph import Array, Graph
 from tuner.workload.expression import Const, Expression, Scalar, rewrite
 from tuner.workload.reference import SUM_FACTOR, UNIT_ROUNDOFF
@@ -43,19 +43,17 @@ def amplified(graph: Graph, inputs: Sequence[Array]) -> float:
     """
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        right = _outputs(graph, inputs)
+        right = evaluate_outputs(graph, inputs)
         errors = [
             greatest_error(
-                _outputs(_moved_graph(graph, rng), [_moved(array, rng) for array in inputs]), right
+                evaluate_outputs(
+                    _moved_graph(graph, rng), [_moved(array, rng) for array in inputs]
+                ),
+                right,
             )
             for _ in range(_DRAWS)
         ]
     return min(SUM_FACTOR * max(errors), _MOST)
-
-
-def _outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    tensors = evaluate_graph(graph, inputs)
-    return [tensors[name] for name in graph.outputs]
 
 
 def _moved_graph(graph: Graph, rng: np.random.Generator) -> Graph:

@@ -31,6 +31,12 @@ def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
     return {name: _tensor(name, graph, tensors) for name in [*tensors, *outside]}
 
 
+def evaluate_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The graph's outputs in its order; otherwise as `evaluate_graph`."""
+    tensors = evaluate_graph(graph, inputs)
+    return [tensors[name] for name in graph.outputs]
+
+
 def _tensor(name: str, graph: Graph, tensors: dict[str, Array]) -> Array:
     array = tensors[graph.root(name)]
     return array.reshape(graph.shapes[name].shape) if name in graph.shapes else array

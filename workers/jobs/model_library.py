@@ -22,6 +22,7 @@ from tuner.models.bounded_outputs import filled
 from tuner.models.chain_race import ChainRace, race_chains
 from tuner.models.check_inputs import check_inputs
 from tuner.models.concurrency import Concurrency
+from tuner.models.evaluation import evaluate_outputs
 from tuner.models.executor import Executor
 from tuner.models.graph import LARGEST_FIXED, Graph
 from tuner.models.importer import reference_outputs
@@ -35,7 +36,6 @@ from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe, runners_up
 from tuner.workers.jobs.model_numerics import (
     example_arrays,
-    float64_outputs,
     with_numerics,
 )
 from tuner.workers.jobs.timeline import versions
@@ -227,7 +227,7 @@ def _verified(
         tolerance = allowed_error(model.graph, inputs, tolerance, error)
         worst = max(worst, largest_error(symbol, checked.outputs, right, tolerance))
         if policy.max_error is not None:
-            exact = float64_outputs(model.graph, inputs)
+            exact = evaluate_outputs(model.graph, inputs)
             worst = max(worst, largest_error(symbol, checked.outputs, exact, policy.max_error))
         expected = tuple(output.astype(np.float64) for output in right)
     peak = max((float(np.abs(output).max(initial=0.0)) for output in expected), default=0.0)

@@ -18,7 +18,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.arrays import Array
 from tuner.models.check_inputs import check_inputs
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.evaluation import evaluate_outputs
 from tuner.models.graph import Graph
 from tuner.models.input_values import InputValues
 from tuner.models.library import ModelNumbers, model_kernel
@@ -72,7 +72,7 @@ def with_numerics(
     names = tuple(switches)
     inputs = [check_inputs(graph, values, seed) for seed in (0, 1)]
     inputs.append(example_arrays(built)[: len(graph.inputs)])
-    expected = [float64_outputs(graph, given) for given in inputs]
+    expected = [evaluate_outputs(graph, given) for given in inputs]
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "switched.so")
         path.write_bytes(link("switched", [function_of(built)], toolchain=toolchain_for(target)))
@@ -106,9 +106,3 @@ def example_arrays(built: ExportKernel) -> list[Array]:
 def _label(node: Expression) -> str:
     shapes = ("×".join(map(str, tensor.shape)) for tensor in node.inputs[:2])
     return " ".join((node.name, *shapes))
-
-
-def float64_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The graph's outputs for inputs in its order, evaluated in float64."""
-    tensors = evaluate_graph(graph, inputs)
-    return [tensors[name] for name in graph.outputs]

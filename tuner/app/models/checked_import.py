@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.app.models.command_time import CommandTime
 from tuner.models.check_inputs import check_inputs
-from tuner.models.evaluation import evaluate_graph
+from tuner.models.evaluation import evaluate_outputs
 from tuner.models.graph import Array, Graph
 from tuner.models.importer import judged
 from tuner.models.verdict import Right, Unjudged, Wrong
@@ -52,5 +52,4 @@ def checked_import(model: Model, command: CommandTime, note: Callable[[str], obj
 
 def _evaluated(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
-        tensors = evaluate_graph(graph, inputs)
-    return [tensors[name] for name in graph.outputs]
+        return evaluate_outputs(graph, inputs)

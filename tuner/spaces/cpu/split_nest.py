@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tuner.spaces.cpu.running_peak import greater, subtrahend
 from tuner.spaces.cpu.split_plan import ROW, TASK, SplitPlan
 from tuner.spaces.cpu.stream_bounds import live_range
 from tuner.spaces.program.loop_tree import (
@@ -27,16 +28,16 @@ from tuner.spaces.program.loop_tree import (
     Statement,
     Store,
     When,
+    nested,
     unrolled_in_part,
 )
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer
-from tuner.spaces.program.tiles import add, constant, times
+from tuner.spaces.program.tiles import add, constant, divided, times
 from tuner.spaces.rewrite.access import with_explicit_padding
 from tuner.spaces.rewrite.groups import replace_reads
 from tuner.spaces.rewrite.stream_group import RunningSum
 from tuner.workload.expression import (
-    Axis,
     Binary,
     Cast,
     Const,
@@ -175,7 +176,7 @@ class SplitNest:
     def _each_vector(self, *body: Statement) -> Statement:
         """Statements at all columns, vector by vector."""
         vectors = self.tiled.extent // self.plan.column_lanes
-        return _nested(self.columns[:-1], Loop(iterator=VECTOR, extent=vectors, body=body))
+        return nested(self.columns[:-1], Loop(iterator=VECTOR, extent=vectors, body=body))
 
     # --- block by block
 
@@ -186,9 +187,9 @@ class SplitNest:
         first, end = plan.blocks(whole)
         live_first, live_end = live_range(plan)
         if live_first is not None:
-            first = Binary("max", first, _divided(live_first, plan.block))
+            first = Binary("max", first, divided(live_first, plan.block))
         if live_end is not None:
-            last = _divided(add(live_end, constant(plan.block - 1)), plan.block)
+            last = divided(add(live_end, constant(plan.block - 1)), plan.block)
             end = Binary("min", end, last)
         start = times(Var(BLOCK), plan.block)
         body = tuple(self._block(start, plan.block))
@@ -216,11 +217,11 @@ class SplitNest:
             yield self._each_lane(lanes, least)
             start = times(Var(TILE), lanes)
             yield Loop(iterator=TILE, extent=whole, body=tuple(self._values(first, start, lanes)))
-            greatest = _greater(self._lane(self.highest), top)
+            greatest = greater(self._lane(self.highest), top)
             yield Loop(iterator=LANE, extent=lanes, body=(_set(top, greatest),))
         for place in range(points - left, points):
             yield from self._values(first, constant(place), 1)
-        risen = Unary("exp", Binary("sub", peak, self._subtrahend(top)))
+        risen = Unary("exp", Binary("sub", peak, subtrahend(top, self.group.dtype)))
         yield _set(scale, Select(Binary("eq", peak, top), self._number(1.0), risen))
         yield _set(peak, top)
         yield from self._exponentials(first, points)
@@ -238,7 +239,7 @@ class SplitNest:
         yield self._each_lane(
             width,
             _set(weight, self._at(value, add(first, place))),
-            _set(highest, _greater(weight, highest)),
+            _set(highest, greater(weight, highest)),
         )
 
     # --- the product
@@ -253,7 +254,7 @@ class SplitNest:
         score = self._lane(self.scores)
         term = Cast(self.group.dtype, self._term(add(first, Var(LANE))))
         yield self._each_lane(width, _set(score, self._number(0.0)))
-        yield _nested(
+        yield nested(
             product.reduce_axes, self._each_lane(width, _set(score, Binary("add", score, term)))
         )
 
@@ -272,7 +273,7 @@ class SplitNest:
         square = self._lane(self.square, point)
         body = (
             self._each_point(points, _set(held, self._number(0.0))),
-            _nested(outer, summed),
+            nested(outer, summed),
             self._each_point(points, _set(square, held)),
         )
         yield Loop(iterator=VECTOR, extent=width // points, body=body)
@@ -312,11 +313,6 @@ class SplitNest:
 
     # --- exponentials and sums
 
-    def _subtrahend(self, peak: Scalar) -> Scalar:
-        """0 where all points so far are minus infinity, so that their exponentials are zero."""
-        none = Binary("eq", peak, self._number(float("-inf")))
-        return Select(none, self._number(0.0), peak)
-
     def _exponentials(self, first: Scalar, points: int) -> Iterable[Statement]:
         """The weights of the block's points, and the sums that have no columns."""
         lanes, scale = self.plan.lanes, self._only(self.scale)
@@ -336,7 +332,7 @@ class SplitNest:
     def _raised(self, first: Scalar, place: Scalar, lane: Scalar) -> Iterable[Statement]:
         """The weight of a point, added to the sums in a lane."""
         weight = Read(self.weights, (place,))
-        lowered = Binary("sub", weight, self._subtrahend(self._only(self.peak)))
+        lowered = Binary("sub", weight, subtrahend(self._only(self.peak), self.group.dtype))
         yield _set(weight, Unary("exp", lowered))
         for running in self.group.sums[:-1]:
             total = Read(self.partial[running.name], (lane,))
@@ -358,10 +354,10 @@ class SplitNest:
         if whole:
             start = times(Var(TILE), plan.vectors)
             body = tuple(self._sum_tile(first, points, start, plan.vectors))
-            yield _nested(outer, Loop(iterator=TILE, extent=whole, body=body))
+            yield nested(outer, Loop(iterator=TILE, extent=whole, body=body))
         if left:
             rest = tuple(self._sum_tile(first, points, constant(whole * plan.vectors), left))
-            yield from rest if not outer else (_nested(outer, *rest),)
+            yield from rest if not outer else (nested(outer, *rest),)
 
     def _sum_tile(
         self, first: Scalar, points: int, start: Scalar, vectors: int
@@ -402,8 +398,8 @@ class SplitNest:
         peak = Read(self.peaks, (Var(PART), number))
         factor = Read(self.factors, (Var(PART),))
         yield _set(top, self._number(float("-inf")))
-        yield Loop(iterator=PART, extent=parts, body=(_set(top, _greater(peak, top)),))
-        raised = Unary("exp", Binary("sub", peak, self._subtrahend(top)))
+        yield Loop(iterator=PART, extent=parts, body=(_set(top, greater(peak, top)),))
+        raised = Unary("exp", Binary("sub", peak, subtrahend(top, self.group.dtype)))
         yield Loop(iterator=PART, extent=parts, body=(_set(factor, raised),))
         for name, buffer in self.totals.items():
             whole = self._only(self.whole[name])
@@ -441,20 +437,3 @@ class SplitNest:
 
 def _set(to: Read, value: Scalar) -> Store:
     return Store(buffer=to.tensor, indices=to.indices, value=value)
-
-
-def _nested(axes: Iterable[Axis], *body: Statement) -> Statement:
-    """Loops over the axes around statements."""
-    for axis in reversed(list(axes)):
-        body = (Loop(iterator=axis.name, extent=axis.extent, body=body),)
-    (statement,) = body
-    return statement
-
-
-def _greater(value: Scalar, highest: Scalar) -> Scalar:
-    """The greater one. A NaN is left out: its exponential is NaN too, whatever is subtracted."""
-    return Select(Binary("gt", value, highest), value, highest)
-
-
-def _divided(value: Scalar, by: int) -> Scalar:
-    return value if by == 1 else Binary("floordiv", value, constant(by))

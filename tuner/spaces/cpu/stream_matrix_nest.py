@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tuner.spaces.cpu.running_peak import greater, subtrahend
 from tuner.spaces.cpu.stream_nest import (
     COLUMN,
     IN_BLOCK,
@@ -218,9 +219,7 @@ class MatrixStreamNest(StreamNest):
             POINT,
             tile,
             self.plan.unroll,
-            self._each_row(
-                self._set(weight, placed), self._set(highest, _greater(weight, highest))
-            ),
+            self._each_row(self._set(weight, placed), self._set(highest, greater(weight, highest))),
         )
         yield Loop(iterator=TILE, extent=-(-points // tile), body=(zeroed, added, finished))
 
@@ -229,7 +228,7 @@ class MatrixStreamNest(StreamNest):
         (running,) = self.group.sums[:-1]
         pair = Var(IN_BLOCK)
         partial, total = self._row(self.partial), self._row(self.totals[running.name])
-        peak = self._subtrahend(self._row(self.peak))
+        peak = subtrahend(self._row(self.peak), self.group.dtype)
         weights = [
             self._row(self.weights, add(times(pair, NUMBERS), constant(number)))
             for number in range(NUMBERS)
@@ -320,8 +319,3 @@ def _upper(number: Scalar) -> Scalar:
     """The number with the bits alone that a bfloat16 has."""
     bits = Bitcast("uint32", "float32", number)
     return Bitcast("float32", "uint32", Binary("bitand", bits, Const(UPPER, "uint32")))
-
-
-def _greater(value: Scalar, highest: Scalar) -> Scalar:
-    """As the stream nest has it."""
-    return Select(Binary("gt", value, highest), value, highest)

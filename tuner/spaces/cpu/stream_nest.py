@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from tuner.spaces.cpu.running_peak import greater, subtrahend
 from tuner.spaces.cpu.stream_bounds import live_range
 from tuner.spaces.cpu.stream_masks import turned, turned_reads
 from tuner.spaces.cpu.stream_plan import TASK, StreamPlan
@@ -28,12 +29,14 @@ from tuner.spaces.program.loop_tree import (
     Statement,
     Store,
     When,
+    nested,
     unrolled_in_part,
 )
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import Buffer
-from tuner.spaces.program.tiles import add, at_most, constant, times
+from tuner.spaces.program.tiles import add, at_most, constant, divided, times
 from tuner.spaces.rewrite.access import access, with_explicit_padding
+from tuner.spaces.rewrite.groups import replace_reads
 from tuner.spaces.rewrite.stream_group import RunningSum
 from tuner.workload.expression import (
     Axis,
@@ -187,7 +190,7 @@ class StreamNest:
         place = tuple(Var(axis.name) for axis in along)
         if self.dtypes[read.tensor] != self.group.dtype or stride != 1 or not self._turns(along):
             value = self._at(read)
-            return _nested(along, self._each_row(self._set(self._row(name, *place), value)))
+            return nested(along, self._each_row(self._set(self._row(name, *place), value)))
         row = add(times(Var(VECTOR), plan.lanes), Var(LANE))
         store = Store(
             buffer=name, indices=(*place, row), value=substitute(read, self.plan.row(row))
@@ -200,7 +203,7 @@ class StreamNest:
             transposed=plan.lanes,
         )
         vectors = Loop(iterator=VECTOR, extent=plan.vectors, body=(turned,))
-        return _nested(along[:-1], vectors)
+        return nested(along[:-1], vectors)
 
     def _turns(self, along: list[Axis]) -> bool:
         """Whether squares of vectors fit into what lies along the axes."""
@@ -213,7 +216,7 @@ class StreamNest:
         for running in self.group.sums:
             place = tuple(Var(axis.name) for axis in running.columns)
             total = self._row(self.totals[running.name], *place)
-            yield _nested(running.columns, self._each_row(self._set(total, self._number(0.0))))
+            yield nested(running.columns, self._each_row(self._set(total, self._number(0.0))))
 
     # --- block by block
 
@@ -228,10 +231,10 @@ class StreamNest:
             yield Loop(
                 iterator=number.name,
                 extent=whole,
-                first=None if first is None else _divided(first, block),
+                first=None if first is None else divided(first, block),
                 end=None
                 if end is None
-                else Binary("min", _divided(add(end, constant(block - 1)), block), blocks),
+                else Binary("min", divided(add(end, constant(block - 1)), block), blocks),
                 body=tuple(self._block(times(number, block), block)),
             )
         if left:
@@ -269,7 +272,7 @@ class StreamNest:
             each = self._each_point(tile, self._each_row(grown))
             body.append(self._each_point(tile, self._each_row(self._set(made, self._number(0.0)))))
             body.append(self._summed(product.reduce_axes, each))
-            value = _with_reads(value, {product.name: made})
+            value = replace_reads(value, {product.name: made})
         in_block = {each.read: self._row(each.turned, place) for each in self.turned}
         value = rewrite(value, lambda node: in_block.get(node) if isinstance(node, Read) else None)
         weight, highest = self._row(self.weights, place), self._row(self.highest)
@@ -278,7 +281,7 @@ class StreamNest:
                 tile,
                 self._each_row(
                     self._set(weight, self._at(value, point)),
-                    self._set(highest, _greater(weight, highest)),
+                    self._set(highest, greater(weight, highest)),
                 ),
             )
         )
@@ -299,7 +302,7 @@ class StreamNest:
     def _summed(self, axes: tuple[Axis, ...], body: Statement) -> Statement:
         """Loops of a sum, the innermost one unrolled as far as the plan says."""
         *outer, last = axes
-        return _nested(outer, unrolled_in_part(last.name, last.extent, self.plan.unroll, body))
+        return nested(outer, unrolled_in_part(last.name, last.extent, self.plan.unroll, body))
 
     def _rescaling(self) -> Statement:
         """The factor of the sums so far, and the new maximum in the old one's place.
@@ -308,19 +311,17 @@ class StreamNest:
         exponentials are zero and not NaN.
         """
         old, new = self._row(self.peak), self._row(self.highest)
-        risen = Unary("exp", Binary("sub", old, self._subtrahend(new)))
+        risen = Unary("exp", Binary("sub", old, subtrahend(new, self.group.dtype)))
         factor = Select(Binary("eq", old, new), self._number(1.0), risen)
         return self._each_row(self._set(self._row(self.scale), factor), self._set(old, new))
-
-    def _subtrahend(self, peak: Scalar) -> Scalar:
-        none = Binary("eq", peak, self._number(float("-inf")))
-        return Select(none, self._number(0.0), peak)
 
     def _exponentials(self, first: Scalar, points: int) -> Iterable[Statement]:
         """The weights of the block's points, and the sums that have no columns."""
         point = Var(IN_BLOCK)
         weight = self._row(self.weights, point)
-        raised = Unary("exp", Binary("sub", weight, self._subtrahend(self._row(self.peak))))
+        raised = Unary(
+            "exp", Binary("sub", weight, subtrahend(self._row(self.peak), self.group.dtype))
+        )
         totals = self.group.sums[:-1]
         partial = self._row(self.partial)
         body: list[Statement] = [self._set(weight, raised)]
@@ -359,10 +360,10 @@ class StreamNest:
         if whole:
             start = times(Var(TILE), tile)
             body = tuple(self._sum_tile(first, points, start, tile))
-            yield _nested(outer, Loop(iterator=TILE, extent=whole, body=body))
+            yield nested(outer, Loop(iterator=TILE, extent=whole, body=body))
         if left:
             rest = tuple(self._sum_tile(first, points, constant(whole * tile), left))
-            yield from rest if not outer else (_nested(outer, *rest),)
+            yield from rest if not outer else (nested(outer, *rest),)
 
     def _sum_tile(
         self, first: Scalar, points: int, start: Scalar, tile: int
@@ -408,9 +409,9 @@ class StreamNest:
             total = self._row(self.totals[each.name], *(Var(axis.name) for axis in each.columns))
             values[each.name] = Select(none, self._number(float("nan")), total)
         body = with_explicit_padding(self.group.output.body, self.shapes, self._extents())
-        result = self._at(_with_reads(body, values))
+        result = self._at(replace_reads(body, values))
         total = self._row(self.totals[running.name], *place)
-        yield _nested(self.columns, self._each_row(self._set(total, result)))
+        yield nested(self.columns, self._each_row(self._set(total, result)))
 
     def _write(self) -> Iterable[Statement]:
         """The copy of the result to where callers want it."""
@@ -423,7 +424,7 @@ class StreamNest:
             to = tuple(self._at(index) for index in indices)
             value = self._row(buffer, *place)
             store = Store(buffer=output.name, indices=to, value=Cast(output.dtype, value))
-            yield _nested(self.columns, self._each_row(store))
+            yield nested(self.columns, self._each_row(store))
             return
         lanes = plan.lanes
         for first, count in ((0, self.tiled.extent // lanes), (1, self.tiled.extent % lanes)):
@@ -444,30 +445,8 @@ class StreamNest:
                 transposed=lanes,
             )
             tiles = turned if first else Loop(iterator=TILE, extent=count, body=(turned,))
-            yield _nested(self.columns[:-1], tiles)
+            yield nested(self.columns[:-1], tiles)
 
     def _extents(self) -> dict[str, int]:
         axes = (*self.group.rows, self.group.stream, *self.columns)
         return {axis.name: axis.extent for axis in axes}
-
-
-def _nested(axes: Iterable[Axis], *body: Statement) -> Statement:
-    """Loops over the axes around statements."""
-    for axis in reversed(list(axes)):
-        body = (Loop(iterator=axis.name, extent=axis.extent, body=body),)
-    (statement,) = body
-    return statement
-
-
-def _greater(value: Scalar, highest: Scalar) -> Scalar:
-    """The greater one. A NaN is left out: its exponential is NaN too, whatever is subtracted."""
-    return Select(Binary("gt", value, highest), value, highest)
-
-
-def _divided(value: Scalar, by: int) -> Scalar:
-    return value if by == 1 else Binary("floordiv", value, constant(by))
-
-
-def _with_reads(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
-    """The tree with every read of the named tensors replaced by a value."""
-    return rewrite(node, lambda part: values.get(part.tensor) if isinstance(part, Read) else None)

@@ -7,12 +7,12 @@ maximum of a row. Nests with such values are trees of loops from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from tuner.spaces.program.tiles import add, times
-from tuner.workload.expression import Read, Scalar, Var, reads, substitute
+from tuner.workload.expression import Axis, Read, Scalar, Var, reads, substitute
 
 
 class LoopKind(Enum):
@@ -108,6 +108,14 @@ def _written(body: tuple[Statement, ...]) -> Iterator[str]:
             yield statement.buffer
         else:
             yield from _written(statement.body)
+
+
+def nested(axes: Iterable[Axis], *body: Statement) -> Statement:
+    """Loops over the axes, the first outermost, around statements. Of no axes: the only one."""
+    for axis in reversed(list(axes)):
+        body = (Loop(iterator=axis.name, extent=axis.extent, body=body),)
+    (statement,) = body
+    return statement
 
 
 def unrolled_in_part(name: str, extent: int, factor: int, body: Statement) -> Statement:

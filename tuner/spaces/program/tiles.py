@@ -27,6 +27,10 @@ def times(a: Scalar, factor: int) -> Scalar:
     return a if factor == 1 else Binary("mul", a, Const(factor, "int64"))
 
 
+def divided(a: Scalar, by: int) -> Scalar:
+    return a if by == 1 else Binary("floordiv", a, constant(by))
+
+
 def at_most(a: Scalar, limit: int) -> Scalar:
     return Binary("min", a, Const(limit, "int64"))
 
