@@ -110,7 +110,7 @@ def rows(items: Sequence[StoredTrial]) -> list[dict[str, Any]]:
 def as_csv(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
     yield _line(lambda writer: writer.writerow(COLUMNS))
     for items in every:
-        written = [[_cell(row[name]) for name in COLUMNS] for row in rows(items)]
+        written = [[_plain(_text(row[name])) for name in COLUMNS] for row in rows(items)]
         yield _line(lambda writer, written=written: writer.writerows(written))  # type: ignore[misc]  # bound for this batch
 
 
@@ -120,10 +120,13 @@ def _line(write: Callable[[Any], object]) -> str:
     return buffer.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    """A cell: structures as JSON, and an apostrophe before text that looks like a formula."""
-    if isinstance(value, dict | list):
-        return json.dumps(value)
+def _text(value: Any) -> Any:
+    """A cell: structures as JSON, anything else as it is."""
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _plain(value: Any) -> Any:
+    """A cell for spreadsheets: with an apostrophe before text that looks like a formula."""
     return "'" + value if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
@@ -141,7 +144,8 @@ def as_json(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
 def as_parquet(every: Iterator[Sequence[StoredTrial]]) -> Iterator[bytes]:
     """One file, written at the end: its index needs all row groups."""
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    table = [{name: _cell(row[name]) for name in COLUMNS} for items in every for row in rows(items)]
+    table = [row for items in every for row in rows(items)]
+    columns = {name: [_text(row[name]) for row in table] for name in COLUMNS}
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(table), buffer)
+    parquet.write_table(arrow.table(columns), buffer)
     yield buffer.getvalue()

@@ -88,6 +88,18 @@ def test_the_table_has_a_row_for_each_workload(
     assert [row["spec"] for row in rows] == [item["spec"] for item in items]
 
 
+def test_a_table_may_be_parquet(
+    tuner: Callable[..., Any], database: Database, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    promote_products(database, parse_target("cpu"))
+    path = tmp_path / "table.parquet"
+    called = tuner("estimate", PRODUCT.format(EXTENTS[0]), "-o", str(path))
+    assert called.code == 0, called.err
+    (row,) = parquet.read_table(path).to_pylist()
+    assert row["source"] == "measured" and row["threads"] == 1 and row["median_s"] > 0
+
+
 def test_the_table_of_nothing_has_its_columns(
     tuner: Callable[..., Any], database: Database, tmp_path: Path
 ) -> None:
