@@ -40,3 +40,17 @@ def test_an_axis_may_not_be_added_twice() -> None:
     graph = helper.make_graph([node], "g", values[:1], values[1:], [axes])
     with pytest.raises(TunerError):
         read_graph(helper.make_model(graph).SerializeToString(), {})
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("shape", [[5, 6, 7], [2, 5, 6, 7, 4]])
+def test_a_window_has_the_dimensions_that_it_moves_over(op: str, shape: list[int]) -> None:
+    """As ONNX Runtime has it; PyTorch pools an image without a batch too."""
+    node = helper.make_node(op, ["x"], ["y"], name="pooled", kernel_shape=[3, 3])
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", shape), ("y", None))
+    ]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    with pytest.raises(TunerError, match=rf"{op} \('pooled'\) has a window of 2 dimensions"):
+        read_graph(helper.make_model(graph).SerializeToString(), {})

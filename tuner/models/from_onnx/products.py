@@ -55,11 +55,22 @@ def einsum(node: Node) -> Value:
 def geometry(
     node: Node, extents: Sequence[int], kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Strides, padding (in front, then behind) and dilations, automatic padding resolved."""
-    rank = len(kernel)
+    """Strides, padding (in front, then behind) and dilations, automatic padding resolved.
+
+    Raises ModelRefused for a window that has not the dimensions that it moves over.
+    """
+    rank = len(extents)
     strides = list(node.attribute("strides", None) or [1] * rank)
     dilations = list(node.attribute("dilations", None) or [1] * rank)
     pads = list(node.attribute("pads", None) or [0] * (2 * rank))
+    named = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
+    for name, numbers in {**named, "pads": pads[::2]}.items():
+        if len(numbers) != rank:
+            raise node.refusal(
+                f"has a window of {len(numbers)} dimensions ({name}) over {list(extents)}, the "
+                f"{rank} behind batch and channels; give its input all of these dimensions, or "
+                f"export the model with a batch"
+            )
     automatic = str(node.attribute("auto_pad", "NOTSET"))
     if automatic == "VALID":
         pads = [0] * (2 * rank)
