@@ -336,14 +336,26 @@ def without_unused(graph: Graph) -> Graph:
 
 
 def _without_unread(scan: Scan, live: set[str], graph: Graph) -> Scan:
-    """The scan with those of its sequences that are live, and what these and states need."""
-    sequences = tuple(tensor for tensor in scan.sequences if tensor.name in live)
-    if len(sequences) == len(scan.sequences):
-        return scan
+    """The scan with those of its results that are live, the condition, the states that its
+    iterations need for these, and what computes them."""
+    lasting = live | ({scan.condition} if scan.condition is not None else set())
+    while True:
+        kept = _with_results(scan, lasting, graph)
+        inner = every_node(kept.body)
+        read = {graph.root(name) for node in inner for name in reads_of(node)}
+        further = {state.tensor.name for state in scan.states if state.tensor.name in read}
+        if further <= lasting:
+            return kept
+        lasting = lasting | further
+
+
+def _with_results(scan: Scan, lasting: set[str], graph: Graph) -> Scan:
+    """The scan with these results, and what computes them from all of its states."""
+    sequences = tuple(tensor for tensor in scan.sequences if tensor.name in lasting)
+    states = tuple(state for state in scan.states if state.tensor.name in lasting)
     written = scan.written
-    lasting = live | {state.tensor.name for state in scan.states}
     results = {name for name, window in written.items() if window.tensor in lasting}
-    needed = {state.after for state in scan.states} | results
+    needed = {state.after for state in states} | results
     body: list[Node] = []
     for node in reversed(scan.body):
         roots = {graph.root(name) for name in needed}
@@ -363,6 +375,7 @@ def _without_unread(scan: Scan, live: set[str], graph: Graph) -> Scan:
         windows=windows,
         shapes={name: scan.shapes[name] for name in windows},
         sequences=sequences,
+        states=states,
     )
 
 

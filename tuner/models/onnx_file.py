@@ -114,8 +114,13 @@ def _state_defaults(model: Any) -> None:
 
 def _check_header(model: Any) -> None:
     """Checks that there is a graph, of operators that are known, in a supported opset."""
-    if not model.HasField("graph") or not model.graph.output:
+    if not model.HasField("graph"):
         raise ModelRefused("the file holds no graph of operators; is it an .onnx file?")
+    if not model.graph.output:
+        raise ModelRefused(
+            f"the graph of {len(model.graph.node)} operators has no output; export a model that "
+            f"returns its tensors"
+        )
     own = {(function.domain, function.name) for function in model.functions}
     for node in _nodes(model.graph):
         if node.domain not in _TAKEN and (node.domain, node.op_type) not in own:

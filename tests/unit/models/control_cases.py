@@ -223,6 +223,37 @@ def written_elements(rows: int = 70) -> Made:
     ), [feed]  # fmt: skip
 
 
+def written_and_copied(op: str = "Sigmoid", rows: int = 70) -> Made:
+    """A tensor that is written at counted places, and handed on by copies that only change its
+    shape and add zero, as Paddle's converter writes them. A state that no iteration reads
+    becomes the same, one has no other use."""
+    step = body(
+        [
+            n("Identity", ["c"], ["going"]),
+            n("Gather", ["x", "i"], ["row"]),
+            n(op, ["row"], ["share"]),
+            n("Reshape", ["share", "slice"], ["new"]),
+            n("Expand", ["i", "slice"], ["at"]),
+            n("ScatterElements", ["s", "at", "new"], ["written"], axis=1),
+            n("Unsqueeze", ["written", "front"], ["longer"]),
+            n("Add", ["longer", "nothing"], ["sum"]),
+            n("Squeeze", ["sum", "front"], ["copy"]),
+            n("Exp", ["row"], ["unused"]),
+        ],
+        [value("i", INT64, []), value("c", BOOL, []), value("before", FLOAT, None),
+         value("s", FLOAT, [1, rows, 2]), value("other", FLOAT, None)],
+        [value("going", BOOL, []), value("written"), value("copy"), value("unused")],
+    )  # fmt: skip
+    feed = {"x": floats(rows, 2)}
+    nodes = [n("Loop", ["trips", "yes", "none", "s0", "none"], ["w", "s1", "o"], body=step)]
+    outputs = [value("w", FLOAT, [1, rows, 2]), value("s1", FLOAT, [1, rows, 2])]
+    return model(
+        nodes, feed, outputs, trips=np.array(rows - 1), yes=np.array(True),
+        none=np.float32(7), s0=np.zeros((1, rows, 2), np.float32), front=np.array([0]),
+        slice=np.array([1, 1, 2]), nothing=np.float32(0),
+    ), [feed]  # fmt: skip
+
+
 def both_ways() -> Made:
     """Inputs along another axis and from the end on; results in another place."""
     step = body(
@@ -339,5 +370,6 @@ CASES: Mapping[str, Callable[[], Made]] = {
     for made in (
         layers_or_scores, constants_or_inputs, until_small, known_times, growing, both_ways,
         nested, counting, written_rows, appended, put_in_front, written_elements,
+        written_and_copied,
     )
 }  # fmt: skip

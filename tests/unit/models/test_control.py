@@ -33,6 +33,7 @@ from tests.unit.models.control_cases import (
     put_in_front,
     until_small,
     value,
+    written_and_copied,
     written_elements,
     written_rows,
 )
@@ -189,6 +190,26 @@ def test_what_is_read_besides_is_copied() -> None:
     (window,) = scan.written.values()
     assert (window.start, window.step) == (69, -1)
     assert [state.after == state.tensor.name for state in scan.states] == [True, False]
+
+
+def test_copies_do_not_hide_what_is_written() -> None:
+    """One state is left: two become the same, and nothing reads the third."""
+    scan = scan_of(written_and_copied())
+    (window,), (state,) = scan.written.values(), scan.states
+    assert state.tensor.name == state.after == window.tensor
+    assert all(node.tensor(name).nbytes <= 2 * 4 for node in scan.body for name in node.outputs)
+
+
+def test_zero_is_added_where_it_may_change_a_sign() -> None:
+    """A row of x may have -0, to which the copy's 0 adds up to 0."""
+    made, feeds = written_and_copied("Identity")
+    assert not scan_of((made, feeds)).written
+    feeds[0]["x"][:] = -0.0
+    graph = graph_of(made)
+    tensors = evaluate_graph(graph, [feeds[0]["x"]])
+    results = [np.signbit(tensors[name].reshape(70, 2)).any(1) for name in graph.outputs]
+    rows = np.arange(70)
+    np.testing.assert_array_equal(results, [rows == 68, rows < 0])
 
 
 def test_tensors_that_only_grow_are_results_of_a_scan() -> None:

@@ -14,6 +14,7 @@ from benchmarks.models import nets
 from tests.unit.models.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.reading import read_graph
+from tuner.workload.expression import Read, Var, walk
 
 SHAPE = (1, 4, 8, 8)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -131,3 +132,30 @@ def test_an_operator_without_an_expression_is_named() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     with pytest.raises(UsageError, match="ImageDecoder"):
         read_graph(model.SerializeToString(), {})
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "dtype"),
+    [("Add", 0, "int64"), ("Sub", 0, "float32"), ("Mul", 1, "float32"), ("Div", 1, "int64")],
+)
+def test_neutral_constants_compute_nothing(op: str, number: int, dtype: str) -> None:
+    """But where another number stands beside, or the result is larger; and where 0 makes 0 of
+    -0."""
+
+    def operations(op: str, dtype: str, numbers: list[Any]) -> int:
+        make = nets.Maker()
+        other = np.array(numbers, dtype)
+        constant = make.constant("other", other)
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        shape = np.broadcast_shapes((4,), other.shape)
+        model = make.model({"x": (4,)}, make.add("Neg", make.add(op, "x", constant)), shape, kind)
+        model.graph.output[0].type.tensor_type.elem_type = kind
+        (node,) = read_graph(nets.serialized(model), {}).expressions
+        assert node.tensor(node.outputs[0]).shape == shape
+        parts = (part for stage in node.stages for part in walk(stage.body))
+        return sum(not isinstance(part, Read | Var) for part in parts)
+
+    assert operations(op, dtype, [number]) == operations(op, dtype, [number] * 4) == 1
+    assert operations(op, dtype, [number, number, 3, number]) > 1
+    assert operations(op, dtype, [[number], [number]]) >= 1
+    assert operations("Add", "float32", [0]) > 1

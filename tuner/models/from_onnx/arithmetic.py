@@ -13,15 +13,17 @@ from tuner.models.from_onnx.node import (
     Convert,
     ElementType,
     Node,
+    Results,
     element_type,
     rounding_of,
 )
 from tuner.models.operators import elementwise as ops
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.formats import INTEGER_LIMITS
-from tuner.models.operators.movement import reshape
+from tuner.models.operators.movement import broadcast_shape, reshape
 from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
-from tuner.models.operators.values import Clipped, Value
+from tuner.models.operators.values import Clipped, Value, Written
+from tuner.models.operators.zeros import is_never_negative_zero
 from tuner.workload.expression import (
     FLOATS,
     BinaryOp,
@@ -37,6 +39,37 @@ def each(function: Callable[..., Elem]) -> Convert:
         return elementwise(node.op.lower(), function, *values)
 
     return convert
+
+
+def neutral(function: Callable[..., Elem], number: int, *, either: bool = False) -> Convert:
+    """The same of two inputs, where a second one of this number alone leaves the first as it
+    is, and `either` the first one the second."""
+
+    def convert(node: Node) -> Results:
+        for x, other in _pairs(node, either=either):
+            if other.uniform == number and broadcast_shape(x.shape, other.shape) == x.shape:
+                return x
+        return each(function)(node)
+
+    return convert
+
+
+def _pairs(node: Node, *, either: bool) -> list[tuple[Value, Value]]:
+    return [(node[0], node[1]), (node[1], node[0])] if either else [(node[0], node[1])]
+
+
+def add(node: Node) -> Results:
+    """0 makes 0 of -0, and leaves everything else as it is: converters copy a tensor so."""
+    if node[0].dtype not in FLOATS:
+        return neutral(lambda a, b: a + b, 0, either=True)(node)
+    result = elementwise("add", lambda a, b: a + b, node[0], node[1])
+    for x, other in _pairs(node, either=True):
+        made = x.made
+        if other.uniform != 0 or result.shape != x.shape or not isinstance(made, Written):
+            continue
+        if is_never_negative_zero(made.content):
+            return replace(result, made=replace(made, zero_added=True))
+    return result
 
 
 def tested(function: Callable[..., Elem]) -> Convert:
@@ -215,7 +248,7 @@ TABLE: Mapping[str, Convert] = {
     "Abs": named("abs"),
     "Acos": named("acos"),
     "Acosh": named("acosh"),
-    "Add": each(lambda a, b: a + b),
+    "Add": add,
     "And": tested(lambda a, b: a & b),
     "Asin": named("asin"),
     "Asinh": named("asinh"),
@@ -234,7 +267,7 @@ TABLE: Mapping[str, Convert] = {
     "Clip": clip,
     "Cos": named("cos"),
     "Cosh": named("cosh"),
-    "Div": each(ops.divide),
+    "Div": neutral(ops.divide, 1),
     "Dropout": dropout,
     "Elu": parametrized(ops.elu, alpha=1.0),
     "Equal": tested(lambda a, b: a.equals(b)),
@@ -258,7 +291,7 @@ TABLE: Mapping[str, Convert] = {
     "Min": folded(minimum),
     "Mish": each(ops.mish),
     "Mod": modulo,
-    "Mul": each(lambda a, b: a * b),
+    "Mul": neutral(lambda a, b: a * b, 1, either=True),
     "Neg": each(lambda a: -a),
     "Not": tested(lambda a: ~a),
     "Or": tested(lambda a, b: a | b),
@@ -276,7 +309,7 @@ TABLE: Mapping[str, Convert] = {
     "Softplus": each(ops.softplus),
     "Softsign": each(ops.softsign),
     "Sqrt": named("sqrt"),
-    "Sub": each(lambda a, b: a - b),
+    "Sub": neutral(lambda a, b: a - b, 0),
     "Sum": folded(lambda a, b: a + b),
     "Swish": swish,
     "Tan": named("tan"),

@@ -72,6 +72,7 @@ class GraphBuilder:
         self._copies: dict[tuple[Any, ...], Value] = {}
         self._equal: dict[tuple[Any, ...], str] = {}
         self._read_by: dict[str, tuple[str, ...]] = {}  # what each tensor is computed from
+        self._stages: dict[str, Stage] = {}
         self._same: dict[str, str] = {}  # result of a node of several stages -> an equal one
         self._kernel: _Kernel | None = None
         self._count = 0
@@ -280,6 +281,10 @@ class GraphBuilder:
         """A tensor that was recorded. Raises KeyError for any other name."""
         return self._tensors[name]
 
+    def definition(self, name: str) -> Stage | Array | None:
+        """The stage that computes a tensor, or the constant that it is; None of any other."""
+        return self._constants.get(name, self._stages.get(name))
+
     def root(self, name: str) -> str:
         """The name of the tensor that holds the bytes: an alias resolved."""
         return self._aliases.get(name, name)
@@ -342,6 +347,7 @@ class GraphBuilder:
         node = Expression(name=label, inputs=inputs, stages=stages, outputs=(result.name,))
         self._tensors[result.name] = result.tensor
         self._read_by[result.name] = tuple(names)
+        self._stages |= {stage.name: stage for stage in stages}
         self._equal[key] = result.name
         if all(tensor.name in self._constants for tensor in inputs) and foldable(node):
             self._constants[result.name] = self._evaluated(node)

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, maximum, minimum, where
-from tuner.models.operators.values import Value
+from tuner.models.operators.values import Value, Written
 
 _JOINED = 12  # tensors that one node concatenates
 
@@ -72,6 +72,8 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
     """The elements counted in order, in another shape. A copy is made only where dimensions
     are joined that do not lie beside each other."""
     reshaped = _reshaped(x, tuple(shape))
+    if isinstance(x.made, Written):  # slices are counted in the order of the elements
+        return replace(reshaped, made=x.made)
     if x.integers is None or x.integers.axis is not None:
         return reshaped
     integers = replace(x.integers, value=_reshaped(x.integers.value, tuple(shape)))

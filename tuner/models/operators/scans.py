@@ -12,7 +12,8 @@ from tuner.models.nodes import Scan, State, Window, reads_of
 from tuner.models.operators.builder import GraphBuilder, Recorded
 from tuner.models.operators.movement import reshape
 from tuner.models.operators.values import Value, Written
-from tuner.workload.expression import Tensor
+from tuner.models.operators.zeros import is_never_negative_zero
+from tuner.workload.expression import Const, Tensor, substitute
 
 
 def scan(
@@ -39,7 +40,8 @@ def scan(
 
     `numbered` is the place of an argument of the body that is the number of the iteration.
     States of which an iteration replaces a slice that its number alone decides are written
-    where they lie, if nothing else of the body reads them.
+    where they lie, if nothing else of the body reads them. A state that the body does not read
+    is no state of its own if another becomes the same.
 
     Raises ValueError for a state that changes its shape or dtype, and without steps.
     """
@@ -65,7 +67,16 @@ def scan(
     with builder.body() as inner:
         after, given = body(*slices, *held)
         counter = None if numbered is None else [*slices, *held][numbered]
-        replaced = _replaced(builder, inner, held, after, given, counter)
+        ends_as = [*range(len(held))]
+        if not conditional:
+            ends_as = _ends_as(builder, inner, held, states, after, given)
+        elif _is_true(states[0]):  # there is a first iteration
+            rest = _ends_as(builder, inner, held[1:], states[1:], after[1:], given)
+            ends_as = [0, *(1 + place for place in rest)]
+        own = sorted({*ends_as})
+        begins, held = [begins[place] for place in own], [held[place] for place in own]
+        after, first = [after[place] for place in own], [states[place] for place in own]
+        replaced = _replaced(builder, inner, held, first, after, given, counter)
         lasting = [
             None if place in replaced else _lasting(builder, state, after[place], moving)
             for place, state in enumerate(held)
@@ -109,26 +120,77 @@ def scan(
         condition=held[0].tensor if conditional else None,
     )
     builder.append(node)
-    return held, results
+    return [held[own.index(place)] for place in ends_as], results
+
+
+def _is_true(flag: Value) -> bool:
+    return flag.array is not None and bool(flag.array.all())
+
+
+def _ends_as(
+    builder: GraphBuilder,
+    body: Recorded,
+    states: Sequence[Value],
+    begins: Sequence[Value],
+    after: Sequence[Value],
+    results: Sequence[Value],
+) -> list[int]:
+    """For each state the place of one that is the same after an iteration, its own if there
+    is none. The body reads no state that is the same as another."""
+    values = [value for value in (*after, *results) if value.array is None]
+    read = {builder.root(name) for node in body.nodes for name in reads_of(node)}
+    read |= {builder.root(value.tensor) for value in values}
+    unread = [state.tensor not in read for state in states]
+    first: dict[tuple[object, ...], int] = {}
+    ends_as = [*range(len(states))]
+    for place in sorted(ends_as, key=lambda place: unread[place]):
+        state, value = states[place], after[place]
+        how = _slice_of(state, begins[place], value)
+        key = (*_elements(value), value.shape)
+        if how is not None and how.content.array is None:
+            key = (*_elements(how.whole), *_elements(how.content), how.start, how.step)
+        key = (*key, state.shape, state.dtype)
+        if value.array is None and first.setdefault(key, place) != place and unread[place]:
+            ends_as[place] = first[key]
+    return ends_as
+
+
+def _slice_of(state: Value, begin: Value, after: Value) -> Written | None:
+    """The slice that is all that differs between what a state becomes and another tensor."""
+    made = after.made
+    if not isinstance(made, Written) or after.shape != state.shape:
+        return None
+    if made.zero_added and not (
+        _elements(made.whole) == _elements(state) and is_never_negative_zero(begin)
+    ):
+        return None
+    return made
+
+
+def _elements(value: Value) -> tuple[object, ...]:
+    """What tells views of tensors apart, whatever the indices along extents of 1 are."""
+    units = {str(n): Const(0, "int64") for n, extent in enumerate(value.shape) if extent == 1}
+    return (value.tensor, *(substitute(place, units) for place in value.access))
 
 
 def _replaced(
     builder: GraphBuilder,
     body: Recorded,
     states: Sequence[Value],
+    begins: Sequence[Value],
     after: Sequence[Value],
     results: Sequence[Value],
     counter: Value | None,
 ) -> dict[int, Written]:
     """The states of which a slice is replaced, by their places, that nothing else reads."""
     replaced = {
-        place: value.made
-        for place, (state, value) in enumerate(zip(states, after, strict=True))
-        if isinstance(value.made, Written)
+        place: how
+        for place, (state, begin, value) in enumerate(zip(states, begins, after, strict=True))
+        if (how := _slice_of(state, begin, value)) is not None
         and counter is not None
-        and value.made.number.tensor == counter.tensor
-        and value.made.content.array is None
-        and (value.made.whole.tensor, value.made.whole.access) == (state.tensor, state.access)
+        and how.number.tensor == counter.tensor
+        and how.content.array is None
+        and _elements(how.whole) == _elements(state)
     }
     while replaced:
         others = [value for place, value in enumerate(after) if place not in replaced]

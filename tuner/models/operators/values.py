@@ -100,7 +100,7 @@ class Value:
         places = indices if isinstance(indices, tuple) else (indices,)
         if len(places) != self.rank:
             raise IndexError(f"{len(places)} indices for a tensor of rank {self.rank}")
-        number = 0 if not self.elements else self._everywhere()
+        number = 0 if not self.elements else self.uniform
         if number is not None:
             return constant(number, self.dtype)
         value = self.builder.stored(self)
@@ -122,7 +122,8 @@ class Value:
         element = whole.guarded(*places) if guarded else whole[places]
         return element if integers is None else integers.real(element, places)
 
-    def _everywhere(self) -> float | int | bool | None:
+    @property
+    def uniform(self) -> float | int | bool | None:
         """The number that a constant has at all its places; None for any other."""
         if self.array is None or not self.array.size:
             return None
@@ -265,6 +266,8 @@ class Written:
     content: Value
     start: int
     step: int
+    # Whether 0 was added to the whole result, whose new content is never -0.
+    zero_added: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
