@@ -29,10 +29,8 @@ def test_instances_add_up_and_threads_need_cores(
     cores, settings = sorted(os.sched_getaffinity(0)), load_settings().values
     alone = throughput(parse_spec(SPEC), kernel, cores[:1], settings)
     assert (alone.instances, alone.threads) == (1, 1)
-    assert alone.calls_per_s == pytest.approx(1 / alone.call_s)
     if len(cores) > 1:
         (both,) = throughputs(parse_spec(SPEC), [kernel], cores[:2], settings)
         assert both.instances == 2
-        assert both.calls_per_s >= 1 / both.call_s, "the median of two is the slower one"
     with pytest.raises(UsageError, match="needs as many cores, and there are 0"):
         throughput(parse_spec(SPEC), kernel, [], settings)

@@ -2,6 +2,9 @@
 
 Instances share caches, memory and frequency, so that a call takes longer than alone. All
 kernels of a workload run in turn: what slows the machine for a while falls on each of them.
+
+A rate is calls over the time they took, slow ones included. Medians would hide that a call of
+several threads waits whenever one of its cores is held up.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from statistics import mean
 from threading import Barrier
 
 from tuner.app.kernels.promoted import Promoted
@@ -34,7 +38,6 @@ class Throughput:
 
     instances: int
     threads: int  # of each
-    call_s: float  # median over the instances of their medians
     calls_per_s: float  # of all together
 
 
@@ -89,17 +92,17 @@ def throughput(
             return runner.measure(request)
 
         outcomes = list(stack.enter_context(ThreadPoolExecutor(count)).map(measured, runners))
-    medians = []
+    taken: list[tuple[float, ...]] = []
     for outcome in outcomes:
         if not isinstance(outcome, Timed):
             raise RaceError(
                 f"one of {count} instances of {workload.spec} failed: {outcome.kind}: "
                 f"{outcome.message}"
             )
-        medians.append(outcome.median_s)
-    return Throughput(
-        instances=count,
-        threads=threads,
-        call_s=sorted(medians)[count // 2],
-        calls_per_s=sum(1.0 / median_s for median_s in medians),
-    )
+        taken.append(outcome.samples_s)
+    return Throughput(instances=count, threads=threads, calls_per_s=together_per_s(taken))
+
+
+def together_per_s(instances: Sequence[Sequence[float]]) -> float:
+    """Calls a second of all instances, from the seconds of each one's calls."""
+    return sum(1.0 / mean(samples_s) for samples_s in instances)
