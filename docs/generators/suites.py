@@ -104,6 +104,13 @@ PARTS = (
                 "between calls, beside SciPy and PyTorch on the same arrays. Indices are checked "
                 "in each call of a kernel.",
             ),
+            "patterns": Suite(
+                title="Patterns that others publish",
+                about="`python -m benchmarks.sparse --suite benchmarks/kernels/patterns.json -o "
+                "FOLDER`: patterns drawn with the extents, densities and row lengths of LIBXSMM's "
+                "finite-element operators and of matrices that packages ship, beside SciPy and "
+                "PyTorch on the same arrays.",
+            ),
             "slide": Suite(
                 title="A classifier of many classes",
                 about="`python -m examples.slide.train` trains networks of which only the output "
