@@ -92,15 +92,15 @@ def throughput(
             return runner.measure(request)
 
         outcomes = list(stack.enter_context(ThreadPoolExecutor(count)).map(measured, runners))
-    taken: list[tuple[float, ...]] = []
+    instances: list[tuple[float, ...]] = []
     for outcome in outcomes:
         if not isinstance(outcome, Timed):
             raise RaceError(
                 f"one of {count} instances of {workload.spec} failed: {outcome.kind}: "
                 f"{outcome.message}"
             )
-        taken.append(outcome.samples_s)
-    return Throughput(instances=count, threads=threads, calls_per_s=together_per_s(taken))
+        instances.append(outcome.samples_s)
+    return Throughput(instances=count, threads=threads, calls_per_s=together_per_s(instances))
 
 
 def together_per_s(instances: Sequence[Sequence[float]]) -> float:
