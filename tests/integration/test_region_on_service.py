@@ -28,7 +28,7 @@ def test_a_service_that_stops_costs_the_attempt_and_its_job_is_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_DATA_DIR", str(tmp_path / "own"))
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path)
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True)
     with ThreadPoolExecutor(1) as attempts:
         with serving(options) as service:
             monkeypatch.setenv("TUNER_TOKEN", service.key("submit", "read"))
@@ -41,7 +41,7 @@ def test_a_service_that_stops_costs_the_attempt_and_its_job_is_found_again(
                 settings=options_from(None, {"seconds": 100, "server": url}).settings,
             )
             attempt = attempts.submit(made, making)
-            wait_for(lambda: len(_jobs(service)) == 1, timeout_s=100)
+            wait_for(lambda: attempt.done() or len(_jobs(service)) == 1, timeout_s=100)
         with pytest.raises(TuningFailed, match=f"{url}.*(dropped the stream|does not answer)"):
             attempt.result(timeout=120)
         with serving(replace(options, port=int(url.rpartition(":")[2]))) as service:

@@ -191,7 +191,8 @@ def test_a_disk_that_fills_leaves_the_model_to_pytorch_and_loses_nothing(tmp_pat
             right_again(process)
         _, said = process.communicate(timeout=120)
         assert process.returncode == 0 and said.count("TunerWarning") == 1, said
-        assert "full" in said or "No space" in said, said
+        # SQLite says the one or the other, by what it was writing.
+        assert "no space left on its disk" in said or "disk I/O error" in said, said
         assert not list(disk.rglob("*.so"))
         empty(disk)
         answered, said = started("now", disk).communicate(timeout=500)
