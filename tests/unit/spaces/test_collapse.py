@@ -27,6 +27,13 @@ JOINED = [
     ("kernel two(X: f32[A, B]) -> (Z: f32[A, B]) { Y[i, j] += X[i, j] * f32(u) for u in 0:3\n "
     "Z[l, m] = Y[l, m] }",
      [[("ij", 15), ("u", 3)], [("lm", 15)]]),
+    # Both walk one dimension of a tensor, the first one slower.
+    ("kernel view(X: f32[15, C], Z: f32[A, B, C]) -> (Y: f32[A, B, C]) { Y[i, j, l] = "
+    "X[i * 5 + j, l] + Z[i, j, l] }",
+     [[("ijl", 105)]]),
+    ("kernel sum(X: f32[15, C], Z: f32[A, B]) -> (Y: f32[C]) { Y[l] += X[i * 5 + j, l] * Z[i, "
+    "j] }",
+     [[("l", 7), ("ij", 15)]]),
     # The names of what is joined may be taken, and be alike.
     ("kernel like(X: f32[A, B, C, D]) -> (Y: f32[C, D, A, B]) { Y[k, lj, kl, j] = X[kl, "
     "j, k, lj] }",
@@ -45,6 +52,10 @@ APART = [
     "kernel part(X: f32[A, C]) -> (Y: f32[A, B]) { Y[i, j] = X[i, j] for j in 0:5 }",
     "kernel square(X: f32[A, A]) -> (Y: f32[A]) { Y[i] = X[i, i] }",
     "kernel look(X: f32[A, B], I: i32[A]) -> (Y: f32[A, B]) { Y[i, j] = X[clamp(I[i], 0, 2), j] }",
+    "kernel overlap(X: f32[13, C]) -> (Y: f32[A, B, C]) { Y[i, j, l] = X[i * 4 + j, l] }",
+    "kernel faster(X: f32[15], Z: f32[A, B]) -> (Y: f32[A, B]) { Y[i, j] = X[j * 3 + i] + Z[i, "
+    "j] }",
+    "kernel other(X: f32[15], b: f32[B]) -> (Y: f32[A, B]) { Y[i, j] = X[i * 5 + j] + b[j] }",
     # One reader of what another stage wrote whole keeps both apart.
     "kernel read(X: f32[A, B]) -> (Y: f32[A, B], Z: f32[B, A]) { Y[i, j] = exp(X[i, j])\n Z[j, "
     "i] = Y[i, j] }",

@@ -1,13 +1,15 @@
 """Axes of one point go, values stay; models of batch one have their rows in one kernel on a
-GPU."""
+GPU, and the ends of their products in one nest on a CPU."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tuner.spaces.by_target import gpu_space
-from tuner.spaces.rewrite.groups import RowGroup
+from tests.support.targets import ZEN5
+from tests.unit.spaces.kernels import check_kernels
+from tuner.spaces.by_target import gpu_space, space_of
+from tuner.spaces.rewrite.groups import RowGroup, TileGroup
 from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.target.detect import parse_target
 from tuner.workload.inputs import make_inputs
@@ -79,9 +81,27 @@ def test_rows_along_several_axes_are_one_kernel_on_a_gpu() -> None:
     assert [tensor.shape for tensor in program.inputs] == [(1, 3, 8, 40)]
 
 
-def test_what_is_one_kernel_already_keeps_its_axes() -> None:
-    space = gpu_space(
-        parse_spec("conv2d:N=1,H=8,W=8,CI=16,CO=16,KH=3,KW=3,pad=1"), parse_target("cuda:sm_90")
+ENDED = """
+kernel ended(X: f32[15, 8], W: f32[8, 24], Z: f32[1, 15, 24]) -> (Y: f32[1, 15, 24]) {
+  T[i, j] += X[i, k] * W[k, j]
+  Y[b, i, j] = T[i, j] + Z[b, i, j]
+}"""
+
+
+def test_a_product_is_ended_by_a_map_with_a_batch_of_one() -> None:
+    workload = workload_from_notation(ENDED, {})
+    (group,) = space_of(workload, ZEN5, 1).algorithm.groups
+    assert isinstance(group, TileGroup) and group.epilogue is not None
+    check_kernels(workload, configs=2)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_is_one_kernel_already_keeps_its_axes(target: str) -> None:
+    workload = parse_spec("conv2d:N=1,H=8,W=8,CI=16,CO=16,KH=3,KW=3,pad=1")
+    space = (
+        space_of(workload, ZEN5, 1)
+        if target == "cpu"
+        else gpu_space(workload, parse_target("cuda:sm_90"))
     )
     (group,) = space.algorithm.groups
     assert len(group.output.axes) == 4

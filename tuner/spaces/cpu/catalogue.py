@@ -30,19 +30,33 @@ from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.bf16x3 import factor_parts
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.dot_products import factors
-from tuner.spaces.rewrite.groups import FusedGroup, Group, RowGroup, TileGroup
+from tuner.spaces.rewrite.groups import FusedGroup, Group, RowGroup, TileGroup, groups
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.quantized_products import with_weights_inlined
 from tuner.spaces.rewrite.stages import materialized, stored_narrow
 from tuner.spaces.rewrite.stream_group import StreamGroup
+from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.spaces.rewrite.winograd_tile import TILES
 from tuner.target.target import Target
 from tuner.workload.expression import Expression, rows_from_data
 
 
 def _simplify(expression: Expression) -> Expression:
-    expression = simplified(with_weights_inlined(stored_narrow(expression)))
-    return collapsed(materialized(polyphase.decompose(expression)))
+    """The expression as groups are made of it.
+
+    Axes of one point stay, unless stages come together without them: those of a product with
+    those of a map that has a batch of one besides.
+    """
+    plain = simplified(with_weights_inlined(stored_narrow(expression)))
+    joined = _joined(plain)
+    if (count := len(groups(joined))) == 1:
+        return joined
+    bare = _joined(without_unit_axes(plain))
+    return bare if len(groups(bare)) < count else joined
+
+
+def _joined(plain: Expression) -> Expression:
+    return collapsed(materialized(polyphase.decompose(plain)))
 
 
 def _parallel_units(_target: Target, threads: int) -> ParallelUnits:

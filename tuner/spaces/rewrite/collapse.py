@@ -1,8 +1,9 @@
 """Collapsing of axes: those that every access walks contiguously become one.
 
 7 by 7 points become 49 in a row, which vectors divide better. The dimensions that they
-walk are joined too, as MLIR's linalg collapses dimensions. No data moves: a program
-states the shapes in which its blocks address inputs and outputs.
+walk are joined too, as MLIR's linalg collapses dimensions; both axes may also walk a dimension
+that is one already, as of a product with a row for each of 7 by 7 points. No data moves: a
+program states the shapes in which its blocks address inputs and outputs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ class _Access:
     tensor: str
     # for each dimension the axis that walks it from end to end and nothing else; else None
     axes: tuple[str | None, ...]
+    joined: frozenset[tuple[str, str]]  # axes that walk a dimension from end to end together
 
     def pair(self, dimension: int) -> Pair | None:
         first, second = self.axes[dimension : dimension + 2]
         return None if first is None or second is None else (self.stage, first, second)
 
     def allows(self, pair: Pair, dimensions: set[Dimension]) -> bool:
-        """Whether the pair walks joinable dimensions of this tensor, or none of them."""
+        """Whether the pair walks joinable dimensions of this tensor, or one together, or none of
+        them."""
+        if any({*pair[1:]} & {*both} and pair[1:] != both for both in self.joined):
+            return False
         first = {dimension for dimension, axis in enumerate(self.axes) if axis == pair[1]}
         second = {dimension - 1 for dimension, axis in enumerate(self.axes) if axis == pair[2]}
         return first == second and all(
@@ -59,11 +64,12 @@ def collapsed(expression: Expression) -> Expression:
     pairs, dimensions = _joined(expression, shapes)
     if not pairs:
         return expression
-    return replace(
+    joined = replace(
         expression,
         inputs=tuple(_tensor(tensor, dimensions) for tensor in expression.inputs),
         stages=tuple(_stage(stage, pairs, dimensions, shapes) for stage in expression.stages),
     )
+    return collapsed(joined)  # what walked one dimension together may go on into the next now
 
 
 def _joined(
@@ -108,7 +114,9 @@ def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Acce
         """Axes that are used otherwise than to walk a dimension."""
         if isinstance(node, Read):
             for index, extent in zip(node.indices, shapes[node.tensor], strict=True):
-                if _walked_axis(index, extent, extents) is None:
+                if _walked_axis(index, extent, extents) is None and not _walked_by_both(
+                    index, extent, extents
+                ):
                     yield from (part.name for part in walk(index) if isinstance(part, Var))
         elif isinstance(node, Var):
             yield node.name
@@ -120,16 +128,33 @@ def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Acce
     written = Read(stage.name, tuple(Var(axis.name) for axis in stage.axes))
     made = []
     for read in dict.fromkeys((written, *reads(stage.body))):
-        axes = [
-            _walked_axis(*walked, extents)
-            for walked in zip(read.indices, shapes[read.tensor], strict=True)
-        ]
+        walked = [*zip(read.indices, shapes[read.tensor], strict=True)]
+        axes = [_walked_axis(index, extent, extents) for index, extent in walked]
+        both = (_walked_by_both(index, extent, extents) for index, extent in walked)
         made.append(
             _Access(
-                stage.name, read.tensor, tuple(None if axis in barred else axis for axis in axes)
+                stage.name,
+                read.tensor,
+                tuple(None if axis in barred else axis for axis in axes),
+                frozenset(pair for pair in both if pair is not None),
             )
         )
     return made
+
+
+def _walked_by_both(
+    index: Scalar, extent: int, extents: Mapping[str, int]
+) -> tuple[str, str] | None:
+    """The axes, the slower one first, that walk a dimension from end to end together."""
+    form = linear(index)
+    if form is None or form.constant:
+        return None
+    moving = [(name, step) for name, step in form.coefficients.items() if extents[name] > 1]
+    if len(moving) != 2:
+        return None
+    (first, step), (second, one) = sorted(moving, key=lambda each: -each[1])
+    fills = one == 1 and step == extents[second] and step * extents[first] == extent
+    return (first, second) if fills else None
 
 
 def _walked_axis(index: Scalar, extent: int, extents: Mapping[str, int]) -> str | None:
@@ -179,14 +204,12 @@ def _stage(
             return None
         indices = []
         for first, *others in _runs(node.tensor, len(node.indices), dimensions):
-            walking = (
-                _walked_axis(node.indices[first], shapes[node.tensor][first], extents)
-                if others
-                else None
-            )
-            indices.append(
-                rewrite(node.indices[first], change) if walking is None else Var(made[walking].name)
-            )
+            index, extent = node.indices[first], shapes[node.tensor][first]
+            walking = _walked_axis(index, extent, extents) if others else None
+            both = None if others else _walked_by_both(index, extent, extents)
+            if both is not None and (stage.name, *both) in pairs:
+                walking = both[0]
+            indices.append(rewrite(index, change) if walking is None else Var(made[walking].name))
         return replace(node, indices=tuple(indices))
 
     return replace(
