@@ -71,6 +71,15 @@ def test_a_sum_over_everything() -> None:
     check(workload_from_notation(text, {"M": 3, "N": 21}), configs=4)
 
 
+def test_two_sums_of_a_row_that_one_stage_reads() -> None:
+    text = """kernel s(X: f32[M, N], Z: f32[M, N]) -> (Y: f32[M, N]) {
+      S[i] += X[i, j]
+      T[i] += X[i, j] * Z[i, j]
+      Y[i, j] = X[i, j] - S[i] - Z[i, j] * T[i]
+    }"""
+    check(workload_from_notation(text, {"M": 3, "N": 10}), configs=4)
+
+
 def test_a_read_that_runs_backwards() -> None:
     text = """kernel r(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {
       C[i, j] += A[i, K - 1 - k] * B[k, j]

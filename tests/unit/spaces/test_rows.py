@@ -13,6 +13,7 @@ from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
+from tuner.spaces.rewrite.groups import RowGroup
 from tuner.workload.spec import workload_from_notation
 
 ROWS, COLUMNS = 9, 53
@@ -102,3 +103,42 @@ def test_a_stage_is_of_one_group_alone() -> None:
     workload = workload_from_notation(text, {})
     assert len(space_of(workload, ZEN5, 1).algorithm.groups) > 1
     check_kernels(workload, configs=4)
+
+
+BESIDE = """kernel norm(G: f32[9, 53], X: f32[9, 53], M: f32[9]) -> (Y: f32[9, 53]) {
+  S[i] += G[i, j]
+  T[i] += G[i, j] * (X[i, j] - M[i])
+  Y[i, j] = G[i, j] - S[i] * 0.5 - (X[i, j] - M[i]) * T[i]
+}"""
+
+
+def stages_of_groups(text: str) -> list[list[str]]:
+    groups = space_of(workload_from_notation(text, {}), ZEN5, 1).algorithm.groups
+    return [
+        [stage.name for stage in group.stages] if isinstance(group, RowGroup) else [group.name]
+        for group in groups
+    ]
+
+
+def test_sums_of_a_row_that_one_stage_reads_are_one_group() -> None:
+    assert stages_of_groups(BESIDE) == [["S", "T", "Y"]]
+    check_kernels(workload_from_notation(BESIDE, {}), configs=4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("* T[i]\n}", "* (T[i] + S[j % 9])\n}"),  # of other rows too
+        ("G[i, j] * (X[i, j] - M[i])\n", "G[i, j] * X[j % 9, j]\n"),  # along other rows
+        ("G[i, j] * (X[i, j] - M[i])\n", "X[i, j] for j in 0:52\n"),  # along fewer columns
+    ],
+)
+def test_other_sums_are_groups_of_their_own(old: str, new: str) -> None:
+    text = BESIDE.replace(old, new)
+    assert text != BESIDE and len(stages_of_groups(text)) > 1
+    check_kernels(workload_from_notation(text, {}), configs=2)
+
+
+def test_a_sum_that_is_a_result_is_a_group_of_its_own() -> None:
+    text = BESIDE.replace("-> (", "-> (T: f32[9], ")
+    assert stages_of_groups(text) == [["T"], ["S", "Y"]]

@@ -262,10 +262,12 @@ def _row_group(
             continue
         if rows_from_data(stage) is not None:
             break
+        beside = _beside(stage, expression, shapes, grouped | members.keys(), rows, column)
+        members |= {other.name: other for other in beside}
         member = _as_member(stage, rows, column, members)
         if member is None:
             break
-        chain.append(member)
+        chain += [*beside, member]
         if _closed(chain, expression):
             best = len(chain)
     stages = tuple(chain[:best])
@@ -290,6 +292,30 @@ def _row_group(
         live_conditions=conditions,
     )
     return group, {stage.name for stage in stages}
+
+
+def _beside(
+    reader: Stage,
+    expression: Expression,
+    shapes: Mapping[str, tuple[int, ...]],
+    grouped: Collection[str],
+    rows: tuple[Axis, ...],
+    column: Axis,
+) -> list[Stage]:
+    """Reductions that the reader alone reads, along the same rows and a column as long, as
+    members of its group."""
+    sources = {read.tensor for read in reads(reader.body)} - {*grouped, *expression.outputs}
+    found = []
+    for stage in expression.stages:
+        if stage.name not in sources or stage.reducer is None or rows_from_data(stage) is not None:
+            continue
+        if len(stage.reduce_axes) > 1 or len(expression.consumers(stage.name)) > 1:
+            continue
+        own = column_axis(stage, accesses(stage, shapes))
+        member = None if own is None else _as_member(stage, rows, own, {})
+        if own is not None and own.extent == column.extent and member is not None:
+            found.append(member)
+    return found
 
 
 def _closed(chain: list[Stage], expression: Expression) -> bool:
