@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 
 from tuner.spaces.cpu.facts import Unrolling
 from tuner.spaces.cpu.tiled_stage import TiledStage
@@ -10,6 +11,9 @@ from tuner.spaces.cpu.tiled_stage import TiledStage
 # Iterations in a block of the reduction, and the extent from which blocks are offered.
 BLOCKS = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 LEAST_BLOCKED = 64
+# Terms of a sum over several axes from which blocks of a shorter axis are offered too: what all
+# of them read, as of a convolution's weight gradient over images and pixels, leaves the caches.
+LEAST_TERMS = 4096
 # Iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them.
 SHORT_REDUCTION = 7
 UNROLL_FACTORS = (1, 2, 4)  # iterations of a longer axis in an unrolled body
@@ -19,7 +23,9 @@ LONGEST_INDIVISIBLE = 9  # axis that is unrolled as a whole where no factor divi
 def reduction_blocks(stage: TiledStage) -> list[int]:
     """Iterations of a block of the longest reduction axis; its whole extent means one block."""
     extent = stage.main_reduction.extent
-    return block_sizes(extent, BLOCKS) if extent >= LEAST_BLOCKED else [extent]
+    terms = prod(axis.extent for axis in stage.group.anchor.reduce_axes)
+    blocked = extent >= LEAST_BLOCKED or terms >= LEAST_TERMS
+    return block_sizes(extent, BLOCKS) if blocked else [extent]
 
 
 def block_sizes(extent: int, preferred: Collection[int]) -> list[int]:
