@@ -9,7 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 from tests.support.torch_regions import evaluate_traced  # noqa: E402
+from tuner.torch.partition import partition  # noqa: E402
 
 aten = torch.ops.aten
 EVERY = [True, True, True]
@@ -78,3 +81,14 @@ def test_statistics_of_normalisations() -> None:
     check(lambda x: aten.native_layer_norm(x, [4, 5], None, None, 1e-5), x)
     check(lambda x: aten.native_group_norm(x, None, None, 2, 6, 20, 3, 1e-5), x)
     check(lambda x: aten.var_mean(x, [1, 3], correction=0, keepdim=True), x)
+    check(lambda x: aten.var_mean(x, [1, 3], correction=1, keepdim=False), x)
+
+
+@pytest.mark.parametrize(("dtype", "sums"), [(torch.float32, 2), (torch.bfloat16, 3)])
+def test_a_mean_that_is_not_rounded_is_summed_once(dtype: Any, sums: int) -> None:
+    """For the variance and as a result."""
+    x = randn(4, 6).to(dtype) + 3
+    module = make_fx(lambda x: aten.var_mean(x, [1], correction=1), tracing_mode="fake")(x)
+    (region,) = partition(module.graph).regions
+    stages = [stage for node in region.graph.expressions for stage in node.stages]
+    assert sum(stage.reducer is not None for stage in stages) == sums

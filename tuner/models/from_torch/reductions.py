@@ -109,17 +109,24 @@ def extreme_with_place(greatest: bool) -> Convert:
 
 def variance_and_mean(call: Call) -> Results:
     x = call.value("self", call.dtype)
-    centre = reductions.mean(x, _axes(call, x), keep=bool(call.get("keepdim")))
-    return (variance(call), centre)
+    centre = reductions.mean(x, _axes(call, x), keep=True)
+    # A mean that is stored as a narrow float is rounded: no difference is taken to that one.
+    spread = _variance(call, x, centre) if x.dtype == x.computed_in else variance(call)
+    return (spread, movement.reshape(centre, call.shapes[1]))
 
 
 def variance(call: Call) -> Value:
     x = call.value("self", call.dtype)
+    with call.builder.kernel("variance"):
+        return _variance(call, x, reductions.mean(x, _axes(call, x), keep=True))
+
+
+def _variance(call: Call, x: Value, centre: Value) -> Value:
+    """The variance of x, whose mean along the axes of the call is the centre."""
     axes, keep = _axes(call, x), bool(call.get("keepdim"))
     correction = call.get("correction")
     count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
     with call.builder.kernel("variance"):
-        centre = reductions.mean(x, axes, keep=True)
         squares = elementwise("squares", lambda e, m: (e - m) * (e - m), x, centre)
         total = reductions.reduce("variance", "sum", squares, axes, keep=keep)
         return elementwise("variance", lambda e: e * (1 / count), total)
