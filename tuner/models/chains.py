@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from tuner.errors import WorkloadError
-from tuner.models.fusion import inlined_within_bounds, is_map, joint_of, only_reader
 from tuner.models.graph import Graph
+from tuner.models.joints import inlined_within_bounds, is_map, joint_of, only_reader
 from tuner.models.nodes import Node
 from tuner.models.substitutions import Substitution, with_names
 from tuner.spaces.by_target import CATALOGUES

@@ -8,19 +8,26 @@ between two products becomes one node with them, whose rows may stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import TypeGuard
 
 from tuner.models.graph import Graph, without_unused
+from tuner.models.joints import (
+    inputs_of,
+    is_map,
+    is_visible,
+    joint_of,
+    only_reader,
+    readers,
+    with_replaced,
+)
 from tuner.models.nodes import Node, reads_of
 from tuner.spaces.rewrite.algorithm import simplified
-from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
+from tuner.spaces.rewrite.stages import inline_into, is_elementwise
 from tuner.spaces.rewrite.streaming import stream_group
-from tuner.workload.bounds import with_conditional_padding
-from tuner.workload.budgets import BUDGETS
-from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
+from tuner.workload.expression import Expression, Read, Var, reads
 
 
 def fuse(graph: Graph) -> Graph:
@@ -33,31 +40,6 @@ def fuse(graph: Graph) -> Graph:
     return without_unused(_rows_streamed(graph))
 
 
-def is_map(node: Node) -> TypeGuard[Expression]:
-    """Whether the node has one output and only elementwise stages."""
-    return (
-        isinstance(node, Expression)
-        and len(node.outputs) == 1
-        and all(is_elementwise(stage) for stage in node.stages)
-    )
-
-
-def readers(graph: Graph, name: str) -> list[Node]:
-    """Nodes that read a tensor under its own name."""
-    return [node for node in graph.nodes if name in reads_of(node)]
-
-
-def only_reader(graph: Graph, name: str) -> Node | None:
-    """The only node that reads a tensor; None where an output or an alias shows it too."""
-    reading = readers(graph, name)
-    visible = name in graph.outputs or name in graph.aliases.values()
-    return reading[0] if len(reading) == 1 and not visible else None
-
-
-def _stage_of(node: Expression, name: str) -> Stage:
-    return node.stage(name)
-
-
 def _without_movements(graph: Graph) -> Graph:
     """Movements inlined into the nodes that read them, where these all reduce.
 
@@ -68,7 +50,7 @@ def _without_movements(graph: Graph) -> Graph:
             continue
         (name,) = node.outputs
         reading = readers(graph, name)
-        if not reading or name in graph.outputs or name in graph.aliases.values():
+        if not reading or is_visible(graph, name):
             continue
         reductions = [
             reader
@@ -106,21 +88,7 @@ def _inlined_read(reader: Expression, node: Expression) -> Expression:
     """The reader with the movement `node` inlined."""
     stage = node.stages[0]
     stages = tuple(inline_into(consumer, stage) for consumer in reader.stages)
-    return replace(reader, inputs=_inputs_of(stages, (*reader.inputs, *node.inputs)), stages=stages)
-
-
-def _inputs_of(stages: tuple[Stage, ...], tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The tensors that the stages read and do not compute, each once, in order."""
-    own = {stage.name for stage in stages}
-    names_read = {read.tensor for stage in stages for read in reads(stage.body)} - own
-    return tuple({tensor.name: tensor for tensor in tensors if tensor.name in names_read}.values())
-
-
-def with_replaced(graph: Graph, changes: Mapping[int, Sequence[Node]]) -> Graph:
-    """The graph with some nodes, given by `id`, replaced by any number of others."""
-    return replace(
-        graph, nodes=tuple(new for node in graph.nodes for new in changes.get(id(node), (node,)))
-    )
+    return replace(reader, inputs=inputs_of(stages, (*reader.inputs, *node.inputs)), stages=stages)
 
 
 def _epilogues_attached(graph: Graph) -> Graph:
@@ -171,7 +139,7 @@ def _in_place(node: Expression, name: str) -> bool:
     The axes may be in any order. The output has as many points as the tensor.
     """
     shape = next(tensor.shape for tensor in node.inputs if tensor.name == name)
-    output = _stage_of(node, node.outputs[0])
+    output = node.stage(node.outputs[0])
     if prod(shape) != prod(axis.extent for axis in output.axes):
         return False
     for stage in node.stages:
@@ -185,36 +153,6 @@ def _in_place(node: Expression, name: str) -> bool:
             ):
                 return False
     return True
-
-
-def joint_of(
-    first: Expression, second: Expression, kept: tuple[str, ...] = ()
-) -> Expression | None:
-    """Both nodes as one expression, whose results are those of the first that are kept and
-    those of the second; None above the limit of tensors in an expression."""
-    stages = (*first.stages, *second.stages)
-    joint = Expression(
-        name=first.name,
-        inputs=_inputs_of(stages, (*first.inputs, *second.inputs)),
-        stages=stages,
-        outputs=(*kept, *second.outputs),
-    )
-    if len(joint.inputs) + len(joint.stages) > BUDGETS.tensors:
-        joint = inlined_within_bounds(joint)
-        joint = replace(joint, inputs=_inputs_of(joint.stages, joint.inputs))
-    return joint if len(joint.inputs) + len(joint.stages) <= BUDGETS.tensors else None
-
-
-def inlined_within_bounds(expression: Expression) -> Expression:
-    """The expression with elementwise stages inlined. Where a stage was read with padding,
-    what it reads is padded, since only a condition keeps it inside now."""
-    tensors = {tensor.name: tensor for tensor in expression.inputs}
-    stages = []
-    for stage in inlined(expression).stages:
-        body = with_conditional_padding(stage.body, stage.extents, tensors)
-        stages.append(replace(stage, body=body))
-        tensors[stage.name] = stage.tensor
-    return replace(expression, stages=tuple(stages))
 
 
 def _maps_joined(graph: Graph) -> Graph:

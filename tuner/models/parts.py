@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from tuner.models.fusion import is_map
 from tuner.models.graph import Graph
+from tuner.models.joints import is_map
 from tuner.models.nodes import Node, Scan, Window, reads_of
 from tuner.spaces.rewrite.stages import fresh_name
 from tuner.workload.expression import (

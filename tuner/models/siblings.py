@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tuner.errors import WorkloadError
-from tuner.models.fusion import is_map
 from tuner.models.graph import Graph
+from tuner.models.joints import is_map
 from tuner.models.nodes import Node, calls, reads_of
 from tuner.models.substitutions import Joined, Substitution, between
 from tuner.spaces.by_target import CATALOGUES

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.models.fusion import with_replaced
 from tuner.models.graph import Array, Graph, without_unused
+from tuner.models.joints import with_replaced
 from tuner.models.nodes import Branch, Node, Side, reads_of
 from tuner.models.workloads import ModelWorkload, workload_of
 from tuner.workload.expression import Expression, Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.models.fusion import inlined_within_bounds
 from tuner.models.graph import Graph
+from tuner.models.joints import inlined_within_bounds
 from tuner.models.nodes import calls
 from tuner.spaces.rewrite.algorithm import has_fast_rewritings
 from tuner.target.target import Target
