@@ -21,12 +21,16 @@ from tuner.models.joints import (
     joint_of,
     only_reader,
     readers,
+    reads_once,
     with_replaced,
 )
 from tuner.models.nodes import Node, reads_of
 from tuner.spaces.rewrite.algorithm import simplified
+from tuner.spaces.rewrite.collapse import collapsed
+from tuner.spaces.rewrite.groups import Group, groups
 from tuner.spaces.rewrite.stages import inline_into, is_elementwise
 from tuner.spaces.rewrite.streaming import stream_group
+from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.workload.expression import Expression, Read, Var, reads
 
 
@@ -126,33 +130,39 @@ def _merges(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]
     ]
     for producer in sorted(producers, key=lambda candidate: -candidate.flops):
         name = producer.outputs[0]
-        if only_reader(graph, name) is not node or not _in_place(node, name):
+        if only_reader(graph, name) is not node or not _takes_each_once(node, name):
             continue
         joint = joint_of(producer, node)
-        if joint is not None:
+        if joint is not None and (_in_place(node, name) or _is_end(producer, joint)):
             yield producer, joint
 
 
-def _in_place(node: Expression, name: str) -> bool:
-    """Whether each stage that reads the tensor reads every point of it exactly once.
+def _takes_each_once(node: Expression, name: str) -> bool:
+    """Whether each stage that reads the tensor reads every point of it exactly once, and the
+    output has as many."""
+    return node.stage(node.outputs[0]).points == prod(node.shapes[name]) and reads_once(node, name)
 
-    The axes may be in any order. The output has as many points as the tensor.
-    """
-    shape = next(tensor.shape for tensor in node.inputs if tensor.name == name)
-    output = node.stage(node.outputs[0])
-    if prod(shape) != prod(axis.extent for axis in output.axes):
-        return False
-    for stage in node.stages:
-        extents = {axis.name: axis.extent for axis in stage.axes}
-        for read in {read for read in reads(stage.body) if read.tensor == name}:
-            names = [index.name if isinstance(index, Var) else "" for index in read.indices]
-            if (
-                read.pad is not None
-                or sorted(names) != sorted(extents)
-                or [extents[name] for name in names] != list(shape)
-            ):
-                return False
-    return True
+
+def _in_place(node: Expression, name: str) -> bool:
+    """Whether each axis of the stages that read the tensor is one of its dimensions, in any
+    order."""
+    return all(
+        read.pad is None and {*read.indices} == {Var(axis.name) for axis in stage.axes}
+        for stage in node.stages
+        for read in reads(stage.body)
+        if read.tensor == name
+    )
+
+
+def _is_end(producer: Expression, joint: Expression) -> bool:
+    """Whether what follows the producer, which it may show in another shape, is computed in the
+    nests that the producer has without it."""
+    return len(_groups(joint)) == len(_groups(producer))
+
+
+def _groups(node: Expression) -> tuple[Group, ...]:
+    """The nests of a node, where axes are as few as they can be."""
+    return groups(collapsed(without_unit_axes(simplified(node))))
 
 
 def _maps_joined(graph: Graph) -> Graph:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TypeGuard
 
 from tuner.models.graph import Graph
 from tuner.models.nodes import Node, reads_of
+from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.stages import inlined, is_elementwise
 from tuner.workload.bounds import with_conditional_padding
 from tuner.workload.budgets import BUDGETS
@@ -81,3 +83,29 @@ def inlined_within_bounds(expression: Expression) -> Expression:
         stages.append(replace(stage, body=body))
         tensors[stage.name] = stage.tensor
     return replace(expression, stages=tuple(stages))
+
+
+def reads_once(reader: Expression, name: str) -> bool:
+    """Whether each read of the tensor in a stage takes each element once, in any order."""
+    shapes, size = reader.shapes, prod(reader.shapes[name])
+    return all(
+        _is_bijection(stage, read, size)
+        for stage in reader.stages
+        for read in accesses(stage, shapes)
+        if read.read.tensor == name
+    )
+
+
+def _is_bijection(stage: Stage, read: Access, size: int) -> bool:
+    """Whether the iterators of a stage count the elements of a tensor, each with the step that
+    those below it leave."""
+    if read.padded or read.gathered or read.strides is None:
+        return False
+    moving = [(name, extent) for name, extent in stage.extents.items() if extent > 1]
+    steps = sorted((read.strides.get(name, 0), extent) for name, extent in moving)
+    walked = 1
+    for step, extent in steps:
+        if step != walked:
+            return False
+        walked *= extent
+    return walked == size

@@ -8,14 +8,23 @@ import onnx
 import pytest
 
 from benchmarks.models import nets
+from tests.support.targets import ZEN5
+from tests.unit.models.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
+from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, check_graph
 from tuner.models.graph_archive import packed, unpacked
 from tuner.models.memory import plan_memory
 from tuner.models.nodes import reads_of
+from tuner.models.operators.builder import GraphBuilder
+from tuner.models.operators.contraction import matmul
+from tuner.models.operators.elementwise import elementwise
+from tuner.models.operators.movement import reshape
+from tuner.models.operators.scalars import unary
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
+from tuner.spaces.by_target import space_of
 from tuner.workload.expression import Read, Stage
 
 
@@ -71,6 +80,35 @@ def is_copy(stage: Stage) -> bool:
 
 def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
     assert len(graphs["bert"].nodes) == 10
+
+
+@pytest.mark.parametrize(
+    ("shape", "other", "count"),
+    [
+        ((4, 16, 24), (4, 16, 24), 1),
+        ((1, 64, 24), (1, 64, 24), 1),
+        ((4, 16, 24), (1, 16, 24), 2),
+    ],
+)
+def test_a_map_ends_a_product_that_it_sees_in_another_shape(
+    shape: tuple[int, ...], other: tuple[int, ...], count: int
+) -> None:
+    """Where both walk the rows one after the other; not where rows have something in common."""
+    builder = GraphBuilder()
+    x, y, z = (builder.input(extents, "float32") for extents in ((64, 8), (8, 24), other))
+    viewed = reshape(matmul(x, y), shape)
+    result = elementwise("added", lambda a, b: unary("tanh", a) + b, viewed, z)
+    graph = builder.graph([result], ["x", "y", "z", "r"])
+    fused = fuse(graph)
+    check_graph(fused)
+    workloads = workloads_of(fused)
+    assert len(workloads) == count
+    assert [len(space_of(part.workload, ZEN5, 1).algorithm.groups) for part in workloads] == (
+        [1] * count
+    )
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(tensor.shape).astype(np.float32) for tensor in graph.inputs]
+    np.testing.assert_allclose(graph_outputs(fused, given), graph_outputs(graph, given), atol=1e-5)
 
 
 def test_a_softmax_and_its_products_are_one_node(graphs: dict[str, Graph]) -> None:
