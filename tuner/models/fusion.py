@@ -3,7 +3,8 @@
 Movements go into the nodes that read them, elementwise nodes into the node before them.
 A kernel is then a reduction (or several along the same rows) with the elementwise
 epilogue, which its schedule computes before the result leaves the registers. A softmax
-between two products becomes one node with them, whose rows may stream.
+between two products becomes one node with them, whose rows may stream. A map that several
+nodes read may be computed by each of them (`recomputation`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tuner.models.joints import (
     with_replaced,
 )
 from tuner.models.nodes import Node, reads_of
+from tuner.models.recomputation import with_maps_in_readers
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.groups import Group, groups
@@ -41,7 +43,7 @@ def fuse(graph: Graph) -> Graph:
     while len(graph.nodes) < count:
         count = len(graph.nodes)
         graph = _maps_joined(_epilogues_attached(graph))
-    return without_unused(_rows_streamed(graph))
+    return without_unused(with_maps_in_readers(_rows_streamed(graph)))
 
 
 def _without_movements(graph: Graph) -> Graph:

@@ -59,8 +59,10 @@ def joint_of(
     first: Expression, second: Expression, kept: tuple[str, ...] = ()
 ) -> Expression | None:
     """Both nodes as one expression, whose results are those of the first that are kept and
-    those of the second; None above the limit of tensors in an expression."""
-    stages = (*first.stages, *second.stages)
+    those of the second; None above the limit of tensors in an expression. A stage that both
+    have is computed once."""
+    known = {stage.name for stage in first.stages}
+    stages = (*first.stages, *(stage for stage in second.stages if stage.name not in known))
     joint = Expression(
         name=first.name,
         inputs=inputs_of(stages, (*first.inputs, *second.inputs)),
