@@ -3,8 +3,9 @@
 Movements go into the nodes that read them, elementwise nodes into the node before them.
 A kernel is then a reduction (or several along the same rows) with the elementwise
 epilogue, which its schedule computes before the result leaves the registers. A softmax
-between two products becomes one node with them, whose rows may stream. A map that several
-nodes read may be computed by each of them (`recomputation`).
+between two products becomes one node with them, whose rows may stream. Sums along rows and
+what reads them become one node, which computes a row while it is in a cache. A map that
+several nodes read may be computed by each of them (`recomputation`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ from tuner.models.nodes import Node, reads_of
 from tuner.models.recomputation import with_maps_in_readers
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.collapse import collapsed
-from tuner.spaces.rewrite.groups import Group, groups
+from tuner.spaces.rewrite.groups import Group, RowGroup, groups
 from tuner.spaces.rewrite.stages import inline_into, is_elementwise
 from tuner.spaces.rewrite.streaming import stream_group
 from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.workload.expression import Expression, Read, Var, reads
+
+# Rows of a node that computes a row at a time, at least: threads share them.
+LEAST_ROWS = 64
 
 
 def fuse(graph: Graph) -> Graph:
@@ -43,7 +47,8 @@ def fuse(graph: Graph) -> Graph:
     while len(graph.nodes) < count:
         count = len(graph.nodes)
         graph = _maps_joined(_epilogues_attached(graph))
-    return without_unused(with_maps_in_readers(_rows_streamed(graph)))
+    graph = with_maps_in_readers(_rows_streamed(graph))
+    return without_unused(_rows_joined(graph))
 
 
 def _without_movements(graph: Graph) -> Graph:
@@ -220,6 +225,42 @@ def _producers(graph: Graph, node: Expression) -> list[Expression]:
         and producer.outputs[0] in names
         and only_reader(graph, producer.outputs[0]) is node
     ]
+
+
+def _rows_joined(graph: Graph) -> Graph:
+    """Reductions along rows in one node with the only node that reads them, if that goes along
+    the same rows."""
+    position = 0
+    while position < len(graph.nodes):
+        node = graph.nodes[position]
+        joined = next(_joined_rows(graph, node), None)
+        if joined is None:
+            position += 1
+            continue
+        producer, joint = joined
+        graph = with_replaced(graph, {id(producer): (), id(node): (joint,)})
+        position -= 1  # the producer was before it
+    return graph
+
+
+def _joined_rows(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]:
+    """The reductions that the node can be one with, each with both."""
+    if not isinstance(node, Expression) or len(node.outputs) != 1:
+        return
+    for producer in _producers(graph, node):
+        joint = None if is_map(producer) else joint_of(producer, node)
+        if joint is not None and _is_along_rows(joint):
+            yield producer, joint
+
+
+def _is_along_rows(joint: Expression) -> bool:
+    """Whether one group of stages along shared rows, many of them, computes it."""
+    found = _groups(joint)
+    return (
+        len(found) == 1
+        and isinstance(found[0], RowGroup)
+        and prod(axis.extent for axis in found[0].rows) >= LEAST_ROWS
+    )
 
 
 def with_pairs(graph: Graph) -> Graph:

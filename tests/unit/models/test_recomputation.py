@@ -1,4 +1,5 @@
-"""Maps that are computed by those who read them."""
+"""Maps that are computed by those who read them, and sums of rows in one node with what reads
+them."""
 
 from __future__ import annotations
 
@@ -6,18 +7,18 @@ import numpy as np
 import pytest
 
 from tests.unit.models.graph_values import graph_outputs
-from tuner.models.fusion import fuse
+from tuner.models.fusion import LEAST_ROWS, fuse
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.contraction import matmul
 from tuner.models.operators.elementwise import elementwise
 from tuner.models.operators.indexing import gather
-from tuner.models.operators.movement import reshape, transpose
+from tuner.models.operators.movement import reshape, transpose, unsqueeze
 from tuner.models.operators.reduction import reduce
 from tuner.models.operators.scalars import unary
 from tuner.models.operators.values import Value
 
-ROWS, COLUMNS = 64, 24
+ROWS, COLUMNS = LEAST_ROWS, 24
 
 
 def inputs(count: int) -> tuple[GraphBuilder, list[Value]]:
@@ -102,3 +103,27 @@ def test_a_map_is_read_under_another_shape() -> None:
     builder, (x, y) = inputs(2)
     terms = reshape(product(x, y), [4, ROWS // 4, COLUMNS])
     assert len(fused(builder, [reduce("sum", "sum", terms, [0, 1], keep=False)], 2).nodes) == 1
+
+
+def test_a_softmaxs_derivative_is_computed_row_by_row() -> None:
+    """p (g - sum(p g)), and two sums whose reader is the same."""
+    builder, (p, g) = inputs(2)
+    inner = unsqueeze(summed(product(p, g), 1), [1])
+    result = elementwise("result", lambda a, b, c: a * (b - c), p, g, inner)
+    assert len(fused(builder, [result], 2).nodes) == 1
+    builder, (p, g) = inputs(2)
+    inner, outer = (unsqueeze(summed(x, 1), [1]) for x in (product(p, g), p))
+    result = elementwise("result", lambda a, b, c, d: a * (b - c) - d, p, g, inner, outer)
+    assert len(fused(builder, [result], 2).nodes) == 1
+
+
+def test_sums_across_rows_stay_apart() -> None:
+    """A column is not in memory at one place, and few rows are too few for threads."""
+    builder, (p, g) = inputs(2)
+    inner = unsqueeze(summed(product(p, g), 0), [0])
+    result = elementwise("result", lambda a, b, c: a * (b - c), p, g, inner)
+    assert len(fused(builder, [result], 2).nodes) == 2
+    builder = GraphBuilder()
+    x = builder.input((LEAST_ROWS // 2, COLUMNS), "float32")
+    centred = elementwise("centred", lambda a, b: a - b, x, unsqueeze(summed(x, 1), [1]))
+    assert len(fused(builder, [centred], 1).nodes) == 2
