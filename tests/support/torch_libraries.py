@@ -14,6 +14,7 @@ from tuner.export.library import function_of
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
+from tuner.models.pairs import with_small_pairs
 from tuner.models.parts import in_parts
 from tuner.models.region_cache import SYMBOL
 from tuner.models.workloads import workloads_of
@@ -27,7 +28,7 @@ from tuner.torch.rebuilding import Function
 
 def region_library(traced: Graph, cache_bytes: int | None = None) -> bytes:
     """The shared library of a region's graph, in parts for a cache of so many bytes."""
-    graph = fuse(traced)
+    graph = with_small_pairs(fuse(traced))
     graph = graph if cache_bytes is None else in_parts(graph, cache_bytes)
     kernels = {part.workload.key: compiled(part.workload, None) for part in workloads_of(graph)}
     built = model_kernel(graph, kernels, host_target(), 1, SYMBOL, ModelNumbers())

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import TypeGuard
 
 from tuner.models.graph import Graph, without_unused
 from tuner.models.joints import (
@@ -26,12 +25,12 @@ from tuner.models.joints import (
     reads_once,
     with_replaced,
 )
-from tuner.models.nodes import Node, reads_of
+from tuner.models.nodes import Node
 from tuner.models.recomputation import with_maps_in_readers
 from tuner.spaces.rewrite.algorithm import simplified
 from tuner.spaces.rewrite.collapse import collapsed
 from tuner.spaces.rewrite.groups import Group, RowGroup, groups
-from tuner.spaces.rewrite.stages import inline_into, is_elementwise
+from tuner.spaces.rewrite.stages import inline_into
 from tuner.spaces.rewrite.streaming import stream_group
 from tuner.spaces.rewrite.unit_axes import without_unit_axes
 from tuner.workload.expression import Expression, Read, Var, reads
@@ -261,48 +260,3 @@ def _is_along_rows(joint: Expression) -> bool:
         and isinstance(found[0], RowGroup)
         and prod(axis.extent for axis in found[0].rows) >= LEAST_ROWS
     )
-
-
-def with_pairs(graph: Graph) -> Graph:
-    """Elementwise nodes that read the result of another become one node with it, which has
-    the results of both. For nodes that are called so often that calls count."""
-    position = 0
-    while position < len(graph.nodes):
-        node = graph.nodes[position]
-        pair = next(_pairs(graph, node), None)
-        if pair is None:
-            position += 1
-            continue
-        reader, both = pair
-        graph = with_replaced(graph, {id(node): (both,), id(reader): ()})
-    return graph
-
-
-def _pairs(graph: Graph, node: Node) -> Iterator[tuple[Expression, Expression]]:
-    """The nodes that can be computed where the node is, each with the two as one."""
-    if not _is_elementwise(node):
-        return
-    place = next(number for number, other in enumerate(graph.nodes) if other is node)
-    later = {name for other in graph.nodes[place + 1 :] for name in other.outputs}
-    for reader in graph.nodes[place + 1 :]:
-        if not _is_elementwise(reader) or _extents(reader) != _extents(node):
-            continue
-        roots = {graph.root(name) for name in reads_of(reader)}
-        under_own_name = {*reads_of(reader)} & {*node.outputs}
-        if not under_own_name or roots & {*node.outputs} != under_own_name or roots & later:
-            continue
-        rest = [other for other in graph.nodes if other is not reader]
-        seen = {graph.root(name) for other in rest for name in reads_of(other)}
-        seen |= {*graph.outputs, *graph.aliases.values()}
-        kept = tuple(name for name in node.outputs if name in seen)
-        if both := joint_of(node, reader, kept):
-            yield reader, both
-
-
-def _is_elementwise(node: Node) -> TypeGuard[Expression]:
-    return isinstance(node, Expression) and all(is_elementwise(stage) for stage in node.stages)
-
-
-def _extents(node: Expression) -> set[tuple[int, ...]]:
-    """The shapes of the results."""
-    return {node.tensor(name).shape for name in node.outputs}

@@ -27,6 +27,7 @@ from tuner.models.graph import Graph
 from tuner.models.graph_archive import packed
 from tuner.models.library import ModelNumbers, model_kernel, with_replaced_inputs
 from tuner.models.numerics import NumericsPolicy
+from tuner.models.pairs import with_small_pairs
 from tuner.models.parts import in_parts
 from tuner.models.region_cache import SYMBOL
 from tuner.models.substitutions import Substitution, with_substitutions
@@ -66,6 +67,8 @@ def region_library(
     if settings.server:
         kernels = kernels_by_service(traced, graph, policy, machine, settings, observer, interrupt)
         return _linked(graph, kernels, machine, settings, policy)
+    if not machine.on_device:
+        graph = with_small_pairs(graph)
     if threads == 1 and not machine.on_device:  # several would meet at the end of each part
         graph = in_parts(graph, machine.l2_bytes)
     database = open_database(settings.db)
