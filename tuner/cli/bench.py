@@ -18,6 +18,7 @@ from tuner.cli.workloads import (
     Specs,
     TargetText,
     Threads,
+    finite_percent,
     read_workloads,
 )
 from tuner.errors import UsageError
@@ -47,6 +48,7 @@ def bench(
             "--fail-if-slower",
             metavar="PCT",
             min=0.0,
+            callback=finite_percent,
             help="exit code 6 when the fastest rival is faster by more than PCT percent",
         ),
     ] = None,

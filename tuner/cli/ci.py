@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +12,15 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
-from tuner.errors import UsageError
+from tuner.cli.workloads import (
+    Notation,
+    Shapes,
+    Specs,
+    TargetText,
+    Threads,
+    finite_percent,
+    read_workloads,
+)
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -35,6 +41,7 @@ def ci(
             "--tolerance",
             metavar="PCT",
             min=0.0,
+            callback=finite_percent,
             help="percent by which a kernel may pass its recorded interval",
         ),
     ] = 0.0,
@@ -45,8 +52,6 @@ def ci(
     where one takes longer than its recorded interval or no longer runs."""
     invocation = Invocation.of(context)
     invocation.database_settings()
-    if not math.isfinite(tolerance):
-        raise UsageError(f"--tolerance {tolerance} passes any kernel; give percent, such as 5")
     workloads = read_workloads(specs, notation, shapes) if specs or notation or shapes else []
     settings = invocation.settings(target=target, threads=threads).values
     from tuner.app.machine import checked_target

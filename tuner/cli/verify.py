@@ -11,7 +11,7 @@ from tuner import units
 from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import DeviceCommands, device_setting
+from tuner.cli.workloads import DeviceCommands, device_setting, finite_percent
 from tuner.measure.statistics import disturbed
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def verify(
             "--fail-if-slower",
             metavar="PCT",
             min=0.0,
+            callback=finite_percent,
             help="exit code 6 when a function tuned here takes longer than its manifest says by "
             "more than PCT percent",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,14 @@ from tuner.measure.objective import objective_choices
 if TYPE_CHECKING:
     from tuner.workload.spec import Portfolio
     from tuner.workload.workload import Workload
+
+
+def finite_percent(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuses infinity, which the bounds of an option let pass. Raises UsageError."""
+    if value is not None and not math.isfinite(value):
+        raise UsageError(f"{parameter.opts[0]} {value} passes any kernel; give percent, such as 5")
+    return value
+
 
 Specs = Annotated[
     list[str] | None,
@@ -59,6 +68,7 @@ WithinPercent = Annotated[
         "--within",
         metavar="PCT",
         min=0.0,
+        callback=finite_percent,
         help="only kernels slower than the fastest by at most PCT percent",
     ),
 ]
