@@ -3,6 +3,7 @@ strategies compared over seeds."""
 
 from __future__ import annotations
 
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,17 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
+def encrypted(archive: bytes) -> bytes:
+    """The archive with the flag of encryption in all its headers."""
+    marked = bytearray(archive)
+    for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = marked.find(signature)
+        while start >= 0:
+            marked[start + place] |= 1
+            start = marked.find(signature, start + 4)
+    return bytes(marked)
+
+
 def test_files_that_are_no_tables_are_refused_by_name(tmp_path: Path) -> None:
     write_table(tmp_path / "t.npz", table(300))
     whole = (tmp_path / "t.npz").read_bytes()
@@ -117,7 +129,15 @@ def test_files_that_are_no_tables_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("not an archive")
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.npz").write_bytes(b"")
-    for name in ("other.npz", "text.npz", "cut.npz", "empty.npz", "missing.npz"):
+    np.savez(tmp_path / "deep.npz", header=np.frombuffer(b"[" * 100_000, np.uint8))
+    np.savez(tmp_path / "list.npz", header=np.frombuffer(b"[1]", np.uint8))
+    (tmp_path / "locked.npz").write_bytes(encrypted(whole))
+    with zipfile.ZipFile(tmp_path / "vast.npz", "w") as archive:
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,)}"
+        prefix = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+        archive.writestr("points.npy", prefix + header)
+    names = ("other", "text", "cut", "empty", "missing", "deep", "list", "locked", "vast")
+    for name in (f"{name}.npz" for name in names):
         with pytest.raises(UsageError, match=rf"{name} is not a recorded table"):
             read_table(tmp_path / name)
 

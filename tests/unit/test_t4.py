@@ -125,7 +125,10 @@ def test_strategies_are_compared_on_it(tuner: Callable[..., Any], tmp_path: Path
         "",
         "[]",
         "{}",
+        "[" * 100_000,
         '{"results": []}',
+        '{"results": [{"configuration": {"a": 1}, "invalidity": "correct", "measurements":'
+        f' [{{"name": "time", "value": 1{"0" * 400}}}]}}]}}',
         '{"results": [{"configuration": {"a": 1}, "invalidity": "luck"}]}',
         '{"results": [{"configuration": {"a": 1}, "invalidity": "correct", "measurements": []}]}',
         '{"results": [{"configuration": {"a": {}}, "invalidity": "compile"}]}',

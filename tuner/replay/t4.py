@@ -26,6 +26,8 @@ from tuner.spaces.core.space import Combination, Knob, Space
 
 VERSION = "1.0.0"
 MOST_BYTES = 1 << 28  # of a file that is read
+# What reading a document of another form raises; numbers may be infinite.
+_FAULTS = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 CORRECT = "correct"  # its word for a config that was measured
 _WORDS: Mapping[FailureKind, str] = MappingProxyType(
     {
@@ -109,7 +111,7 @@ def read_t4(path: Path) -> RecordedTable:
         unit = _UNITS.get(document.get("metadata", {}).get("timeunit", ""), "ms")
         rows = dict(_rows(document["results"], unit))
         return _table(path.stem, rows)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _FAULTS as error:
         raise UsageError(f"{path} is no T4 file of auto-tuning results: {error}") from error
 
 

@@ -35,6 +35,21 @@ SCHEMA = 1
 # Infrastructure failures are measured again before a table is recorded.
 _KINDS = tuple(kind for kind in FailureKind if kind is not FailureKind.INFRASTRUCTURE)
 _MOST_BYTES = 1 << 28  # of one array; a table of 4,000 points with 200 features takes 3 MB
+# What zipfile and the fields of a damaged file raise. RuntimeError is that of an encrypted
+# member, of an unknown compression and of nesting that is too deep.
+_FAULTS = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 TARGET_SHARE = 0.005  # "among the fastest 0.5%"
 
 
@@ -227,16 +242,7 @@ def read_table(path: Path) -> RecordedTable:
             features=arrays.get("features"),
             notes=header["notes"],
         )
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except _FAULTS as error:
         raise UsageError(
             f"{path} is not a recorded table: {error}; `tuner replay` reads the .npz files this "
             f"version writes"
@@ -251,7 +257,11 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
             f"{_MOST_BYTES} are read"
         )
     with archive.open(name) as member:
-        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        try:
+            array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        # NumPy evaluates the header as a literal and raises nearly any error.
+        except Exception as error:
+            raise ValueError(f"{name} is damaged") from error
         return array
 
 

@@ -120,7 +120,7 @@ def _read(
     """The entries of a table's text; `before` are those it may be based on."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{source} is no TOML: {error}") from error
     entries: dict[str, Microarchitecture] = {}
     for name, entry in document.items():

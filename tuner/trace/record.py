@@ -26,6 +26,8 @@ from tuner.errors import UsageError
 
 SCHEMA = 1
 LARGEST_BYTES = 64 << 20
+# What reading a document that is no whole record raises; numbers may be infinite.
+_FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 Library = Literal["numpy", "torch", "onnxruntime"]
 Argument = Mapping[str, Any]
 
@@ -127,7 +129,7 @@ def read(path: Path) -> Trace:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{path} is no record of tuner trace: it is not JSON") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         schema = document.get("schema") if isinstance(document, dict) else None
@@ -136,7 +138,7 @@ def read(path: Path) -> Trace:
         )
     try:
         return _trace(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except _FAULTS as error:
         raise UsageError(f"{path} is no whole record of tuner trace: {error!r}") from None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.errors import WorkloadError
+from tuner.workload.budgets import BUDGETS
 from tuner.workload.patterns import Pattern, compressed, spec_of_pattern
 
 _FIELDS = ("format", "shape", "data", "indices", "indptr")
@@ -44,11 +45,25 @@ def read_pattern(path: Path) -> Pattern:
         )
     try:
         return readers[path.suffix](path)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise WorkloadError(f"pattern={path}: {error}", parameter="pattern") from None
+    except WorkloadError:
+        raise
+    # NumPy and zipfile raise nearly any error of a damaged file.
+    except Exception as error:
+        raise WorkloadError(
+            f"pattern={path}: {str(error) or 'it is damaged'}", parameter="pattern"
+        ) from None
+
+
+def _check_size(nbytes: int) -> None:
+    if nbytes > BUDGETS.nbytes:
+        raise ValueError(
+            f"it takes {nbytes / 2**30:.1f} GiB, the limit is {BUDGETS.nbytes / 2**30:.0f} GiB"
+        )
 
 
 def _from_scipy(path: Path) -> Pattern:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(sum(member.file_size for member in archive.infolist()))
     with np.load(path, allow_pickle=False) as arrays:
         missing = [name for name in _FIELDS if name not in arrays]
         form = "" if missing else str(arrays["format"].item())
@@ -66,6 +81,12 @@ def _from_matrix_market(path: Path) -> Pattern:
             raise ValueError("no sparse matrix (coordinate) of Matrix Market")
         size = next((line for line in lines if line.strip() and not line.startswith("%")), "")
         rows, columns, count = (int(word) for word in size.split())
+        if not (0 < rows <= BUDGETS.extent and 0 < columns <= BUDGETS.extent and count >= 0):
+            raise ValueError(
+                f"{rows} rows, {columns} columns and {count} places; both extents are 1 to "
+                f"{BUDGETS.extent}"
+            )
+        _check_size(8 * (rows + 1) + 16 * count)
         empty = np.empty((0, 2), np.int64)  # of which NumPy warns
         places = np.loadtxt(lines, np.int64, usecols=(0, 1), ndmin=2) - 1 if count else empty
     if places.shape != (count, 2):
@@ -75,5 +96,6 @@ def _from_matrix_market(path: Path) -> Pattern:
     if len(places) and (places.min() < 0 or (places.max(0) >= (rows, columns)).any()):
         raise ValueError(f"a place outside of {rows} rows and {columns} columns")
     places = places[np.lexsort(places.T[::-1])]
-    pointers = np.searchsorted(places[:, 0], np.arange(rows + 1))
+    pointers = np.bincount(places[:, 0] + 1, minlength=rows + 1)
+    np.cumsum(pointers, out=pointers)
     return compressed((rows, columns), pointers, places[:, 1].astype(np.int32), "float32")

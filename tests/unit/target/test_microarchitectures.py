@@ -181,6 +181,7 @@ def test_a_file_of_further_cpus(tmp_path: Path) -> None:
         (FULL.replace('["neon", "dotprod"]', '"neon"'), "features must be a list"),
         (FULL.replace("prefetch = false", "prefetch = 0"), "prefetch must be true or false"),
         (FULL.replace('"a board"', '""'), "describes must be a text"),
+        ("a = " + "[" * 100_000, "is no TOML"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_entry_and_the_field(

@@ -43,6 +43,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"calls": [{**ADD, "arguments": [{**VECTOR, "shape": ["3"]}], "count": 1, "total_s": 1}]},
          "shape"),
         ({"processes": None}, "no whole record"),
+        ({"exit_code": float("inf")}, "no whole record"),
+        ({"elapsed_s": 10**400}, "no whole record"),
     ],
 )  # fmt: skip
 def test_what_is_no_record_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -57,8 +59,10 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read(tmp_path / "missing.json")
     (tmp_path / "text").write_text("no json")
-    with pytest.raises(UsageError, match="not JSON"):
-        read(tmp_path / "text")
+    (tmp_path / "deep").write_text("[" * 100_000)
+    for name in ("text", "deep"):
+        with pytest.raises(UsageError, match="not JSON"):
+            read(tmp_path / name)
 
 
 def test_equal_calls_of_several_processes_are_one(tmp_path: Path) -> None:

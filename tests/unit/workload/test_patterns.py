@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -93,6 +95,20 @@ MATRIX = """%%MatrixMarket matrix coordinate real symmetric
 """
 
 
+def array_file(header: bytes) -> bytes:
+    """An .npy file with this header and nothing behind it."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+def zip_of(header: bytes) -> bytes:
+    """An .npz with SciPy's fields, of which the first has this header."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in ("format", "shape", "data", "indices", "indptr"):
+            archive.writestr(f"{name}.npy", array_file(header))
+    return content.getvalue()
+
+
 def test_files_of_matrix_market_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx"
     path.write_text(MATRIX)
@@ -126,8 +142,19 @@ def test_files_of_scipy_are_read(tmp_path: Path) -> None:
         ("a.mtx", MATRIX.replace("4 4 3", "4 4 9").encode(), "3 places, where 9 are announced"),
         ("a.mtx", MATRIX.replace("4 4 3", "3 3 3").encode(), "a place outside of 3 rows"),
         ("a.mtx", MATRIX.replace("4 4 3", "4 x 3").encode(), "invalid literal"),
+        ("a.mtx", MATRIX.replace("4 4 3", "4 4").encode(), "a.mtx: "),
+        ("a.mtx", MATRIX.replace("4 4 3", "-4 4 3").encode(), "extents are 1 to 2147483647"),
+        ("a.mtx", MATRIX.replace("4 4 3", f"{10**15} 4 3").encode(), "extents are 1 to"),
+        ("a.mtx", MATRIX.replace("4 4 3", f"4 4 {10**15}").encode(), "the limit is 8 GiB"),
+        ("a.mtx", MATRIX.replace("4 4 3", f"4 4 {10**6}").encode(), "3 places, where 1000000"),
+        ("a.npz", b"", "a.npz: "),
+        ("a.npz", array_file(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a.npz"),
+        ("a.npz", zip_of(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a.npz"),
+        ("a.npz", zip_of(b"{'descr': '<f8', 'fortran_order': False, 'shape': (%d,)}" % 10**17),
+         "a.npz"),
+        ("a.npz", zip_of(b"{'descr': '<f8', 'fortran_order': ((("), "a.npz"),
     ],
-)
+)  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
