@@ -40,6 +40,7 @@ from tuner.errors import DatabaseError
 
 Clock = Callable[[], datetime]  # gives an aware datetime in UTC
 
+SQLITE = "sqlite:///"
 POOL_SIZE = 16
 POOL_OVERFLOW = 32
 
@@ -217,11 +218,15 @@ def open_database(
 
 def _parse(url: str | Path) -> URL:
     text = str(url)
-    if "://" not in text:
-        return URL.create("sqlite", database=str(Path(text).expanduser()))
     try:
+        if "\0" in text:
+            raise ValueError("NUL")
+        if text.startswith(SQLITE) or "://" not in text:
+            path = text.removeprefix(SQLITE)  # which may have what means something in a URL
+            return URL.create("sqlite", database=path and str(Path(path).expanduser()))
         parsed = make_url(text)
-    except (sa_errors.ArgumentError, ValueError) as error:
+    # RuntimeError: `~` is nobody's home.
+    except (sa_errors.ArgumentError, ValueError, RuntimeError) as error:
         raise refuse_url() from error
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -242,19 +247,20 @@ def _open_sqlite(url: URL, *, create: bool, busy_timeout_s: float) -> Engine:
             "sqlite:///tuner.sqlite"
         )
     file = Path(str(url.database)).absolute()
-    if not file.exists():
-        if not create:
-            raise DatabaseError(
-                f"{url}: there is no such file; run `tuner db upgrade` to make it, or name "
-                f"another with --db"
-            )
-        try:
+    try:
+        missing = not file.exists()
+        if missing and create:
             file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DatabaseError(
-                f"{url}: cannot make the folder {file.parent}: {error.strerror}; name another "
-                f"file with --db"
-            ) from error
+    except OSError as error:
+        raise DatabaseError(
+            f"{url}: cannot make the folder {file.parent}: {error.strerror}; name another "
+            f"file with --db"
+        ) from error
+    if missing and not create:
+        raise DatabaseError(
+            f"{url}: there is no such file; run `tuner db upgrade` to make it, or name "
+            f"another with --db"
+        )
     engine = create_engine(
         url.set(database=str(file)),
         module=sqlite.library(),

@@ -49,7 +49,24 @@ def _user_folder(variable: str, fallback: str) -> Path:
     Relative paths in the environment are ignored, as the specification says.
     """
     named = Path(os.environ.get(variable, ""))
-    return (named if named.is_absolute() else Path.home() / fallback) / "tuner"
+    if named.is_absolute():
+        return named / "tuner"
+    try:
+        return Path.home() / fallback / "tuner"
+    except RuntimeError:
+        raise UsageError(
+            f"this user has no home folder; set HOME, or {variable} to a folder"
+        ) from None
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root; `~` is the user's home. Raises ValueError where there is none."""
+    if "\0" in str(path):
+        raise ValueError("a path has no NUL character")
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"{path.parts[0]} is nobody's home; write the path from /") from None
 
 
 class Settings(BaseSettings):
@@ -234,12 +251,12 @@ class Settings(BaseSettings):
     @classmethod
     def absolute(cls, path: Path) -> Path:
         """Makes folders independent of the working directory; `~` is the user's home."""
-        return path.expanduser().absolute()
+        return _absolute(path)
 
     @field_validator("microarchitectures")
     @classmethod
     def absolute_file(cls, path: Path | None) -> Path | None:
-        return None if path is None else path.expanduser().absolute()
+        return None if path is None else _absolute(path)
 
     @field_validator("server", "alarm_webhook")
     @classmethod
@@ -377,22 +394,33 @@ def _project_file(directory: Path) -> Path | None:
         (
             path
             for path in (parent / FILE_NAME for parent in (folder, *folder.parents))
-            if path.is_file()
+            if _is_file(path)
         ),
         None,
     )
 
 
 def _user_file() -> Path | None:
-    path = _user_folder(*_USERS) / FILE_NAME
-    return path if path.is_file() else None
+    try:
+        path = _user_folder(*_USERS) / FILE_NAME
+    except UsageError:  # no home, so no file in it
+        return None
+    return path if _is_file(path) else None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; one in a folder that may not be entered is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     """The values in a settings file. Raises UsageError."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"settings file {path} cannot be read: {error}") from None
     for name in values:
         if name not in Settings.model_fields:

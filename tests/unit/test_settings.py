@@ -112,5 +112,43 @@ def test_a_file_that_is_no_toml_is_refused_with_its_position(empty_machine: Path
         load_settings()
 
 
+@pytest.mark.parametrize("name", ["data_dir", "artifacts", "microarchitectures"])
+@pytest.mark.parametrize(
+    ("path", "says"), [("~nobody-here/x", "~nobody-here is nobody's home"), ("a\0b", "NUL")]
+)
+def test_a_path_that_is_none_is_refused(name: str, path: str, says: str) -> None:
+    with pytest.raises(UsageError, match=f"setting {name} is .*{says}"):
+        load_settings({name: path})
+
+
+def test_a_user_without_a_home_names_the_folders(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert load_settings().files == ()
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    assert load_settings({"data_dir": empty_machine}).values.data_dir == empty_machine
+    monkeypatch.delenv("XDG_DATA_HOME")
+    with pytest.raises(UsageError, match="set HOME, or XDG_DATA_HOME to a folder"):
+        load_settings()
+
+
+def test_files_that_cannot_be_reached_are_none(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of another user's, whose parent may not be entered."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(empty_machine / ("x" * 300)))
+    assert load_settings().files == ()
+
+
+def test_a_file_nested_deeper_than_a_parser_goes_is_refused(empty_machine: Path) -> None:
+    (empty_machine / "project" / "tuner.toml").write_text("trials = " + "[" * 100_000)
+    with pytest.raises(UsageError, match=r"tuner\.toml cannot be read"):
+        load_settings()
+
+
 def test_every_setting_has_a_description() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []

@@ -128,11 +128,31 @@ def test_missing_folders_are_made_and_paths_are_accepted(tmp_path: Path) -> None
         "sqlite+aiosqlite:///x",
         "://",
         "no-such-dialect://x",
+        "postgresql://host:port/x",
+        "sqlite:///",
+        "sqlite:///a\0b",
+        "~nobody-here/x.sqlite",
     ],
 )
 def test_unsupported_addresses(url: str) -> None:
     with pytest.raises(DatabaseError, match=r"sqlite:///"):
         open_database(url)
+
+
+def test_a_path_may_have_what_means_something_in_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a?b=c#d%20e@f" / "t.sqlite"
+    open_database(f"sqlite:///{file}").close()
+    assert file.is_file()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    open_database("sqlite:///~/home.sqlite").close()
+    assert (tmp_path / "home.sqlite").is_file()
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="File name too long"):
+        open_database(f"sqlite:///{tmp_path}/{'x' * 300}")
 
 
 def test_unwritable_folder() -> None:
