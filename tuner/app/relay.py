@@ -33,8 +33,8 @@ def serve_relay(
     """Takes devices by TLS and hands them to hosts of this machine, until interrupted.
 
     `path` is the socket for hosts, by itself one in the data directory.
-    Raises UsageError for a certificate that cannot be read, an address that is taken, and
-    where another relay runs with the same data.
+    Raises UsageError for a certificate that cannot be read, an address that is taken, a path
+    where something other than a socket lies, and where another relay runs with the same data.
     """
     context, path = _context(certificate, certificate_key), _free(_socket(settings, path))
     database = open_database(settings.db)
@@ -49,8 +49,8 @@ def serve_relay(
     before = os.umask(0o177)  # the socket is its owner's alone
     try:
         asyncio.run(relay.serve(host=host, port=port, context=context, path=path, ready=listening))
-    except OSError as error:
-        raise UsageError(f"cannot listen at port {port}: {error}") from error
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot listen at {host}:{port}: {error}") from error
     finally:
         os.umask(before)
         database.close()
@@ -92,11 +92,16 @@ def _socket(settings: Settings, given: Path | None) -> Path:
 
 def _free(path: Path) -> Path:
     """The path, where no relay listens; what an ended one left is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-            return path
-    raise UsageError(f"another relay listens at {path}; one serves all devices")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_socket():
+            raise UsageError(f"{path} is no socket and stays; give another path by --socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise UsageError(f"another relay listens at {path}; one serves all devices")
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"no socket can be made at {path}: {error.strerror}; give another path by --socket"
+        ) from error
+    return path

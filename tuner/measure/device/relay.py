@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import TunerError
+
 GREETING_S = 10.0  # for TLS, and for the line that follows
 GREETING_BYTES = 512
 WAIT_S = 20.0  # that a host waits for a device which is not there
@@ -115,7 +117,11 @@ class Relay:
         try:
             _keep_alive(writer)
             token, _, name = (await stream.line()).partition(" ")
-            key = await asyncio.to_thread(self._admit, token)
+            try:
+                key = await asyncio.to_thread(self._admit, token)
+            except TunerError as error:  # it dials again
+                self._note(f"a device of {peer[0]} was let go: its key was not looked up: {error}")
+                return
             if key is None or not NAME.match(name):
                 self._note(f"a device of {peer[0]} was refused: its key or its name is none")
                 return
