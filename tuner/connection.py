@@ -6,17 +6,22 @@ errors and after answers that ask for it.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tuner.api.schemas import EventAnswer, Page
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 
+BAD_GATEWAY = 502
+KEY = re.compile("[!-~]+")  # what a header may hold
+SECONDS = re.compile("[0-9]{1,9}")
+LONGEST_WAIT_S = 300.0
+LAST_PORT = 65535
 Model = TypeVar("Model", bound=BaseModel)
 Filter = str | int | Sequence[str] | None  # a sequence: any of these
 
@@ -67,13 +72,26 @@ class Connection:
         transport: httpx.BaseTransport | None,
         sleep: Callable[[float], None],
     ) -> None:
+        """Raises UsageError for an address or a key that no request can have."""
+        if key and not KEY.fullmatch(key):
+            raise UsageError(
+                "the key of the service has characters that no key has; give it as `tuner keys "
+                "create` printed it: tk_, its id, _ and its secret"
+            )
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(
-            base_url=server.rstrip("/") + "/v1",
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=10.0),
-            transport=transport,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=server.rstrip("/") + "/v1",
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=10.0),
+                transport=transport,
+            )
+            if (self._http.base_url.port or 0) > LAST_PORT:
+                raise httpx.InvalidURL(f"its port is above {LAST_PORT}")
+        except httpx.InvalidURL as error:
+            raise UsageError(
+                f"{server!r} is no address of a service: {error}; write http://HOST:PORT"
+            ) from error
         self.retries, self.sleep = retries, sleep
 
     @property
@@ -84,8 +102,15 @@ class Connection:
         self._http.close()
 
     def model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
-        """The answer to a request, checked against its schema."""
-        return model.model_validate_json(self.call(method, path, **options).content)
+        """The answer to a request, checked against its schema.
+
+        Raises ServiceError, as for a refusal, where something other than a service answers.
+        """
+        answer = self.call(method, path, **options)
+        try:
+            return model.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise ServiceError(BAD_GATEWAY, _foreign(answer)) from error
 
     def pages(
         self, model: type[Model], path: str, filters: Mapping[str, Filter]
@@ -111,7 +136,7 @@ class Connection:
             last = attempt == self.retries.attempts
             try:
                 response = self._http.request(method, path, **options)
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 if last:
                     raise ServiceUnreachable(
                         f"{self.address} does not answer: {error}; is the service running there?"
@@ -123,7 +148,7 @@ class Connection:
             refusal = refused(response)
             if last or not refusal.retryable:
                 raise refusal
-            self.pause(attempt, float(response.headers.get("retry-after", "0")))
+            self.pause(attempt, _retry_after_s(response))
         raise AssertionError("the last attempt returns or raises")
 
     def pause(self, attempt: int, least_s: float = 0.0) -> None:
@@ -150,6 +175,22 @@ class Connection:
                     data = []
 
 
+def _foreign(answer: httpx.Response) -> Mapping[str, Any]:
+    """The problem of an answer that no service of this version gives."""
+    kind = answer.headers.get("content-type", "of no content type")
+    detail = (
+        f"{answer.request.url} answered with something else than a service does ({kind}); check "
+        f"the address, and that service and program have versions that go together"
+    )
+    return {"detail": detail, "code": "foreign_answer"}
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    """Seconds that an answer asks to wait; 0 for a date, as proxies write it."""
+    text = response.headers.get("retry-after", "")
+    return min(float(text), LONGEST_WAIT_S) if SECONDS.fullmatch(text) else 0.0
+
+
 def refused(response: httpx.Response) -> ServiceError:
     """The error of an unsuccessful answer.
 
@@ -157,7 +198,7 @@ def refused(response: httpx.Response) -> ServiceError:
     """
     try:
         problem = response.json()
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         detail = f"{response.request.url} answered {response.status_code}"
         problem = {"detail": detail, "retryable": response.status_code in (502, 503, 504)}
     return ServiceError(response.status_code, problem if isinstance(problem, dict) else {})
