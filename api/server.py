@@ -101,9 +101,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host.strip("[]"), port))
         listener.listen(BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a name that no host can have
         listener.close()
+        reason = error.strerror if isinstance(error, OSError) else error
         raise AddressInUse(
-            f"cannot listen on {host}:{port}: {error.strerror}; name another with --host and --port"
+            f"cannot listen on {host}:{port}: {reason}; name another with --host and --port"
         ) from error
     return listener

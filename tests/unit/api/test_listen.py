@@ -23,3 +23,9 @@ def test_an_address_that_is_taken_is_an_error_before_anything_starts() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(AddressInUse, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*--port"):
             listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "a..b", "no such host", "256.256.256.256"])
+def test_a_name_that_no_host_has_is_the_same_error(host: str) -> None:
+    with pytest.raises(AddressInUse, match=r"cannot listen on .*--host"):
+        listen(host, 0)
