@@ -7,13 +7,16 @@ kills and replaces it; should the owner be gone, an alarm ends it.
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
@@ -28,10 +31,11 @@ from tuner.workers.fleet.recent_builds import RecentBuilds, RememberingCompiler
 from tuner.workers.fleet.shipping import place
 
 if TYPE_CHECKING:
-    from tuner.workers.backends.backend import CandidateCompiler
+    from tuner.workers.backends.backend import CandidateCompiler, CompiledCandidate
 
 # It computes all the time, and shares its core with the process that feeds the lanes.
 NICENESS = 10
+LEAST_FREE_BYTES = 1 << 20  # with less, a failure is taken for that of the disk
 
 
 def memory_bytes() -> tuple[int, int]:
@@ -59,7 +63,17 @@ def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> 
         AttributeError,
         OSError,
     ) as error:
+        if _out_of_room(error, storage):
+            return _no_room(error)
         return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
+    try:
+        return _stored(candidate, request, storage)
+    except OSError as error:
+        return _no_room(error)
+
+
+def _stored(candidate: CompiledCandidate, request: BuildRequest, storage: Path) -> Library:
+    """The candidate's files in the storage. Raises OSError."""
     digest = hashlib.sha256(candidate.library).hexdigest()
     if request.keep:
         place(storage, f"{digest}.o", candidate.code)
@@ -72,6 +86,25 @@ def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> 
         resources=candidate.resources,
         code_bytes=candidate.code_bytes,
     )
+
+
+def _out_of_room(error: Exception, storage: Path) -> bool:
+    """Whether the disk was full while a candidate was built.
+
+    Compilers and linkers say so in their own words, or die.
+    """
+    said = any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+    folders = (storage, Path(tempfile.gettempdir()))
+    return said or any(shutil.disk_usage(folder).free < LEAST_FREE_BYTES for folder in folders)
+
+
+def _no_room(error: Exception) -> Failed:
+    """The failure of the disk, which is tried again and is no fault of the candidate's."""
+    message = (
+        f"no candidate can be built here: {error}; free some room, or set TMPDIR to a folder on "
+        f"another disk"
+    )
+    return Failed(kind=FailureKind.INFRASTRUCTURE, message=message)
 
 
 class _NotImported(MetaPathFinder):
