@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import UsageError
@@ -38,6 +39,28 @@ def write_output(path: Path, content: bytes) -> None:
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
+
+
+def write_or_keep(path: Path, content: bytes) -> None:
+    """Writes what took long to make.
+
+    Where the file cannot be written, as on a full disk, the content goes to the folder of
+    temporary files, and the UsageError names it.
+    """
+    try:
+        write_output(path, content)
+    except UsageError as error:
+        kept = None
+        with suppress(OSError):
+            descriptor, kept = tempfile.mkstemp(prefix="tuner-", suffix=path.suffix)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+        if kept is None:
+            raise
+        if Path(kept).stat().st_size < len(content):
+            Path(kept).unlink()
+            raise
+        raise UsageError(f"{error}; until then it is in {kept}") from None
 
 
 @contextmanager

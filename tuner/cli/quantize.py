@@ -12,7 +12,7 @@ import typer
 from tuner import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.models import is_model
-from tuner.cli.output_file import check_output, write_output
+from tuner.cli.output_file import check_output, write_or_keep
 from tuner.cli.workloads import Threads
 from tuner.errors import UsageError
 
@@ -80,7 +80,7 @@ def quantize(
     # Opened first, so that a database that cannot be read costs nothing.
     with invocation.backend(threads=threads) if times else nullcontext() as backend:
         result = quantize_file(Path(model), calibrate, parse_shapes(shapes or ""), options)
-        write_output(out, result.content)
+        write_or_keep(out, result.content)
         times_s = None if backend is None else _times(invocation, backend, result)
     _report(invocation, out, result, times_s)
 

@@ -10,7 +10,7 @@ import typer
 
 from tuner import units
 from tuner.cli.invocation import Invocation
-from tuner.cli.output_file import check_output, write_output
+from tuner.cli.output_file import check_output, write_or_keep
 from tuner.cli.results import conclude
 from tuner.cli.workloads import TargetText, Threads
 from tuner.errors import UsageError
@@ -47,7 +47,7 @@ def trace(
     invocation = Invocation.here(context)
     check_output(output)
     record = recorded(command, cost / 100)
-    write_output(output, encoded(record))
+    write_or_keep(output, encoded(record))
     for note in dict.fromkeys(note for process in record.processes for note in process.notes):
         invocation.output.warning(note)
     if not record.processes:

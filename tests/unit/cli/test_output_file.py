@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.cli.exits import Exit
-from tuner.cli.output_file import check_output, write_output
+from tuner.cli.output_file import check_output, write_or_keep, write_output
 from tuner.errors import UsageError
 
 
@@ -49,6 +49,21 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
         with pytest.raises(UsageError, match="File name too long; name another file"):
             refuses(long)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_took_long_to_make_is_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with pytest.raises(UsageError, match=r"cannot be written.*until then it is in") as raised:
+        write_or_keep(tmp_path / "gone" / "net.onnx", b"content")
+    (kept,) = (tmp_path / "temporary").iterdir()
+    assert str(raised.value).endswith(str(kept))
+    assert kept.suffix == ".onnx" and kept.read_bytes() == b"content"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=r"name another file$"):
+        write_or_keep(tmp_path / "gone" / "net.onnx", b"content")
 
 
 @pytest.mark.parametrize(
