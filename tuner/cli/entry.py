@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,7 +18,7 @@ from tuner.cli.config import config
 from tuner.cli.database import database
 from tuner.cli.doctor import doctor
 from tuner.cli.estimate import estimate
-from tuner.cli.exits import exit_code
+from tuner.cli.exits import Exit, exit_code
 from tuner.cli.export import export
 from tuner.cli.fleet import health, workers
 from tuner.cli.grad import grad
@@ -54,6 +55,7 @@ GROUPS = {"agent": agent, "config": config, "db": database, "keys": keys}
 
 GLOBAL_FLAGS = ("--json", "--quiet", "-q")
 GLOBAL_OPTIONS = ("--db", "--server")  # those that take a value
+WAY_OUT = "name another path, free space, or ask for the permission, and run the command again"
 
 
 def _version(asked: bool) -> None:
@@ -137,8 +139,28 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and ends the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
     try:
         program()(hoist(sys.argv[1:] if arguments is None else arguments), prog_name="tuner")
     except TunerError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except OSError as error:
+        print(f"error: {_place(error)}; {WAY_OUT}", file=sys.stderr)
+        _drop_output()
+        sys.exit(Exit.FAILED)
+
+
+def _place(error: OSError) -> str:
+    """What the operating system refused, and where."""
+    reason = error.strerror or str(error)
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def _drop_output() -> None:
+    """Lets the process end although its output cannot be written, as on a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = None  # type: ignore[assignment]  # which Python then does not flush

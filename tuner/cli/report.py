@@ -37,11 +37,12 @@ def report(
     with invocation.database() as database, database.read() as session:
         job_id = resolve(session, job)
         text = page(session, job_id)
+    content = text.encode()
     if output == STDOUT:
-        sys.stdout.write(text)
+        sys.stdout.buffer.write(content)  # the page says that it is UTF-8, whatever the terminal is
+        sys.stdout.flush()
         return
     file = output or Path(f"{job_id}.html")
-    content = text.encode()
     check_output(file)
     write_output(file, content)
     if invocation.output.as_json:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -120,6 +120,64 @@ def test_nothing_heavy_is_loaded_to_answer(arguments: list[str], tmp_path: Path)
     )
     assert ended.stderr.strip().endswith("heavy: [] 0"), ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def in_a_process(
+    *arguments: str, folder: Path, stdout: IO[bytes] | int = subprocess.PIPE, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "tuner", *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(product.__file__).parent.parent),
+            "XDG_CONFIG_HOME": str(folder),
+            "XDG_DATA_HOME": str(folder),
+            **variables,
+        },
+        cwd=folder,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["ops"], ["config", "show", "--json"]])
+def test_output_to_a_full_disk_is_one_line_and_a_failure(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = in_a_process(*arguments, folder=tmp_path, stdout=full)
+    assert ended.returncode == Exit.FAILED
+    assert ended.stderr.startswith(b"error: No space left on device; ")
+    assert ended.stderr.count(b"\n") == 1
+
+
+def test_a_terminal_without_the_letters_gets_their_codes(tmp_path: Path) -> None:
+    (tmp_path / "tuner").mkdir()
+    (tmp_path / "tuner" / "tuner.toml").write_text('lanes = "µ×"\n', encoding="utf-8")
+    ended = in_a_process("config", "show", folder=tmp_path, PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert rb"\xb5\xd7" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "x" * 300],
+        ["combine", "kit", "-o", "x" * 300],
+        ["jobs", "--db", "sqlite:///" + "x" * 300],
+        ["export", "--all", "-o", "x" * 300],
+        ["quantize", "a.onnx", "--calibrate", "b.npz", "-o", "x" * 300 + ".onnx"],
+    ],
+)
+def test_a_path_that_no_file_can_have_is_one_line(
+    tuner: Callable[..., Any], arguments: list[str]
+) -> None:
+    called = tuner(*arguments)
+    assert called.code in (Exit.FAILED, Exit.USAGE) and called.out == ""
+    assert called.err.startswith("error: ") and called.err.count("\n") == 1
+    assert "File name too long" in called.err or "has no kernel" in called.err
 
 
 def test_the_package_offers_its_names_without_loading_them() -> None:
