@@ -22,6 +22,7 @@ from tuner.db.tables import ApiKeyRow
 from tuner.errors import UsageError
 
 SCOPES = ("read", "submit", "submit:source", "admin", "worker")
+LONGEST_NAME = 200
 UNKNOWN = "0" * 64  # compared with where the id is unknown, so that this takes as long
 
 
@@ -47,8 +48,12 @@ def create(
 ) -> tuple[ApiKey, str]:
     """Creates a key; returns it and its token, which cannot be read back later.
 
-    Raises UsageError for unknown scopes or none.
+    Raises UsageError for unknown scopes or none, and for a name that is too long.
     """
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise UsageError(
+            f"a key's name has 1 to {LONGEST_NAME} characters, this one has {len(name)}"
+        )
     unknown = set(scopes) - set(SCOPES)
     if unknown or not scopes:
         raise UsageError(
@@ -59,7 +64,7 @@ def create(
     row = {
         "id": key_id,
         "digest": _digest(secret),
-        "name": name[:200],
+        "name": name,
         "scopes": sorted(set(scopes)),
         "quota": quota,
     }

@@ -103,8 +103,7 @@ def export(
     kernels = [spec_with_file(name) for name in kernels or ()]  # whose paths may have dots
     ranged = any(".." in name for name in kernels)
     if target is not None and not ranged:
-        _refuse_beside_target(
-            target,
+        _refuse(
             {
                 "--all": every,
                 "--traffic": traffic,
@@ -116,6 +115,8 @@ def export(
                 "--for": frameworks,
                 "--public-key": public_key,
             },
+            f"is for kernels that were tuned, and those for --target {target} are exported "
+            f"unmeasured",
         )
         workloads = _workloads(kernels, notation, shapes)
         return _estimated(Invocation.here(context), workloads, output, name, threads, target)
@@ -145,6 +146,16 @@ def export(
             raise UsageError(f"--for {frameworks}: schedules alone are for TVM; leave out --for")
         here = Invocation.here(context)
         refuse_goal(settings.goal, f"--format {form} takes the fastest")
+        _refuse(
+            {
+                "--name": name,
+                "--isa": isa,
+                "--public-key": public_key,
+                "--traffic": traffic,
+                "--within": within,
+            },
+            f"is for libraries, and --format {form} writes schedules alone",
+        )
         return _schedules(here, kernels or [], every, output, form, settings.cache)
     for spec in kernels:
         if ":" in spec and ".." not in spec:
@@ -183,14 +194,11 @@ def _report(invocation: Invocation, directory: Path, libraries: Sequence[Exporte
         )
 
 
-def _refuse_beside_target(target: str, given: Mapping[str, object]) -> None:
-    """Refuses options of tuned kernels. Raises UsageError for the first."""
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuses options that would decide nothing. Raises UsageError for the first."""
     for option, value in given.items():
         if value is not None and value is not False:
-            raise UsageError(
-                f"{option} is for kernels that were tuned, and those for --target {target} are "
-                f"exported unmeasured; leave out one of the two"
-            )
+            raise UsageError(f"{option} {why}; leave out one of the two")
 
 
 def _workloads(

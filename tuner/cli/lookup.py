@@ -47,9 +47,12 @@ def lookup(
     objectives. Nothing is tuned."""
     invocation = Invocation.of(context)
     workload = read_workload(spec, notation, shapes)
-    with invocation.backend(objective=objective, target=target, cache=cache) as backend:
+    asked = _threads(threads)
+    count = None if asked == "auto" else asked  # whose bounds are those of the setting
+    flags = {"objective": objective, "target": target, "cache": cache, "threads": count}
+    with invocation.backend(**flags) as backend:
         answer = backend.kernels.lookup(
-            workload, threads=_threads(threads), within=None if within is None else within / 100
+            workload, threads=asked, within=None if within is None else within / 100
         )
     if invocation.output.as_json:
         invocation.output.document(_document(answer))

@@ -330,8 +330,12 @@ def _row(share: KernelShare, whole_s: float) -> tuple[str, ...]:
     )
 
 
-def refuse_mixture(specs: list[str], notation: str | None) -> str:
-    """The one model that was given. Raises UsageError if other workloads were given too."""
-    if len(specs) != 1 or notation is not None:
-        raise UsageError("a model is tuned by itself; give one .onnx file and nothing else")
+def refuse_mixture(specs: list[str], others: Sequence[object]) -> str:
+    """The one model that was given. Raises UsageError for others, and for anything that
+    other workloads come from or are described by."""
+    if len(specs) != 1 or any(given is not None for given in others):
+        raise UsageError(
+            "a model is tuned by itself; give one .onnx file, and no SPEC, --notation, --traffic "
+            "or --trace"
+        )
     return specs[0]

@@ -137,7 +137,7 @@ def tune(
     settings = invocation.settings(**flags).values
     check_devices(device, settings.target)
     if any(is_model(spec) for spec in specs or ()):
-        model = refuse_mixture(specs or [], notation)
+        model = refuse_mixture(specs or [], (notation, traffic, trace))
         if threads == AUTO:
             raise UsageError("--threads auto is for single workloads; give a model --threads N")
         flags |= {"numerics": numerics, "max_error": max_error}

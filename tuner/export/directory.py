@@ -22,8 +22,9 @@ def check_replaceable(directory: Path) -> None:
     """Checks that an export may be written to the path.
 
     Raises ExportRefused unless the path is free, an empty directory, or an earlier export
-    without other files.
+    without other files, in a folder where something can be made.
     """
+    _check_parent(directory)
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise ExportRefused(
             f"{directory} is not a directory; name one that is new, empty, or an earlier export"
@@ -50,6 +51,26 @@ def check_replaceable(directory: Path) -> None:
                 f"{directory} holds {inside}, which is not of the export; move it away or name "
                 f"a new directory"
             )
+
+
+def _check_parent(directory: Path) -> None:
+    """Checks where an export is put together, which is beside its directory."""
+    parents = Path(os.path.abspath(directory)).parents
+    try:
+        nearest = next(path for path in parents if path.exists())
+        if not nearest.is_dir():
+            raise ExportRefused(
+                f"{directory} cannot be made: {nearest} is no folder; name another directory"
+            )
+    except OSError as error:
+        raise ExportRefused(
+            f"{directory} cannot be made: {error.strerror}; name another directory"
+        ) from error
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ExportRefused(
+            f"{directory} cannot be made: no permission to write in {nearest}; name another "
+            f"directory"
+        )
 
 
 def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:

@@ -51,6 +51,14 @@ def test_the_objective_chooses(tuner: Callable[..., Any], database: Database) ->
     assert median("--cache", "cold") == 4e-3 and median("--threads", "auto") == 1e-3
 
 
+@pytest.mark.parametrize("threads", ["0", "-5", "1025"])
+def test_threads_have_the_settings_bounds(
+    tuner: Callable[..., Any], database: Database, threads: str
+) -> None:
+    called = tuner("lookup", SPEC, "--threads", threads)
+    assert called.code == 2 and f"threads is {threads} (flag --threads)" in called.err
+
+
 def test_a_front_is_a_table_and_a_document(tuner: Callable[..., Any], database: Database) -> None:
     called = tuner("lookup", SPEC, "--objective", "time,code_size")
     lines = called.out.splitlines()

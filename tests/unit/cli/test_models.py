@@ -18,7 +18,10 @@ from tuner.cli.models import library_name
     ("arguments", "says"),
     [
         (["missing.onnx"], ["missing.onnx", "is no file"]),
-        (["a.onnx", "b.onnx"], ["one .onnx file", "nothing else"]),
+        (["a.onnx", "b.onnx"], ["one .onnx file", "no SPEC"]),
+        (["a.onnx", "--traffic", "t"], ["one .onnx file", "--traffic"]),
+        (["a.onnx", "--trace", "t"], ["one .onnx file", "--trace"]),
+        (["net.onnx", "-o", "net.onnx/out"], ["net.onnx is no folder"]),
         (["a.onnx", "matmul:M=8,N=8,K=8"], ["one .onnx file"]),
         (["broken.onnx"], ["broken.onnx", "no ONNX model"]),
         (["broken.onnx", "--name", "3 nets", "-o", "out"], ["library name '3 nets'"]),

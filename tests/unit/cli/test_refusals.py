@@ -114,6 +114,27 @@ def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(
     assert not (home / "work" / "typo.db").exists()
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", SMALL, "--fail-if-slower"],
+        ["verify", "kit", "--fail-if-slower"],
+        ["ci", "--tolerance"],
+        ["lookup", SMALL, "--within"],
+        ["export", "--all", "-o", "kit", "--within"],
+    ],
+)
+def test_percent_that_decide_nothing_are_refused(
+    tuner: Callable[..., Any], arguments: list[str], number: str
+) -> None:
+    """A gate of infinite percent would never fail."""
+    called = tuner(*arguments, number)
+    assert called.code == Exit.USAGE and called.out == ""
+    says = "greater than or equal" if number == "nan" else "inf passes any kernel"
+    assert arguments[-1] in called.err and says in called.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -133,6 +154,11 @@ def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(
             "leave out --for",
         ),
         (["export", "k_nope", "-o", "out"], "no kernel 'k_nope'"),
+        (["export", "--all", "-o", "out", "--format", "tvmscript", "--isa", "x86-64"], "--isa is"),
+        (["export", "--all", "-o", "out", "--format", "tvmscript", "--name", "x"], "--name is for"),
+        (["export", "--all", "-o", "out", "--public-key", "ed25519:" + "0" * 64], "signed here"),
+        (["keys", "create", "x" * 201], "1 to 200 characters, this one has 201"),
+        (["keys", "create", ""], "1 to 200 characters"),
         (["export", SMALL, "-o", "out"], f"named by its id, which tuner best {SMALL} prints"),
         (["export", "spmm:K=4,pattern=../no.npz", "-o", "out"], "pattern=../no.npz: "),
         (["advise", "spmm:K=4,pattern=../no.npz"], "pattern=../no.npz: "),

@@ -140,7 +140,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_unwritable_parent_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match=r"cannot write the export to .*file"):
+    with pytest.raises(ExportRefused, match=r"cannot be made: .*file is no folder"):
         place(tmp_path / "file" / "out", {"a": b""})
 
 

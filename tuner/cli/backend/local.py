@@ -21,6 +21,7 @@ from tuner.db.engine import Database, Session, open_database
 from tuner.db.errors import NotFound
 from tuner.db.jobs import FINISHED
 from tuner.db.trial_pages import TrialFilter
+from tuner.errors import UsageError
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
@@ -260,6 +261,11 @@ class LocalKernels:
         from tuner.app.export.exporters import LibraryRequest, export_library_of
         from tuner.app.export.kernels import chosen_kernels, kernels_by
 
+        if request.public_key is not None:
+            raise UsageError(
+                "--public-key says who must have signed what a service sends, and these kernels "
+                "are signed here; leave it out, or name the service by --server"
+            )
         database = self.database()
         library = LibraryRequest(
             kernels=kernels_by(
