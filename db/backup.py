@@ -166,7 +166,7 @@ def _require_sound(file: Path) -> None:
 
 def _reader(file: Path) -> Any:
     """A connection to a file that nobody writes, which leaves nothing beside it."""
-    return sqlite.library().connect(f"file:{quote(str(file.absolute()))}?immutable=1", uri=True)
+    return sqlite.library().connect(f"file:{quote(bytes(file.absolute()))}?immutable=1", uri=True)
 
 
 def _copy(reader: Any, target: Path) -> None:

@@ -62,6 +62,13 @@ def translated(url: URL) -> Iterator[None]:
         if translation is None:
             raise
         raise translation from error
+    except UnicodeError as error:
+        if "idna" not in str(error):  # as which names of hosts are looked up
+            raise
+        where = url.render_as_string(hide_password=True)
+        raise DatabaseUnreachable(
+            f"{where}: no server has such a name: {error}; check the address"
+        ) from error
     except exc.TimeoutError as error:
         where = url.render_as_string(hide_password=True)
         raise DatabaseBusy(

@@ -163,4 +163,4 @@ def _drop_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        sys.stdout = None  # type: ignore[assignment]  # which Python then does not flush
+        sys.stdout = None  # which Python then does not flush

@@ -49,8 +49,9 @@ def lookup(
     workload = read_workload(spec, notation, shapes)
     asked = _threads(threads)
     count = None if asked == "auto" else asked  # whose bounds are those of the setting
-    flags = {"objective": objective, "target": target, "cache": cache, "threads": count}
-    with invocation.backend(**flags) as backend:
+    with invocation.backend(
+        objective=objective, target=target, cache=cache, threads=count
+    ) as backend:
         answer = backend.kernels.lookup(
             workload, threads=asked, within=None if within is None else within / 100
         )

@@ -57,7 +57,7 @@ def _check_parent(directory: Path) -> None:
     """Checks where an export is put together, which is beside its directory."""
     parents = Path(os.path.abspath(directory)).parents
     try:
-        nearest = next(path for path in parents if path.exists())
+        nearest = next((path for path in parents if path.exists()), Path("/"))
         if not nearest.is_dir():
             raise ExportRefused(
                 f"{directory} cannot be made: {nearest} is no folder; name another directory"

@@ -150,6 +150,12 @@ def test_a_path_may_have_what_means_something_in_a_url(
     assert (tmp_path / "home.sqlite").is_file()
 
 
+@pytest.mark.parametrize("host", ["x" * 70, "a..b", "\u202e"])
+def test_a_name_that_no_server_can_have(host: str) -> None:
+    with pytest.raises(DatabaseUnreachable, match="no server has such a name"):
+        open_database(f"postgresql://{host}/x")
+
+
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="File name too long"):
         open_database(f"sqlite:///{tmp_path}/{'x' * 300}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.export.directory import place
+from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportError, ExportRefused
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
@@ -136,6 +136,11 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_root_is_no_place_for_an_export() -> None:
+    with pytest.raises(ExportRefused, match="/ is not empty and no earlier export"):
+        check_replaceable(Path("/"))
 
 
 def test_an_unwritable_parent_is_named(tmp_path: Path) -> None:
