@@ -80,12 +80,13 @@ class SharedRows(TileSketch):
         choices, row = super().choices, self._row
         owner = f"{self.group.name}.{self.name}"
         alone = choice(owner, KnobRole.CACHE_BLOCK, (1,), int, subject=row)
+        ordered = {row, *self.stage.major_axes}  # before them stand axes of one iteration
         orders = [
-            (order, stored)
+            ((row, *(name for name in order if name != row)), stored)
             for order, stored in zip(
                 choices.outer_order.values, choices.outer_order.stored, strict=True
             )
-            if order[0] == row
+            if next(name for name in order if name in ordered) == row
         ]
         return replace(
             choices,
