@@ -128,10 +128,13 @@ INLINE uint16_t rounded(float result, uint32_t noise) {
   return (uint16_t)((bits + (result == result ? noise : 0)) >> 16);
 }
 
-INLINE void change_narrow(uint16_t *restrict row, const float *restrict x, const float *scales, uint32_t seed, int count, int depth) {
+/* The noise of element d are the upper bits of an odd seed times factors[d] (multiply-shift hashing, Dietzfelbinger et al. 1997). A
+ * finalizer for each element would take several times the instructions. */
+INLINE void change_narrow(uint16_t *restrict row, const float *restrict x, const float *scales, uint32_t seed,
+                          const uint32_t *restrict factors, int count, int depth) {
   for (int d = 0; d < depth; ++d) {
     const float changed = widened(row[d]) - summed(x, scales, count, depth, d);
-    row[d] = rounded(changed, mixed(seed + (uint32_t)d) >> 16);
+    row[d] = rounded(changed, seed * factors[d] >> 16);
   }
 }
 
@@ -146,7 +149,9 @@ INLINE int is_first(const int32_t *names, int64_t place, int64_t per_sample) {
  * place is read and written once for TOGETHER of them. */
 void change_rows(float *wide, uint16_t *narrow, float *bias, const int32_t *names, const float *weights, const float *x, float rate,
                  int64_t turn, int64_t samples, int64_t per_sample, int64_t depth) {
-  const int64_t places = samples * per_sample;
+  const int64_t places = samples * per_sample, elements = narrow ? depth : 1;
+  uint32_t factors[elements];
+  for (int64_t d = 0; d < elements; ++d) factors[d] = mixed((uint32_t)d) | 1;
   for (int64_t sample = 0, place = 0; sample < samples; ++sample, x += depth) {
     for (const int64_t end = place + per_sample; place < end; ++place) {
       const int64_t ahead = place + AHEAD, row = names[place] * depth;
@@ -159,7 +164,7 @@ void change_rows(float *wide, uint16_t *narrow, float *bias, const int32_t *name
       int64_t left = 1, at = place;
       while (at + left * per_sample < places && names[at + left * per_sample] == names[at]) ++left;
       while (left) {
-        const uint32_t seed = mixed((uint32_t)(turn + at));
+        const uint32_t seed = mixed((uint32_t)(turn + at)) | 1;
         const int count = left < TOGETHER ? 1 : TOGETHER;
         float scales[TOGETHER];
         for (int k = 0; k < count; ++k, at += per_sample) {
@@ -169,8 +174,8 @@ void change_rows(float *wide, uint16_t *narrow, float *bias, const int32_t *name
         /* A count that the compiler knows leaves sums in registers. */
         if (wide && count == 1) change_wide(wide + row, vectors, scales, 1, (int)depth);
         else if (wide) change_wide(wide + row, vectors, scales, TOGETHER, (int)depth);
-        else if (count == 1) change_narrow(narrow + row, vectors, scales, seed, 1, (int)depth);
-        else change_narrow(narrow + row, vectors, scales, seed, TOGETHER, (int)depth);
+        else if (count == 1) change_narrow(narrow + row, vectors, scales, seed, factors, 1, (int)depth);
+        else change_narrow(narrow + row, vectors, scales, seed, factors, TOGETHER, (int)depth);
         left -= count, vectors += count * depth;
       }
     }
