@@ -12,6 +12,7 @@ from tvm.tirx import compilation_pipeline as pipelines
 
 from tuner.lowering.llvm_functions import import_llvm_functions
 from tuner.lowering.passes.extremes import propagate_nans, propagate_nans_on_gpu
+from tuner.lowering.passes.gathered_sums import sum_gathered
 from tuner.lowering.passes.no_unroll import prevent_unrolling
 from tuner.lowering.passes.non_temporal import use_non_temporal_stores
 from tuner.lowering.passes.ragged_loops import cut_ragged_loops
@@ -34,7 +35,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
 
     def finish() -> Any:
         ragged = tvm.transform.module_pass(
-            lambda mod, _: share_rows(cut_ragged_loops(mod)),
+            lambda mod, _: sum_gathered(share_rows(cut_ragged_loops(mod))),
             opt_level=0,
             name="tuner.CutRaggedLoops",
         )
