@@ -254,9 +254,9 @@ def _joined_rows(graph: Graph, node: Node) -> Iterator[tuple[Expression, Express
 
 def _is_along_rows(joint: Expression) -> bool:
     """Whether one group of stages along shared rows, many of them, computes it."""
-    found = _groups(joint)
+    parts = _groups(joint)
     return (
-        len(found) == 1
-        and isinstance(found[0], RowGroup)
-        and prod(axis.extent for axis in found[0].rows) >= LEAST_ROWS
+        len(parts) == 1
+        and isinstance(parts[0], RowGroup)
+        and prod(axis.extent for axis in parts[0].rows) >= LEAST_ROWS
     )

@@ -61,8 +61,8 @@ def joint_of(
     """Both nodes as one expression, whose results are those of the first that are kept and
     those of the second; None above the limit of tensors in an expression. A stage that both
     have is computed once."""
-    known = {stage.name for stage in first.stages}
-    stages = (*first.stages, *(stage for stage in second.stages if stage.name not in known))
+    names = {stage.name for stage in first.stages}
+    stages = (*first.stages, *(stage for stage in second.stages if stage.name not in names))
     joint = Expression(
         name=first.name,
         inputs=inputs_of(stages, (*first.inputs, *second.inputs)),

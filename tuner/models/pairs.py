@@ -33,8 +33,8 @@ def with_small_pairs(graph: Graph) -> Graph:
     constant."""
 
     def related(first: Expression, second: Expression) -> bool:
-        known = {graph.root(name) for name in reads_of(first)} - graph.constants.keys()
-        common = not known.isdisjoint(graph.root(name) for name in reads_of(second))
+        sources = {graph.root(name) for name in reads_of(first)} - graph.constants.keys()
+        common = not sources.isdisjoint(graph.root(name) for name in reads_of(second))
         small = all(prod(extents) <= SMALL for extents in _extents(first))
         return small and (common or _reads(second, first))
 

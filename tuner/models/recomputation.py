@@ -99,8 +99,8 @@ def _moves_less(node: Expression, reading: Sequence[Expression]) -> bool:
     before = sum(sizes.values()) + whole * (1 + len(reading))
     after = 0
     for reader in reading:
-        known = {tensor.name for tensor in reader.inputs}
-        after += sum(nbytes for name, nbytes in sizes.items() if name not in known)
+        inputs = {tensor.name for tensor in reader.inputs}
+        after += sum(nbytes for name, nbytes in sizes.items() if name not in inputs)
     return after < before
 
 

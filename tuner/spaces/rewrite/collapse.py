@@ -152,8 +152,8 @@ def _walked_by_both(
     moving = [(name, step) for name, step in form.coefficients.items() if extents[name] > 1]
     if len(moving) != 2:
         return None
-    (first, step), (second, one) = sorted(moving, key=lambda each: -each[1])
-    fills = one == 1 and step == extents[second] and step * extents[first] == extent
+    (first, step), (second, last) = sorted(moving, key=lambda each: -each[1])
+    fills = last == 1 and step == extents[second] and step * extents[first] == extent
     return (first, second) if fills else None
 
 

@@ -305,7 +305,7 @@ def _beside(
     """Reductions that the reader alone reads, along the same rows and a column as long, as
     members of its group."""
     sources = {read.tensor for read in reads(reader.body)} - {*grouped, *expression.outputs}
-    found = []
+    members = []
     for stage in expression.stages:
         if stage.name not in sources or stage.reducer is None or rows_from_data(stage) is not None:
             continue
@@ -314,8 +314,8 @@ def _beside(
         own = column_axis(stage, accesses(stage, shapes))
         member = None if own is None else _as_member(stage, rows, own, {})
         if own is not None and own.extent == column.extent and member is not None:
-            found.append(member)
-    return found
+            members.append(member)
+    return members
 
 
 def _closed(chain: list[Stage], expression: Expression) -> bool:
