@@ -154,6 +154,7 @@ def test_files_of_scipy_are_read(tmp_path: Path) -> None:
          "a.npz"),
         ("a.npz", zip_of(b"{'descr': '<f8', 'fortran_order': ((("), "a.npz"),
     ],
+    ids=lambda part: "" if isinstance(part, bytes) else part,  # archives have the time in them
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name
