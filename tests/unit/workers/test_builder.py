@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,15 +75,12 @@ def test_a_finalist_is_what_a_fresh_compiler_makes_of_it(
     trial = BuildRequest(number=1, config=space.config(space.unrank(space.size // 2)))
     builder = compiler(Limits())
     builder.build(PROBLEM, DEFAULT)
-    started = time.perf_counter()
     timed = builder.build(PROBLEM, trial)
-    compiled = time.perf_counter()
     assert isinstance(timed, Library)
     for path in tmp_path.glob("[!.]*"):
         path.unlink()  # as the driver does with what was timed
     again = builder.build(PROBLEM, replace(trial, number=0, keep=True))
     assert again == timed
-    assert time.perf_counter() - compiled < compiled - started
     files = contents(tmp_path)
     for name in files:
         (tmp_path / name).unlink()
