@@ -159,3 +159,5 @@ def test_neutral_constants_compute_nothing(op: str, number: int, dtype: str) -> 
     assert operations(op, dtype, [number, number, 3, number]) > 1
     assert operations(op, dtype, [[number], [number]]) >= 1
     assert operations("Add", "float32", [0]) > 1
+    assert operations("Sub", "float32", [-0.0]) > 1
+    assert operations("Sub", "float32", [0.0, -0.0, 0.0, 0.0]) > 1

@@ -47,7 +47,10 @@ def neutral(function: Callable[..., Elem], number: int, *, either: bool = False)
 
     def convert(node: Node) -> Results:
         for x, other in _pairs(node, either=either):
-            if other.uniform == number and broadcast_shape(x.shape, other.shape) == x.shape:
+            same = other.uniform
+            if same != number or math.copysign(1, same) < 0:  # -0 - -0 is 0
+                continue
+            if broadcast_shape(x.shape, other.shape) == x.shape:
                 return x
         return each(function)(node)
 

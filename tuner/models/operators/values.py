@@ -18,6 +18,7 @@ from tuner.models.operators.formats import Format
 from tuner.models.operators.scalars import Elem, Operand, clamp, constant, index, iterator, literal
 from tuner.workload.expression import (
     COMPUTED_IN,
+    FLOATS,
     Binary,
     Cast,
     Const,
@@ -133,7 +134,15 @@ class Value:
         first = self.array.reshape(-1)[0]
         if first != first:  # the notation has no literal for NaN
             return None
-        return first.item() if spread or (self.array == first).all() else None
+        same = spread or ((self.array == first).all() and self._has_one_sign())
+        return first.item() if same else None
+
+    def _has_one_sign(self) -> bool:
+        """Of a constant of equal numbers: 0 and -0 are two."""
+        if self.array is None or self.dtype not in FLOATS:
+            return True
+        negative = np.signbit(self.array)
+        return bool(negative.all() or not negative.any())
 
     @property
     def order(self) -> tuple[int, ...] | None:
