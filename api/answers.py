@@ -27,9 +27,8 @@ from tuner.api.schemas import (
 from tuner.db.events import Event
 from tuner.db.jobs import Job, Task
 from tuner.db.kernels import Kernel
-from tuner.db.runners import SILENT
 from tuner.db.trials import StoredTrial
-from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
+from tuner.db.workers import ACTIVE, DRAINING, LOST, SILENT, Worker, is_silent
 from tuner.db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed, conditions_to_document
 from tuner.models.description import Description, Measurement
@@ -203,7 +202,7 @@ def worker(worker: Worker, now: datetime) -> WorkerAnswer:
     """
     age_s = max(0.0, (now - worker.heartbeat_at).total_seconds())
     state, reason = worker.state, worker.reason
-    if state in (ACTIVE, DRAINING) and age_s > SILENT.total_seconds():
+    if state in (ACTIVE, DRAINING) and is_silent(worker, now):
         state, reason = LOST, f"silent for more than {SILENT.total_seconds():g} s"
     return WorkerAnswer(
         id=worker.id,

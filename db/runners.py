@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from sqlalchemy import select
 
@@ -11,12 +10,10 @@ from tuner.db import targets
 from tuner.db.engine import Session
 from tuner.db.jobs import QUEUED, Job
 from tuner.db.tables import WorkerRow
-from tuner.db.workers import ACTIVE
+from tuner.db.workers import ACTIVE, is_alive
 from tuner.target.capability import called, serves
 from tuner.target.target import Target
 
-# Runners send a heartbeat every few seconds; one that is silent for so long is gone.
-SILENT = timedelta(seconds=30)
 # Label of a machine with an orchestrator, which answers runs of what its devices serve. A
 # machine that joined a cluster only measures.
 ANSWERS_RUNS = "answers_runs"
@@ -27,10 +24,9 @@ def waiting(session: Session, listed: Sequence[Job]) -> Mapping[str, str]:
     queued = [job for job in listed if job.state == QUEUED]
     if not queued:
         return {}
-    is_alive = WorkerRow.heartbeat_at >= session.now() - SILENT
     query = (
         select(WorkerRow.target_key)
-        .where(WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), is_alive)
+        .where(WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), is_alive(session))
         .distinct()
     )
     machines = [targets.get(session, str(key)) for key in session.scalars(query)]
@@ -44,18 +40,16 @@ def waiting(session: Session, listed: Sequence[Job]) -> Mapping[str, str]:
 
 def has_runner(session: Session, target: str) -> bool:
     """Whether a living machine has the target of this key."""
-    is_alive = WorkerRow.heartbeat_at >= session.now() - SILENT
     query = select(WorkerRow.id).where(
-        WorkerRow.state == ACTIVE, WorkerRow.target_key == target, is_alive
+        WorkerRow.state == ACTIVE, WorkerRow.target_key == target, is_alive(session)
     )
     return session.scalars(query.limit(1)).first() is not None
 
 
 def answers_runs(session: Session, target: Target) -> bool:
     """Whether a living machine runs kernels for the target on callers' arrays."""
-    is_alive = WorkerRow.heartbeat_at >= session.now() - SILENT
     query = select(WorkerRow.target_key, WorkerRow.labels).where(
-        WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), is_alive
+        WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), is_alive(session)
     )
     machines = [key for key, labels in session.execute(query) if ANSWERS_RUNS in labels]
     return any(serves(targets.get(session, str(key)), target) for key in dict.fromkeys(machines))

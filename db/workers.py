@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, not_, select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
@@ -16,6 +16,8 @@ from tuner.errors import UsageError
 
 ACTIVE, DRAINING, QUARANTINED, LOST = "active", "draining", "quarantined", "lost"
 STATES = (ACTIVE, DRAINING, QUARANTINED, LOST)
+# Workers send a heartbeat every few seconds; one that is silent for so long is gone.
+SILENT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +94,26 @@ def set_state(session: Session, worker_id: str, state: str, reason: str | None =
     return get(session, worker_id)
 
 
+def is_silent(worker: Worker, now: datetime, silent_for: timedelta = SILENT) -> bool:
+    """Whether no sign of life is as young as `silent_for`.
+
+    One from later than `now` was given before the clock was set back.
+    """
+    return abs(now - worker.heartbeat_at) > silent_for
+
+
+def is_alive(session: Session, silent_for: timedelta = SILENT) -> ColumnElement[bool]:
+    """The condition of not being `is_silent` now."""
+    now = session.now()
+    return WorkerRow.heartbeat_at.between(now - silent_for, now + silent_for)
+
+
 def mark_lost(session: Session, silent_for: timedelta) -> tuple[str, ...]:
     """Marks active and draining workers lost that were silent for so long.
 
     Returns their ids.
     """
-    where = (
-        WorkerRow.state.in_((ACTIVE, DRAINING)),
-        WorkerRow.heartbeat_at < session.now() - silent_for,
-    )
+    where = (WorkerRow.state.in_((ACTIVE, DRAINING)), not_(is_alive(session, silent_for)))
     reason = f"silent for more than {silent_for.total_seconds():g} s"
     lost = session.scalars(
         update(WorkerRow).where(*where).values(state=LOST, reason=reason).returning(WorkerRow.id)

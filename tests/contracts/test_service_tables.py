@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
 
 from tests.support.database_samples import ManualClock, sample_target
-from tuner.db import cost_models, keys, lanes, targets, workers
+from tuner.api import answers
+from tuner.db import cost_models, keys, lanes, runners, targets, workers
 from tuner.db.engine import Database
 from tuner.db.errors import NotFound
 from tuner.db.tables import ApiKeyRow
@@ -45,6 +47,24 @@ def test_workers_join_fall_silent_and_return(database: Database, clock: ManualCl
         workers.heartbeat(session, "w9")
     with pytest.raises(UsageError, match="unknown state"), database.write() as session:
         workers.set_state(session, "w1", "asleep")
+
+
+def test_a_sign_of_life_from_before_the_clock_was_set_back_is_none(
+    database: Database, clock: ManualClock
+) -> None:
+    """The dead one would pass for alive until the clock is where it was."""
+    with database.write() as session:
+        target = targets.remember(session, sample_target())
+        for name in ("dead", "alive"):
+            workers.join(session, replace(worker(name), target=target))
+    clock.advance(-3600)
+    with database.write() as session:
+        assert not runners.has_runner(session, target)
+        workers.heartbeat(session, "alive")
+        assert runners.has_runner(session, target)
+        assert workers.mark_lost(session, workers.SILENT) == ("dead",)
+        now, lost = session.now(), workers.get(session, "dead")
+    assert answers.worker(replace(lost, state=workers.ACTIVE), now).state == workers.LOST
 
 
 def test_activity_is_summed_by_station_and_kind(database: Database, clock: ManualClock) -> None:

@@ -59,7 +59,7 @@ def test_a_job_waits_as_long_as_no_runner_of_its_target_was_heard_of(tmp_path: P
         )
         workers.join(session, new)
     assert reason(database, cpu) is None and reason(database, gpu) == WAITS
-    clock.advance((runners.SILENT + timedelta(seconds=1)).total_seconds())
+    clock.advance((workers.SILENT + timedelta(seconds=1)).total_seconds())
     assert reason(database, cpu) == "waiting for a runner of here"
     with database.write() as session:
         workers.heartbeat(session, "w")

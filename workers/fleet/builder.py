@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import Child, source_root, spawn
 from tuner.workers.fleet.handoff import HandoffMessage, post
+from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.messages import (
     BuildReply,
     BuildRequest,
@@ -226,15 +226,20 @@ class Builder:
         problem = self._problems[problem_key]
         built = []
         for request in requests:
-            started = time.time()
+            held = Held()
             result = self._compiler.build(problem, request)
-            ended = time.time()
+            ended_s = held.now_s
             if request.lane and isinstance(result, Library):
                 self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):
                 result = packed(result, keep=request.keep)
             built.append(
-                Built(number=request.number, result=result, started_s=started, ended_s=ended)
+                Built(
+                    number=request.number,
+                    result=result,
+                    started_s=held.started_s,
+                    ended_s=ended_s,
+                )
             )
         return built
 

@@ -53,7 +53,7 @@ class _Lane:
 
 
 class Calibrator:
-    """The bands of all lanes. Not thread-safe. Moments are seconds since the epoch."""
+    """The bands of all lanes. Not thread-safe. Moments are seconds of a steady clock."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.workers.fleet.actors import Worker
+from tuner.workers.fleet.held import Held
 from tuner.workers.fleet.messages import Abandon, ControlRequest, Problem, Submit
 
 Message = Submit | Abandon | ControlRequest
@@ -67,7 +68,7 @@ class WorkerCalls:
         """
         # A builder that has a part of a control request may get other builds behind it.
         if control is not None:
-            worker.control, worker.control_since_s = control, time.time()
+            worker.control, worker.control_held = control, Held()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         count = len(requests) if items is None else items

@@ -3,7 +3,6 @@ examinations."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -139,7 +138,8 @@ class ControlDispatch:
         last = not any(other.control is control for other in self._roster)
         spans: tuple[Span, ...] = ()
         if not worker.builds:
-            spans = (self._pipeline.raced(worker.name, worker.control_since_s, time.time()),)
+            held = worker.control_held
+            spans = (self._pipeline.raced(worker.name, held.started_s, held.now_s),)
         self._requests.part(control, results, last=last, spans=spans)
 
     def refuse(self, control: ControlRequest, reason: str) -> None:

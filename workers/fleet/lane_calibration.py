@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tuner.workers.fleet.calibration import Calibrator
 from tuner.workers.fleet.messages import Calibrated
@@ -12,17 +13,29 @@ from tuner.workers.fleet.pipeline import Pipeline
 
 
 class LaneCalibration:
-    """The calibrator, its results until they are reported, and the drained lanes."""
+    """The calibrator, its results until they are reported, and the drained lanes.
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    What is due, and since when a lane is drained, goes by a clock that never jumps: set
+    back, the wall clock would leave a drained lane alone for as long.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        steady_s: Callable[[], float] = time.monotonic,
+        epoch_s: Callable[[], float] = time.time,
+    ) -> None:
         self._pipeline = pipeline
+        self._steady_s = steady_s
+        self._epoch_s = epoch_s
         self._calibrator = Calibrator()
         self._results: list[Calibrated] = []
         # Lanes to be calibrated once their borrowers are done.
         self._waiting: dict[str, None] = {}
 
     def add(self, lane: str) -> None:
-        self._calibrator.add(lane, time.time())
+        self._calibrator.add(lane, self._steady_s())
 
     def remove(self, worker: str) -> None:
         self._calibrator.remove(worker)
@@ -34,12 +47,11 @@ class LaneCalibration:
     @property
     def next_s(self) -> float | None:
         """When the next calibration is due, on the monotonic clock."""
-        next_s = self._calibrator.next_s
-        return None if next_s is None else time.monotonic() + next_s - time.time()
+        return self._calibrator.next_s
 
     def due(self) -> list[str]:
         """Lanes to be calibrated now, without those whose borrowers still build."""
-        self._waiting |= dict.fromkeys(self._calibrator.due(time.time()))
+        self._waiting |= dict.fromkeys(self._calibrator.due(self._steady_s()))
         vacated = [lane for lane in self._waiting if self._pipeline.vacated(lane)]
         for lane in vacated:
             del self._waiting[lane]
@@ -49,10 +61,11 @@ class LaneCalibration:
         """Takes a lane's calibration; returns a notice if the lane left its band or is back."""
         self._pipeline.shared(lane)
         before = self._calibrator.drained(lane)
-        result = self._calibrator.note(lane, seconds, time.time()) if seconds else None
+        now_s = self._steady_s()
+        result = self._calibrator.note(lane, seconds, now_s) if seconds else None
         if result is None:
             return None
-        self._results.append(result)
+        self._results.append(self._dated(result, self._epoch_s() - now_s))
         if result.drained is before:
             return None
         self._pipeline.drain(lane, drained=result.drained)
@@ -62,6 +75,16 @@ class LaneCalibration:
         return LaneDrift(
             message=f"lane {lane} is drained: its calibration kernel takes {factor:.2f} times "
             f"what it should"
+        )
+
+    @staticmethod
+    def _dated(result: Calibrated, epoch_s: float) -> Calibrated:
+        """A result with its moments since the epoch; `epoch_s` is that of the steady clock's 0."""
+        since_s = result.suspect_since_s
+        return replace(
+            result,
+            at_s=epoch_s + result.at_s,
+            suspect_since_s=None if since_s is None else epoch_s + since_s,
         )
 
     def collect(self) -> tuple[Calibrated, ...]:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from tuner.db import runners, targets, workers
 from tuner.db.engine import Database
 from tuner.db.errors import NotFound
-from tuner.db.runners import SILENT
 from tuner.errors import DatabaseError
 from tuner.measure.assignment import Lane
 from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
@@ -70,4 +69,4 @@ class Presence:
             # If the database is unavailable, the next beat tries again.
             with suppress(DatabaseError, NotFound), self._database.write("beat") as session:
                 workers.heartbeat(session, worker_id(self._target))
-                workers.mark_lost(session, SILENT)  # those that ended without leaving
+                workers.mark_lost(session, workers.SILENT)  # those that ended without leaving
