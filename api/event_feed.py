@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
 from starlette.concurrency import run_in_threadpool
-
-from tuner.errors import DatabaseError
 
 log = structlog.get_logger("api.events")
 
@@ -49,8 +47,8 @@ class EventFeed:
     def streams_of(self, holder: str) -> int:
         return self._holders[holder]
 
-    @asynccontextmanager
-    async def following(self, job_id: str, holder: str) -> AsyncIterator[None]:
+    @contextmanager
+    def following(self, job_id: str, holder: str) -> Iterator[None]:
         """Polls this job while inside, and counts the stream as the holder's."""
         self._followers[job_id] += 1
         self._holders[holder] += 1
@@ -95,8 +93,8 @@ class EventFeed:
     async def _tick(self) -> None:
         try:
             latest = await run_in_threadpool(self._latest, tuple(self._followers))
-        except DatabaseError as error:
-            # The streams stay open; the next tick tries again.
+        # The streams stay open; the next tick tries again.
+        except Exception as error:
             log.warning("events_unavailable", error=str(error))
             return
         async with self._changed:

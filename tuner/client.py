@@ -38,7 +38,14 @@ from tuner.api.schemas import (
     TrialAnswer,
     WorkerAnswer,
 )
-from tuner.connection import Connection, Filter, Retries, ServiceError, ServiceUnreachable
+from tuner.connection import (
+    Connection,
+    Filter,
+    NoMoreEvents,
+    Retries,
+    ServiceError,
+    ServiceUnreachable,
+)
 from tuner.measure.cache import WARM, Cache
 from tuner.measure.objective import FASTEST
 from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
@@ -46,7 +53,6 @@ from tuner.search.strategies import DEFAULT_STRATEGY, JobStrategy
 __all__ = ["Client", "Download", "Retries", "ServiceError", "ServiceUnreachable"]
 
 HTTP_NOT_FOUND = 404
-FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
 
 
@@ -158,21 +164,22 @@ class Client:
         """
         failures = 0
         while True:
+            before = after
             try:
+                # A service that shuts down ends its streams, too: only its word is an end.
                 for event in self._connection.stream(job, after):
                     failures, after = 0, event.sequence
                     yield event
-                # A service that shuts down ends its streams, too.
-                answer = self.job(job)
-                if answer.state in FINISHED and after >= answer.last_event:
-                    return
+            except NoMoreEvents:
+                return
             except (httpx.TransportError, ServiceUnreachable) as error:
                 failures += 1
                 if failures >= self._connection.retries.attempts:
                     raise ServiceUnreachable(
                         f"{self._connection.address} dropped the stream {failures} times: {error}"
                     ) from error
-            self._connection.pause(failures)
+            if failures or after == before:
+                self._connection.pause(failures)
 
     def wait(self, job: str) -> JobAnswer:
         """Blocks until the job is finished."""

@@ -17,11 +17,12 @@ from pydantic import BaseModel, ValidationError
 from tuner.api.schemas import EventAnswer, Page
 from tuner.errors import TunerError, UsageError
 
-BAD_GATEWAY = 502
+NO_CONTENT, BAD_GATEWAY = 204, 502
 KEY = re.compile("[!-~]+")  # what a header may hold
 SECONDS = re.compile("[0-9]{1,9}")
 LONGEST_WAIT_S = 300.0
 LAST_PORT = 65535
+EVENT_STREAM = "text/event-stream"
 Model = TypeVar("Model", bound=BaseModel)
 Filter = str | int | Sequence[str] | None  # a sequence: any of these
 
@@ -48,6 +49,10 @@ class ServiceUnreachable(TunerError):
     """The service did not answer, after all retries."""
 
     code = "service_unreachable"
+
+
+class NoMoreEvents(Exception):
+    """The job is finished, and there are no events after those that were received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +162,12 @@ class Connection:
         self.sleep(max(min(growing_s, self.retries.longest_pause_s), least_s))
 
     def stream(self, job: str, after: int) -> Iterator[EventAnswer]:
-        """The events of a job numbered above `after`, as they come, over one connection."""
-        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        """The events of a job numbered above `after`, as they come, over one connection.
+
+        Raises NoMoreEvents, and ServiceError for a refusal and where something other than a
+        service answers.
+        """
+        headers = {"Last-Event-ID": str(after), "Accept": EVENT_STREAM}
         timeout = httpx.Timeout(10.0, read=60.0)  # the service sends a comment every 15 s
         with self._http.stream(
             "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
@@ -166,6 +175,10 @@ class Connection:
             if not response.is_success:
                 response.read()
                 raise refused(response)
+            if response.status_code == NO_CONTENT:
+                raise NoMoreEvents
+            if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+                raise ServiceError(BAD_GATEWAY, _foreign(response))
             data: list[str] = []
             for line in response.iter_lines():
                 if line.startswith("data:"):

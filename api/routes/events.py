@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from tuner.api import answers
 from tuner.api.auth import Reader
@@ -51,6 +53,7 @@ ITEM = {
 }
 BATCH = 500
 RECONNECT_MS = 1000
+UNREAD_S = 30.0  # that what was sent may wait for its client, beyond the stream's time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,36 +83,55 @@ def still_allowed(service: Service, key_id: str | None) -> bool:
         return keys.holds_good(session, key_id)
 
 
+class EventStream(StreamingResponse):
+    """A stream of a job's events, which counts as its holder's for as long as it is sent."""
+
+    def __init__(self, service: Service, job_id: str, after: int, key_id: str | None) -> None:
+        # Proxies that buffer would hold events back.
+        headers = {"X-Accel-Buffering": "no"}
+        content = stream(service, job_id, after, key_id)
+        super().__init__(content, media_type=MEDIA_TYPE, headers=headers)
+        self._service, self._job_id, self._holder = service, job_id, key_id or ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with (
+            self._service.metrics.streams.track_inprogress(),
+            self._service.feed.following(self._job_id, self._holder),
+            suppress(TimeoutError),
+        ):
+            # A client that reads nothing holds up the sending, where no deadline is looked at.
+            async with asyncio.timeout(self._service.options.event_stream_s + UNREAD_S):
+                await super().__call__(scope, receive, send)
+
+
 async def stream(
     service: Service, job_id: str, after: int, key_id: str | None
 ) -> AsyncIterator[bytes]:
     """The events after the number `after`, in order and without gaps or repetitions."""
     loop, ping_s = asyncio.get_running_loop(), service.options.event_ping_s
     deadline, check_at = loop.time() + service.options.event_stream_s, loop.time() + ping_s
-    with service.metrics.streams.track_inprogress():
-        async with service.feed.following(job_id, key_id or ""):
-            yield format_sse_event(comment="events of " + job_id, retry=RECONNECT_MS)
-            while not service.feed.closed and loop.time() < deadline:
-                try:
-                    if loop.time() >= check_at:
-                        check_at = loop.time() + ping_s
-                        if not await run_in_threadpool(still_allowed, service, key_id):
-                            return  # the key was revoked or has expired
-                    news = await run_in_threadpool(read_news, service, job_id, after)
-                except DatabaseError as error:
-                    log.warning("events_unavailable", job=job_id, error=str(error))
-                    yield KEEPALIVE_COMMENT
-                    await asyncio.sleep(1.0)
-                    continue
-                for event in news.events:
-                    after = event.sequence
-                    yield encode(event)
-                if news.over:
-                    return
-                if not news.events:
-                    wait_s = min(ping_s, max(0.0, deadline - loop.time()))
-                    if not await service.feed.wait_beyond(job_id, after, timeout_s=wait_s):
-                        yield KEEPALIVE_COMMENT
+    yield format_sse_event(comment="events of " + job_id, retry=RECONNECT_MS)
+    while not service.feed.closed and loop.time() < deadline:
+        try:
+            if loop.time() >= check_at:
+                check_at = loop.time() + ping_s
+                if not await run_in_threadpool(still_allowed, service, key_id):
+                    return  # the key was revoked or has expired
+            news = await run_in_threadpool(read_news, service, job_id, after)
+        except DatabaseError as error:
+            log.warning("events_unavailable", job=job_id, error=str(error))
+            yield KEEPALIVE_COMMENT
+            await asyncio.sleep(1.0)
+            continue
+        for event in news.events:
+            after = event.sequence
+            yield encode(event)
+        if news.over:
+            return
+        if not news.events:
+            wait_s = min(ping_s, max(0.0, deadline - loop.time()))
+            if not await service.feed.wait_beyond(job_id, after, timeout_s=wait_s):
+                yield KEEPALIVE_COMMENT
 
 
 @router.get(
@@ -134,6 +156,17 @@ async def stream_events(
     ] = 0,
 ) -> Response:
     """The job's events in order, each with its number as `id` and its kind as `event`."""
+    position = int(last_event_id) if last_event_id else after
+
+    def finished() -> bool:
+        with service.database.read() as session:
+            job = seen(session, job_id, caller)
+            # Retention may have deleted the last ones.
+            return job.state in FINISHED and not events.after(session, job_id, position, limit=1)
+
+    if await run_in_threadpool(finished):
+        return Response(status_code=204)
+    # From here to where the stream is counted nothing waits, so that none comes in between.
     if service.feed.streams >= service.options.max_streams:
         raise Problem(
             429,
@@ -148,18 +181,4 @@ async def stream_events(
             f"/v1/jobs for many at once"
         )
         raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "5"})
-    position = int(last_event_id) if last_event_id else after
-
-    def finished() -> bool:
-        with service.database.read() as session:
-            job = seen(session, job_id, caller)
-            return job.state in FINISHED and position >= job.last_event
-
-    if await run_in_threadpool(finished):
-        return Response(status_code=204)
-    # Proxies that buffer would hold events back.
-    return StreamingResponse(
-        stream(service, job_id, position, caller.key_id),
-        media_type=MEDIA_TYPE,
-        headers={"X-Accel-Buffering": "no"},
-    )
+    return EventStream(service, job_id, position, caller.key_id)

@@ -3,9 +3,11 @@ of the service and a hundred streams."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import httpx
 import pytest
 
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving, wait_for
+from tuner.api.routes import events as stream_route
 from tuner.client import Client, Retries
-from tuner.db import events, keys, leases
+from tuner.db import events, keys, leases, retention
 from tuner.db.engine import Database
 from tuner.db.leases import Lease
 
@@ -87,6 +90,24 @@ def test_a_dropped_connection_loses_and_repeats_nothing(service: LiveService) ->
     assert first + second + rest == list(range(1, 29))
 
 
+def test_a_job_whose_events_were_deleted_has_an_end(service: LiveService) -> None:
+    """All of them, and all but the last ones: neither browsers nor clients ask for ever."""
+    token = service.key("submit")
+    client = service.client(token)
+    job = client.submit(MATMUL).id
+    lease = service.claim(job)
+    note(service.database, job, 3)
+    finish(service.database, lease)
+    with service.database.write() as session:
+        assert retention.drop_events(session, job, limit=4) == 4
+    assert [event.sequence for event in client.events(job)] == [5, 6]
+    with service.database.write() as session:
+        assert retention.drop_events(session, job, limit=4) == 2
+    with service.http(token) as http:
+        assert http.get(f"/jobs/{job}/events").status_code == 204
+    assert list(client.events(job)) == []
+
+
 class EndsAtOnce(httpx.HTTPTransport):
     """Ends the first stream before its first event, as a service does that shuts down."""
 
@@ -96,7 +117,8 @@ class EndsAtOnce(httpx.HTTPTransport):
         if request.url.path.endswith("/events"):
             self.streams += 1
             if self.streams == 1:
-                return httpx.Response(200, text="", request=request)
+                kind = {"Content-Type": "text/event-stream"}
+                return httpx.Response(200, headers=kind, request=request)
         return super().handle_request(request)
 
 
@@ -207,3 +229,39 @@ def test_no_key_takes_all_streams_and_a_revoked_one_loses_its_own(tmp_path: Path
             with live.database.write() as session:
                 keys.revoke(session, token.split("_")[1])
             assert all("succeeded" not in line for line in lines)  # ends although the job has not
+
+
+def test_streams_that_are_opened_at_once_share_the_limit(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tuner.sqlite"
+    with serving(options_for(url, tmp_path, max_key_streams=3)) as live:
+        token = live.key("submit")
+        job = live.client(token).submit(MATMUL).id
+        all_answered = threading.Barrier(12)
+
+        def status(_: int) -> int:
+            with live.http(token) as http, http.stream("GET", f"/jobs/{job}/events") as answer:
+                all_answered.wait(timeout=20)
+                return answer.status_code
+
+        with ThreadPoolExecutor(12) as pool:
+            assert sorted(pool.map(status, range(12))) == [200] * 3 + [429] * 9
+
+
+def test_a_client_that_reads_nothing_keeps_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_route, "UNREAD_S", 0.1)
+    url = f"sqlite:///{tmp_path}/tuner.sqlite"
+    with serving(options_for(url, tmp_path, event_stream_s=0.1)) as live:
+        token = live.key("submit")
+        job = live.client(token).submit(MATMUL).id
+        with live.database.write() as session:
+            for _ in range(200):
+                events.append(session, job, "note", {"text": "x" * 60_000})
+        with socket.socket() as client, live.http(token) as http:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(live.url.rpartition(":")[2])))
+            head = f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\n"
+            client.sendall(f"{head}Authorization: Bearer {token}\r\n\r\n".encode())
+            assert client.recv(12) == b"HTTP/1.1 200"
+            wait_for(lambda: "tuner_event_streams 0.0" in http.get("/metrics").text)

@@ -87,7 +87,7 @@ def follow(
                     after = event.sequence
                     reporter.take(event)
                 ended = jobs.get(job)
-                if ended.state in FINISHED and ended.last_event <= after:
+                if ended.state in FINISHED:
                     return ended
             except KeyboardInterrupt:
                 if on_interrupt is None or asked:
