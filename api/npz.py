@@ -7,6 +7,7 @@ An `.npz` is a ZIP of `.npy` members. A small ZIP can unpack to a large file, an
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ from tuner.runtime.signature import NUMPY
 
 MAX_HEADER_BYTES = 4096
 _AT_ONCE = 1 << 20  # bytes of a member unpacked at a time
+# What a damaged archive makes `zipfile` raise; OverflowError at an offset beyond 2^63.
+UNREADABLE = (
+    *(ValueError, OverflowError, EOFError, OSError, RuntimeError),
+    *(struct.error, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
-    except (zipfile.BadZipFile, RuntimeError, ValueError) as error:
+    except UNREADABLE as error:
         raise ArrayError(
             "the body is not an .npz file; write one with numpy.savez, and send its bytes"
         ) from error
@@ -92,7 +98,7 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
             shape, fortran_order, dtype = read_header(file)
             while file.read(_AT_ONCE):
                 pass  # to its end, where its checksum is compared
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise ArrayError(f"array {spec.name!r} is not a readable .npy member") from error
     if dtype.hasobject:
         raise ArrayError(f"array {spec.name!r} holds Python objects; send numbers")

@@ -23,7 +23,7 @@ from tuner.api.problems import Problem, documented
 from tuner.api.routes.kernels import KernelId
 from tuner.api.schemas import IDENTIFIER, ModelRunAnswer, RunAnswer
 from tuner.api.service import Service, ServiceDep
-from tuner.db import artifacts, kernels, runners, runs, targets, totals, workloads
+from tuner.db import artifacts, kernels, keys, runners, runs, targets, totals, workloads
 from tuner.db.engine import Session
 from tuner.db.runs import FAILED, SUCCEEDED, Run, Runnable
 from tuner.target.target import Target
@@ -81,18 +81,27 @@ def submit(
     """
     with service.database.read() as session:
         check_target(session, service, of, target)
-        waiting = totals.waiting_runs(session, caller.key_id)
+        check_waiting(session, service, caller, 1)  # before anything is stored
     specs = [ArraySpec(name=each.name, dtype=each.dtype, shape=each.shape) for each in inputs]
     check_npz(body, specs)
-    if waiting >= service.options.max_waiting_runs:
-        detail = f"this key has {waiting} runs waiting, its limit; wait for them"
-        raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "5"})
     digest = service.artifacts.put(body)
     with service.database.write("run-submit") as session:
         artifacts.remember(session, sha256=digest, size_bytes=len(body), kind="input")
         run = runs.submit(session, of=of, input_artifact=digest, owner=caller.key_id)
+        if caller.key_id is not None:
+            # Otherwise concurrent requests would not count each other's runs.
+            keys.hold(session, caller.key_id)
+        check_waiting(session, service, caller, 0)
     log.info("run_accepted", run=run.id, **{of.kind: of.id})
     return run
+
+
+def check_waiting(session: Session, service: Service, caller: Caller, more: int) -> None:
+    """Raises Problem where the caller has too many runs, with so many `more`."""
+    most = service.options.max_waiting_runs
+    if totals.waiting_runs(session, caller.key_id) + more > most:
+        detail = f"this key has {most} runs waiting, its limit; wait for them"
+        raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "5"})
 
 
 def check_target(session: Session, service: Service, of: Runnable, target: Target) -> None:

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -117,6 +118,25 @@ def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: L
         work(service, multiply).join(timeout=20)
         done = http.get(where)
         assert (done.status_code, done.headers["content-type"]) == (200, "application/x-npz")
+
+
+def test_runs_that_are_sent_at_once_share_a_limit(service: LiveService) -> None:
+    kernel, buffer = promote(service), io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **inputs())
+    headers = {"Content-Type": "application/x-npz"}
+    options = replace(service.options, max_waiting_runs=3, run_wait_s=0.0)
+    with serving(options) as live, live.http(live.key()) as http, ThreadPoolExecutor(8) as pool:
+
+        def status(_: int) -> int:
+            path = f"/kernels/{kernel}/run"
+            return http.post(path, content=buffer.getvalue(), headers=headers).status_code
+
+        assert sorted(pool.map(status, range(16))) == [202] * 3 + [429] * 13
+        for _ in range(3):
+            with live.database.write() as session:
+                run = runs.claim_next(session, owner="test", lifetime=timedelta(seconds=9))
+                assert run is not None
+                runs.finish(session, run.id, run.fence, error="not run")
 
 
 def test_a_failing_run_tells_why(service: LiveService) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
 import zipfile
 
 import numpy as np
@@ -85,6 +86,22 @@ def test_a_damaged_file_never_raises_anything_else(position: int, value: int) ->
     data[position % len(data)] = value
     with contextlib.suppress(ArrayError):
         check_npz(bytes(data), SPECS)
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63, 2**64 - 1])
+def test_a_member_beyond_any_file_is_refused(offset: int) -> None:
+    data = pack(**good())
+    start = data.index(b"PK\x01\x02")  # of the central directory
+    directory, extra = bytearray(data[start:]), struct.pack("<HHQ", 1, 8, offset)
+    end = directory.rindex(b"PK\x05\x06")
+    (size,) = struct.unpack_from("<I", directory, end + 12)
+    struct.pack_into("<I", directory, end + 12, size + len(extra))
+    struct.pack_into("<I", directory, 42, 2**32 - 1)  # the offset is in the extra field
+    (name, old) = struct.unpack_from("<HH", directory, 28)
+    struct.pack_into("<H", directory, 30, old + len(extra))
+    directory[46 + name : 46 + name] = extra
+    with pytest.raises(ArrayError, match="'A' is not a readable"):
+        check_npz(data[:start] + bytes(directory), SPECS)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
