@@ -143,9 +143,11 @@ def create(
     _check(new, idempotency)
     now = session.now()
     job_id = new_id("j", now)
-    repeated = None if idempotency is None else _find_repeated(session, idempotency)
-    if repeated is not None:
-        return get(session, repeated), False
+    if idempotency is not None:
+        repeated = find_repeated(session, idempotency)
+        if repeated is not None:
+            return get(session, repeated), False
+        forget_expired_keys(session, idempotency)
     row = {
         name: getattr(new, name)
         for name in (
@@ -187,7 +189,7 @@ def create(
         # Another transaction used the key since we looked; its job is the answer and
         # ours must not stay.
         session.execute(delete(JobRow).where(JobRow.id == job_id))
-        return get(session, str(_find_repeated(session, idempotency))), False
+        return get(session, str(find_repeated(session, idempotency))), False
     events.append(session, job_id, QUEUED)
     return get(session, job_id), True
 
@@ -211,13 +213,13 @@ def _check(new: NewJob, idempotency: Idempotency | None) -> None:
             )
 
 
-def _find_repeated(session: Session, idempotency: Idempotency) -> str | None:
+def find_repeated(session: Session, idempotency: Idempotency) -> str | None:
+    """The job that an earlier request with this key made; None where there was none lately.
+
+    Raises IdempotencyConflict when the key came with another request.
+    """
     row = session.get(IdempotencyRow, (idempotency.owner, idempotency.key), populate_existing=True)
-    if row is None:
-        return None
-    if row.expires_at <= session.now():
-        session.delete(row)
-        session.flush()
+    if row is None or row.expires_at <= session.now():
         return None
     if row.digest != idempotency.digest:
         raise IdempotencyConflict(
@@ -240,11 +242,12 @@ def _note(session: Session, idempotency: Idempotency, job_id: str) -> bool:
     )
 
 
-def forget_expired_keys(session: Session) -> int:
-    """Deletes idempotency keys whose lifetime is over; returns how many."""
-    return session.count_rows(
-        delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now())
-    )
+def forget_expired_keys(session: Session, only: Idempotency | None = None) -> int:
+    """Deletes idempotency keys whose lifetime is over, `only` this one or all; returns how many."""
+    expired = delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now())
+    if only is not None:
+        expired = expired.where(IdempotencyRow.owner == only.owner, IdempotencyRow.key == only.key)
+    return session.count_rows(expired)
 
 
 def get(session: Session, job_id: str) -> Job:

@@ -21,7 +21,16 @@ from tuner.api.candidate_schemas import (
 )
 from tuner.api.content_type import JSON_BODY
 from tuner.api.problems import Problem, documented
-from tuner.api.routes.jobs import IdempotencyKey, JobId, answer, create, digest, seen
+from tuner.api.routes.jobs import (
+    IdempotencyKey,
+    JobId,
+    answer,
+    create,
+    digest,
+    once,
+    repeated,
+    seen,
+)
 from tuner.api.service import ServiceDep
 from tuner.api.targets import choose
 from tuner.db import artifacts, targets
@@ -84,6 +93,11 @@ def submit_candidate(
             "setting candidates"
         )
         raise Problem(403, "forbidden", detail)
+    idempotency = once(caller, idempotency_key, digest(request))
+    with service.database.read() as session:
+        before = repeated(session, idempotency)
+        if before is not None:
+            return _accepted(response, _answer(session, before), created=False)
     workload = service.parsed.parse(request.workload)
     if workload.constants:
         raise UsageError("a foreign kernel gets all inputs in each call; leave constants away")
@@ -119,21 +133,11 @@ def submit_candidate(
             kind=JUDGE,
             settings=settings,
         )
-        job, created = create(
-            session,
-            service,
-            caller,
-            new,
-            idempotency_key=idempotency_key,
-            request_digest=digest(request),
-        )
+        job, created = create(session, service, caller, new, idempotency)
         answered = _answer(session, job)
         if created:
             service.artifacts.put(content)  # before the commit; what is refused leaves no file
-    response.headers["Location"] = f"/v1/candidates/{job.id}"
-    if not created:
-        response.headers["Idempotency-Replayed"] = "true"
-    return answered
+    return _accepted(response, answered, created=created)
 
 
 @router.get("/{job_id}", responses=documented(401, 403, 404, 422, 429, 503))
@@ -144,6 +148,13 @@ def get_candidate(job_id: JobId, caller: Reader, service: ServiceDep) -> Candida
         if job.kind != JUDGE:
             raise Problem(404, "not_found", f"job {job_id} judges no foreign kernel")
         return _answer(session, job)
+
+
+def _accepted(response: Response, candidate: CandidateAnswer, *, created: bool) -> CandidateAnswer:
+    response.headers["Location"] = f"/v1/candidates/{candidate.job.id}"
+    if not created:
+        response.headers["Idempotency-Replayed"] = "true"
+    return candidate
 
 
 def _launch(request: LaunchRequest, target: Target) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tuner.api.content_type import JSON_BODY
 from tuner.api.estimate_schemas import EstimatesAnswer, EstimatesRequest, LearningRequest
 from tuner.api.learning import learning_plan
 from tuner.api.problems import documented
-from tuner.api.routes.jobs import IdempotencyKey, accepted, create, digest
+from tuner.api.routes.jobs import IdempotencyKey, accepted, create, digest, once, repeated
 from tuner.api.schemas import JobAnswer
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
@@ -63,6 +63,11 @@ def learn_estimates(
 ) -> JobAnswer:
     """Queues a job that tunes those of the workloads whose measurement makes the weighted
     times of all of them surest, within the seconds. The answer's `Location` is the job."""
+    idempotency = once(caller, idempotency_key, digest(request))
+    with service.database.read() as session:
+        before = repeated(session, idempotency)
+        if before is not None:
+            return accepted(response, job_answers(session, [before])[0], created=False)
     parsed, target = _asked(request, caller, service)
     plan = learning_plan(
         service.estimator,
@@ -85,14 +90,7 @@ def learn_estimates(
             owner=caller.key_id,
             settings={"improve": False},
         )
-        job, created = create(
-            session,
-            service,
-            caller,
-            new,
-            idempotency_key=idempotency_key,
-            request_digest=digest(request),
-        )
+        job, created = create(session, service, caller, new, idempotency)
         answered = job_answers(session, [job])[0]
     return accepted(response, answered, created=created)
 

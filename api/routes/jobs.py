@@ -105,24 +105,34 @@ def digest(request: BaseModel) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def once(caller: Caller, idempotency_key: str | None, request_digest: str) -> Idempotency | None:
+    """By which a repeated request of the caller is known; None where it has no key."""
+    if idempotency_key is None:
+        return None
+    return Idempotency(key=idempotency_key, digest=request_digest, owner=caller.key_id or "")
+
+
+def repeated(session: Session, idempotency: Idempotency | None) -> Job | None:
+    """The job that the same request made before; None where there was none.
+
+    It is looked for first: a request that was accepted is not refused when it comes again,
+    because more targets or kernels are there by now.
+    """
+    job_id = None if idempotency is None else jobs.find_repeated(session, idempotency)
+    return None if job_id is None else jobs.get(session, job_id)
+
+
 def create(
     session: Session,
     service: Service,
     caller: Caller,
     new: NewJob,
-    *,
-    idempotency_key: str | None,
-    request_digest: str,
+    idempotency: Idempotency | None,
 ) -> tuple[Job, bool]:
     """Queues the job within the caller's quota; returns it and whether it is new.
 
     A repeated request gets the job of the first one and does not count.
     """
-    idempotency = None
-    if idempotency_key is not None:
-        idempotency = Idempotency(
-            key=idempotency_key, digest=request_digest, owner=caller.key_id or ""
-        )
     job, created = jobs.create(session, new, idempotency=idempotency)
     if created:
         check_quota(session, service, caller)
@@ -167,6 +177,11 @@ def submit_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
     """Queues the tuning of one workload or several. The answer's `Location` is the job."""
+    idempotency = once(caller, idempotency_key, digest(request))
+    with service.database.read() as session:
+        before = repeated(session, idempotency)
+        if before is not None:
+            return accepted(response, answer(session, [before])[0], created=False)
     parsed = [service.parsed.parse(each) for each in request.all_workloads]
     goal = goal_of(request.objective)
     refuse_beside_work(goal)
@@ -190,14 +205,7 @@ def submit_job(
             goal=goal,
             settings={"improve": request.improve},
         )
-        job, created = create(
-            session,
-            service,
-            caller,
-            new,
-            idempotency_key=idempotency_key,
-            request_digest=digest(request),
-        )
+        job, created = create(session, service, caller, new, idempotency)
         answered = answer(session, [job])[0]
     return accepted(response, answered, created=created)
 

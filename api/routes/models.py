@@ -17,7 +17,16 @@ from tuner.api.artifacts import DownloadHeaders, deliver_artifact
 from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
 from tuner.api.problems import Problem, documented
-from tuner.api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
+from tuner.api.routes.jobs import (
+    IdempotencyKey,
+    JobId,
+    accepted,
+    answer,
+    create,
+    once,
+    repeated,
+    seen,
+)
 from tuner.api.schemas import JobAnswer, ModelAnswer, TargetName
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
@@ -206,18 +215,16 @@ def store(
     """Stores the file and queues its job; `new.target` is the target's name as given."""
     model = hashlib.sha256(body).hexdigest()
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
+    idempotency = once(caller, idempotency_key, request_digest)
+    with service.database.read() as session:
+        before = repeated(session, idempotency)
+        if before is not None:
+            return answer(session, [before])[0], False
     with service.database.write("submit") as session:
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
         artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
         queued = replace(new, target=chosen.key, settings={**new.settings, MODEL: model})
-        job, created = create(
-            session,
-            service,
-            caller,
-            queued,
-            idempotency_key=idempotency_key,
-            request_digest=request_digest,
-        )
+        job, created = create(session, service, caller, queued, idempotency)
         if created:
             service.artifacts.put(body)  # before the commit; what is refused leaves no file
         return answer(session, [job])[0], created

@@ -21,9 +21,9 @@ from tests.integration.live_service import (
     serving,
     wait_for,
 )
-from tests.support.database_samples import failed, timed
+from tests.support.database_samples import failed, sample_target, timed
 from tuner.client import ServiceError
-from tuner.db import jobs, keys, leases, trials
+from tuner.db import jobs, keys, leases, targets, trials
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,22 @@ def test_repeated_requests_make_one_job(service: LiveService) -> None:
         assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     with service.http(service.key("submit")) as http:  # another key's keys are its own
         assert "idempotency-replayed" not in submit(http, idempotency_key="once").headers
+
+
+def test_what_was_accepted_is_not_refused_when_it_comes_again(tmp_path: Path) -> None:
+    """A machine joined meanwhile, and a request that names no target means two of them."""
+    url = f"sqlite:///{tmp_path}/tuner.sqlite"
+    with serving(options_for(url, tmp_path, target=None, models=True)) as live:
+        live.queue()  # brings the first target
+        client = live.client()
+        job = client.submit(MATMUL, idempotency_key="a").id
+        model = client.submit_model(b"onnx", idempotency_key="b").id
+        with live.database.write() as session:
+            targets.remember(session, sample_target("another"))
+        assert client.submit(MATMUL, idempotency_key="a").id == job
+        assert client.submit_model(b"onnx", idempotency_key="b").id == model
+        with pytest.raises(ServiceError, match="means 2 targets"):
+            client.submit(MATMUL, idempotency_key="c")
 
 
 def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) -> None:
