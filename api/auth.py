@@ -150,14 +150,7 @@ class Authentication:
             return caller
         caller = await run_in_threadpool(self.verify, token.strip())
         if caller is None:
-            # Only refusals count: a stranger's guesses must not lock out key holders
-            # behind the same proxy.
-            wait_s = service.logins.take(address)
-            if wait_s > 0:
-                detail = "too many refused credentials from this address"
-                raise Problem(
-                    429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)}
-                )
+            count_refusal(service, address)
             raise Problem(
                 401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE
             )
@@ -179,6 +172,20 @@ def verify(database: Database, token: str) -> Caller | None:
         with suppress(DatabaseError), database.write("key-used") as session:
             keys.touch(session, key.id)
     return Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
+
+
+def count_refusal(service: Service, address: str) -> None:
+    """Counts a refused credential against its address. Raises Problem 429 beyond the limit.
+
+    Only refusals count: a stranger's guesses must not lock out key holders behind the same
+    proxy.
+    """
+    wait_s = service.logins.take(address)
+    if wait_s > 0:
+        detail = "too many refused credentials from this address"
+        raise Problem(
+            429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)}
+        )
 
 
 def take_token(service: Service, caller: Caller, cost: float) -> None:

@@ -40,12 +40,6 @@ class TokenBuckets:
             self._store(name, tokens - cost if wait_s == 0.0 else tokens, now)
             return wait_s
 
-    def wait_s(self, name: str, cost: float = 1.0) -> float:
-        """The seconds until `cost` tokens are available; takes none."""
-        with self._lock:
-            missing = cost - self._tokens(name, self.clock())
-            return 0.0 if missing <= 0 else self._wait_s(missing)
-
     def _tokens(self, name: str, now: float) -> float:
         tokens, then = self._buckets.get(name, (float(self.burst), now))
         return min(float(self.burst), tokens + (now - then) * self.per_s)

@@ -19,10 +19,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tuner.api.auth import OPERATOR, Caller, take_token, verify
+from tuner.api.auth import OPERATOR, Caller, count_refusal, take_token, verify
 from tuner.api.options import is_loopback
 from tuner.api.problems import Problem
-from tuner.api.rate_limit import retry_after
 from tuner.api.service import Service, ServiceDep
 
 SESSION, FORM = "tuner_session", "tuner_form"  # cookies
@@ -57,18 +56,11 @@ async def viewer(request: Request, service: ServiceDep) -> Caller:
 async def enter(request: Request, service: Service, token: str) -> Caller | None:
     """The caller of a key from the sign-in form; None for a wrong key.
 
-    Wrong keys count against the address.
+    Wrong keys count against the address. Raises Problem 429 for too many.
     """
-    address = request.client.host if request.client else ""
-    wait_s = service.logins.wait_s(address)
-    if wait_s > 0:
-        detail = f"too many refused keys from this address; try again in {retry_after(wait_s)} s"
-        raise Problem(
-            429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)}
-        )
     caller = await run_in_threadpool(verify, service.database, token)
     if caller is None:
-        service.logins.take(address)
+        count_refusal(service, request.client.host if request.client else "")
     return caller
 
 

@@ -117,6 +117,22 @@ def test_a_form_without_its_cookie_is_refused(service: LiveService) -> None:
         assert pages.post(f"/jobs/{job}/cancel", data={"form_token": TOKEN}).status_code == 303
 
 
+def test_who_has_a_key_signs_in_beside_those_who_guess(tmp_path: Path) -> None:
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite",
+        tmp_path,
+        failed_login_burst=2,
+        failed_logins_per_s=0.01,
+    )
+    with serving(options) as live, browser(live, "") as pages:
+
+        def status(key: str) -> int:
+            return pages.post("/login", data={"form_token": TOKEN, "key": key}).status_code
+
+        assert [status("tk_abc_def") for _ in range(4)] == [401, 401, 429, 429]
+        assert status(live.key("read")) == 303
+
+
 def test_resuming_on_a_page_counts_as_it_does_elsewhere(service: LiveService) -> None:
     key = service.key("submit", quota=1)
     owner = key.split("_")[1]
@@ -164,6 +180,19 @@ def test_the_check_refuses_what_the_submission_would(
             ).status_code
             == 200
         )
+
+
+def test_a_form_that_is_sent_twice_makes_one_job_and_a_changed_one_another(
+    service: LiveService,
+) -> None:
+    fields = {"form_token": TOKEN, "op": "matmul", "p_M": "8", "p_N": "8", "p_K": "8", "once": "x"}
+    with browser(service, service.key("submit")) as pages:
+        places = []
+        for change in ({}, {}, {"p_M": "9"}):
+            answer = pages.post("/submit", data=fields | change)
+            assert answer.status_code == 303, answer.text
+            places.append(answer.headers["location"])
+    assert places[0] == places[1] != places[2]
 
 
 def test_the_rate_of_a_resumed_job_is_that_of_its_runs(service: LiveService) -> None:

@@ -5,6 +5,7 @@ The workload is checked before anything is queued, and the size of its space is 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Mapping
@@ -116,7 +117,7 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
             caller,
             service,
             Response(),
-            idempotency_key=fields.get("once") or None,
+            idempotency_key=once(fields),
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -136,6 +137,16 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
             request, caller, service, fields, checked=True, refusal=Refusal(message=str(error))
         )
     return redirect(f"/jobs/{job.id}")
+
+
+def once(fields: Mapping[str, str]) -> str | None:
+    """The key by which a form that is sent twice makes one job; a changed one makes another.
+
+    A page that is gone back to has the token that it had.
+    """
+    if not fields.get("once"):
+        return None
+    return hashlib.sha256(repr(sorted(fields.items())).encode()).hexdigest()
 
 
 def show(
