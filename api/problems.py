@@ -16,8 +16,6 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Match
@@ -221,14 +219,6 @@ async def on_tuner_error(request: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def on_database_unavailable(request: Request, error: Exception) -> JSONResponse:
-    """A busy, locked, full or unreachable database: the driver's text stays in the log."""
-    log.error("database_unavailable", error=str(error))
-    return problem_response(
-        request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"}
-    )
-
-
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
     """An internal error. Runs outside the header middleware, hence sets the headers itself."""
     log.error("unexpected_error", error_type=type(error).__name__, exc_info=error)
@@ -246,8 +236,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(TunerError, on_tuner_error)
-    app.add_exception_handler(OperationalError, on_database_unavailable)
-    app.add_exception_handler(PoolTimeout, on_database_unavailable)
     app.add_exception_handler(Exception, on_unexpected)
 
 

@@ -20,6 +20,8 @@ POSTGRES_FULL = ("53100",)
 # lock timeout, deadlock, serialisation, too many connections
 POSTGRES_BUSY = ("55P03", "40P01", "40001", "53300")
 POSTGRES_READ_ONLY = ("25006",)
+# What may happen to any statement: of memory, disks, connections. Others are faults of ours.
+OF_THE_SURROUNDINGS = (exc.OperationalError, exc.InternalError, exc.InterfaceError)
 
 
 def refuse_url(url: URL | None = None) -> DatabaseError:
@@ -81,7 +83,7 @@ def _translate(where: str, error: exc.DBAPIError) -> DatabaseError | None:
     state = getattr(error.orig, "sqlstate", None)
     text = " ".join(str(error.orig).split())
     if where.startswith("sqlite"):
-        return _translate_sqlite(where, text)
+        return _translate_sqlite(where, text, error)
     if state in POSTGRES_FULL:
         return DatabaseFull(f"{where}: no space left on the server; free some and try again")
     if state in POSTGRES_BUSY:
@@ -99,10 +101,16 @@ def _translate(where: str, error: exc.DBAPIError) -> DatabaseError | None:
             f"{where}: {text}; check that the server runs and the address, user and password "
             f"are right"
         )
+    return _other(where, text, error)
+
+
+def _other(where: str, text: str, error: exc.DBAPIError) -> DatabaseError | None:
+    if isinstance(error, OF_THE_SURROUNDINGS):
+        return DatabaseError(f"{where}: {text}; look into the database's log")
     return None
 
 
-def _translate_sqlite(where: str, text: str) -> DatabaseError | None:
+def _translate_sqlite(where: str, text: str, error: exc.DBAPIError) -> DatabaseError | None:
     if "locked" in text or "busy" in text:
         return DatabaseBusy(
             f"{where}: another program holds the database; nothing was written, try again "
@@ -129,4 +137,4 @@ def _translate_sqlite(where: str, text: str) -> DatabaseError | None:
         )
     if "disk I/O" in text:
         return DatabaseError(f"{where}: {text}; check the disk")
-    return None
+    return _other(where, text, error)

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from tuner.db import jobs, lanes, retention
 from tuner.db.engine import Database, Session
-from tuner.errors import DatabaseError
-from tuner.export.artifacts import ArtifactError, ArtifactStore
+from tuner.export.artifacts import ArtifactStore
 from tuner.settings import Settings
 
 Subject = TypeVar("Subject")
@@ -153,7 +152,8 @@ def prune_now_and_then(
     while not keep.everything:
         try:
             prune(database, keep, store, stop=stop)
-        except (DatabaseError, ArtifactError) as error:
-            on_error(str(error))
+        # A failed pruning must not be the last one.
+        except Exception as error:
+            on_error(f"{type(error).__name__}: {error}")
         if stop.wait(EVERY_S):
             return

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from http.client import HTTPException
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
@@ -14,7 +13,6 @@ from urllib.request import Request, urlopen
 from tuner.db import kernels, races, targets, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.races import Regression
-from tuner.errors import DatabaseError
 from tuner.settings import Settings
 from tuner.workers.jobs.reracing import queue
 
@@ -42,8 +40,9 @@ def race_now_and_then(
             queue_due(database, target, every)
             if settings.alarm_webhook:
                 announce(database, settings.alarm_webhook)
-        except (DatabaseError, OSError, HTTPException) as error:
-            on_error(str(error))
+        # A failed look, such as at an address that no host has, must not be the last one.
+        except Exception as error:
+            on_error(f"{type(error).__name__}: {error}")
         if stop.wait(EVERY_S):
             return
 
