@@ -2,7 +2,7 @@
 
 A request passes, in this order: request id, log and metrics (`api/access.py`); security
 headers; the check for cross-origin requests; authentication and rate limit; the limit of
-the body; its route.
+the body; relative redirects; HEAD as GET; its route.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tuner.api.cross_origin import CrossOriginGuard
 from tuner.api.dashboard.install import install as install_dashboard
 from tuner.api.estimates import Estimator
 from tuner.api.event_feed import EventFeed
+from tuner.api.head import HeadAsGet
 from tuner.api.headers import SecurityHeaders
 from tuner.api.lookup_cache import LookupCache
 from tuner.api.losses import Losses
@@ -30,6 +31,7 @@ from tuner.api.metrics import Metrics
 from tuner.api.openapi import DESCRIPTION, TAGS, document
 from tuner.api.options import ServiceOptions
 from tuner.api.rate_limit import TokenBuckets
+from tuner.api.redirects import RelativeRedirects
 from tuner.api.routes import (
     candidates,
     coverage,
@@ -138,6 +140,8 @@ def add_layers(app: FastAPI, service: Service) -> None:
             return options.max_run_bytes
         return options.max_body_bytes
 
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(RelativeRedirects)
     app.add_middleware(BodyLimit, limit_of=limit_of)
     app.add_middleware(
         Authentication, service=lambda: service, verify=partial(verify, service.database)

@@ -474,7 +474,7 @@ def test_bodies_of_other_types_are_refused_as_such(service: LiveService) -> None
 def test_a_wrong_method_is_told_all_that_are_right(service: LiveService) -> None:
     with service.http(service.key("admin")) as http:
         refused = http.delete("/jobs")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_when_a_key_was_last_used_is_known(service: LiveService) -> None:

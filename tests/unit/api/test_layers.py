@@ -10,18 +10,23 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, Request
-from starlette.datastructures import Headers
+from starlette.datastructures import URL, Headers
+from starlette.responses import StreamingResponse
 
 from tuner.api import problems
 from tuner.api.body_limit import BodyLimit
 from tuner.api.cross_origin import refusal
+from tuner.api.head import HeadAsGet
 from tuner.api.headers import SECURITY_HEADERS, SecurityHeaders
+from tuner.api.redirects import RelativeRedirects, relative
 from tuner.errors import DatabaseError, WorkloadError
 
 
 def application() -> FastAPI:
     app = FastAPI()
     problems.install(app)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(RelativeRedirects)
     app.add_middleware(BodyLimit, limit_of=lambda path: 20 if path == "/large" else 10)
     app.add_middleware(SecurityHeaders)
 
@@ -38,6 +43,15 @@ def application() -> FastAPI:
     def database() -> None:
         raise DatabaseError("/var/lib/secret.db is locked")
 
+    @app.get("/endless")
+    async def endless() -> StreamingResponse:
+        async def forever() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x"
+                await asyncio.sleep(0.01)
+
+        return StreamingResponse(forever(), media_type="text/plain")
+
     @app.get("/fault")
     def fault() -> None:
         raise KeyError("secret")
@@ -52,6 +66,34 @@ def call(method: str, path: str, **options: Any) -> httpx.Response:
             return await client.request(method, path, **options)
 
     return asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    ("location", "sent"),
+    [
+        ("http://localhost/fault?x=1", "/fault?x=1"),
+        ("http://localhost//evil.example/", "http://localhost//evil.example/"),
+        ("http://localhost", "http://localhost"),
+        ("https://elsewhere.example/", "https://elsewhere.example/"),
+        ("/fault", "/fault"),
+    ],
+)
+def test_redirects_within_the_service_name_no_scheme(location: str, sent: str) -> None:
+    """Which may be another one for the client than it is for the service."""
+    assert relative(location, URL("http://localhost/echo/")) == sent
+
+
+def test_a_slash_too_many_leads_to_the_same_scheme() -> None:
+    response = call("GET", "/fault/?x=1")
+    assert (response.status_code, response.headers["location"]) == (307, "/fault?x=1")
+
+
+def test_head_has_the_head_of_get() -> None:
+    for path in ("/workload", "/nothing", "/endless"):
+        head = call("HEAD", path)
+        assert head.content == b"" and head.headers["content-type"]
+        if path != "/endless":
+            assert dict(call("GET", path).headers) == dict(head.headers)
 
 
 async def chunks(count: int) -> AsyncIterator[bytes]:
