@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from tuner.api import logs
 from tuner.api.app import create_app
 from tuner.api.options import ServiceOptions
+from tuner.api.protocol import Protocol
 from tuner.errors import TunerError
 
 BACKLOG = 2048  # connections not yet accepted, as uvicorn asks for
@@ -73,6 +74,7 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
     return Server(
         uvicorn.Config(
             app,
+            http=Protocol,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -14,6 +14,7 @@ from tests.e2e import dashboard_samples as samples
 from tests.e2e.cable import cable
 from tests.e2e.chromium import Watched
 from tests.e2e.dashboard_site import Site
+from tests.integration.live_service import wait_for
 from tuner.db import jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
@@ -183,6 +184,38 @@ def test_the_end_of_a_job_is_seen(watched: Watched, site: Site) -> None:
     lease = samples.claim(site.live.database, site.live.queue())
     page = watched.open(f"/jobs/{lease.job_id}")
     expect(page.locator("#head .chip").first).to_have_text("running")
+    with site.live.database.write() as session:
+        jobs.enter(session, jobs.locked_row(session, lease.job_id), jobs.SUCCEEDED)
+    expect(page.locator("#head .chip").first).to_have_text("succeeded", timeout=2000)
+
+
+def test_a_page_that_nobody_sees_leaves_its_connection_to_others(
+    watched: Watched, site: Site
+) -> None:
+    """A browser has six to a host; a page that comes back, from its history too, goes on."""
+    lease = samples.claim(site.live.database, site.live.queue())
+    page = watched.open(f"/jobs/{lease.job_id}")
+    expect(page.locator("#live")).to_have_text("live")
+
+    def streams() -> float:
+        with site.live.http() as http:
+            text = http.get("/metrics").text
+        return float(text.split("\ntuner_event_streams ")[1].split()[0])
+
+    def becomes(state: str) -> None:
+        page.evaluate(
+            "(state) => { Object.defineProperty(document, 'visibilityState', {value: state,"
+            " configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }",
+            state,
+        )
+
+    wait_for(lambda: streams() == 1)
+    becomes("hidden")
+    wait_for(lambda: streams() == 0)
+    becomes("visible")
+    wait_for(lambda: streams() == 1)
+    for event in ("pagehide", "pageshow"):
+        page.evaluate(f"dispatchEvent(new PageTransitionEvent('{event}', {{persisted: true}}))")
     with site.live.database.write() as session:
         jobs.enter(session, jobs.locked_row(session, lease.job_id), jobs.SUCCEEDED)
     expect(page.locator("#head .chip").first).to_have_text("succeeded", timeout=2000)

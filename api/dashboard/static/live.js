@@ -55,11 +55,20 @@ export function startLive() {
     source.onerror = () => {
       if (over) return;
       show("off", "reconnecting");
-      source.close();
-      setTimeout(() => { stale(); open(); }, pause);
+      close();
+      setTimeout(look, pause);
       pause = Math.min(pause * 2, 10_000);
     };
   };
+  const close = () => { source?.close(); source = null; };
+  // A browser has six connections to a host: a page that nobody sees leaves its own to the others.
+  const look = () => {
+    const seen = document.visibilityState === "visible";
+    if (over || seen === (source !== null)) return;
+    if (seen) { stale(); open(); } else close();
+  };
   open();
-  addEventListener("pagehide", () => source.close());
+  document.addEventListener("visibilitychange", look);
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => { if (event.persisted) look(); });
 }
