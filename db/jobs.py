@@ -255,6 +255,11 @@ def get(session: Session, job_id: str) -> Job:
     return _jobs(session, [locked_row(session, job_id, lock=False)])[0]
 
 
+def unknown(job_id: str) -> NotFound:
+    """The error for a job that is not there, or that the caller may not know to be there."""
+    return NotFound(f"no job {job_id!r} is known; `tuner jobs` lists them")
+
+
 def kind_of(session: Session, job_id: str) -> str | None:
     """The kind of a job; None where there is none."""
     return session.scalars(select(JobRow.kind).where(JobRow.id == job_id)).one_or_none()
@@ -392,7 +397,7 @@ def locked_row(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
         query = query.with_for_update(key_share=True)
     row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
     if row is None:
-        raise NotFound(f"no job {job_id!r} is known; `tuner jobs` lists them")
+        raise unknown(job_id)
     return row
 
 

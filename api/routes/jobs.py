@@ -81,11 +81,11 @@ def visible(job: Job, caller: Caller) -> bool:
 
 
 def seen(session: Session, job_id: str, caller: Caller) -> Job:
-    """The job if the caller may see it, else a 404 as for a job that does not exist."""
+    """The job if the caller may see it. Raises NotFound, in the same words as for no job."""
     structlog.contextvars.bind_contextvars(job=job_id)
     job = jobs.get(session, job_id)
     if not visible(job, caller):
-        raise Problem(404, "not_found", f"no job {job_id!r} is known")
+        raise jobs.unknown(job_id)
     return job
 
 

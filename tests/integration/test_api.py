@@ -121,7 +121,10 @@ def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) ->
         ("/resume", "POST"),
     ):
         with service.http(second) as http:
-            assert http.request(method, f"/jobs/{job}{path}").status_code == 404, path
+            foreign = http.request(method, f"/jobs/{job}{path}")
+            none = http.request(method, f"/jobs/j_none{path}")
+            assert foreign.status_code == none.status_code == 404, path
+            assert foreign.json()["detail"] == none.json()["detail"].replace("j_none", job)
     assert service.client(admin).job(job).id == job
     assert job in [listed.id for listed in service.client(admin).jobs()]
 
