@@ -15,6 +15,10 @@ Point = tuple[float, float]
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 
+# Beyond these the margins of a scale would be nothing, or infinite.
+LEAST, MOST = 1e-150, 1e150
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """Maps values from [low, high] to pixels from `start` to `end`, by value or by logarithm."""
@@ -28,7 +32,7 @@ class Scale:
     def __call__(self, value: float) -> float:
         """The pixel of a value, clipped to the drawing."""
         if self.log:
-            part = log(max(value, 1e-300) / self.low) / log(self.high / self.low)
+            part = log(max(value, LEAST) / self.low) / log(self.high / self.low)
         else:
             part = (value - self.low) / (self.high - self.low)
         return round(self.start + min(1.0, max(0.0, part)) * (self.end - self.start), 1)
@@ -46,7 +50,11 @@ def spanning(
     values: Iterable[float], *, start: float, end: float, log_scale: bool = False, pad: float = 0.04
 ) -> Scale:
     """A scale around the values, with a margin on both sides."""
-    usable = [value for value in values if value > 0 or not log_scale]
+    usable = [
+        min(max(value, LEAST if log_scale else -MOST), MOST)
+        for value in values
+        if value > 0 or not log_scale
+    ]
     low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if log_scale:
         room = max(pad * log(high / low), 0.02)
