@@ -24,7 +24,7 @@ from tuner.lowering.passes.guarded_copies import GUARDED
 from tuner.lowering.passes.half_byte_products import DOT_HALVES
 from tuner.lowering.passes.matrix_products import MULTIPLY
 from tuner.lowering.passes.no_unroll import NO_UNROLL
-from tuner.lowering.passes.ragged_loops import REASSOCIATE
+from tuner.lowering.passes.ragged_loops import LOAD_ELEMENTS, REASSOCIATE
 from tuner.lowering.passes.shared_rows import SHARED
 from tuner.lowering.passes.table_lookups import LOOK_UP
 from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
@@ -37,6 +37,7 @@ from tuner.spaces.program.marks import (
     GuardedCopy,
     HalfByteProduct,
     Interleave,
+    LoadElements,
     Mark,
     MatrixProduct,
     NoUnroll,
@@ -89,6 +90,7 @@ class StoredSchedule:
 ANNOTATIONS: Mapping[type[Mark], str] = {
     NoUnroll: NO_UNROLL,
     Reassociate: REASSOCIATE,
+    LoadElements: LOAD_ELEMENTS,
     Interleave: INTERLEAVE,
     DotProduct: DOT,
     MatrixProduct: MULTIPLY,

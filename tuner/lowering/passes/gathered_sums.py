@@ -1,13 +1,15 @@
 """Sums of products along the places of a row, of which one factor lies where indices say.
 
-A gather instruction takes longer than its loads one by one: on a Zen 4 a product of 671,089
-elements took 0.33 ms by gathers and 0.26 ms by loads, other work running. So whole vectors
-of indices are compared with their bounds. Where all are inside, which the entry of a call
-has made sure of, elements are loaded one by one. The rest of a row is a vector whose lanes
-are masked, so that no loop of a few iterations ends at another place in each row. Short
-rows, of which the masked vector would be the most, stay loops.
+A row is summed in whole vectors. The last one ends with the row: what it has in common with
+the vector before, or with the row before, is not added. So no loop over what is left ends at
+another place in each row, and a short row is one vector. Only the first rows, before which
+too little lies, stay loops.
 
-LLVM makes gathers of such loops, or takes the indices out of vectors again.
+The elements that a vector of indices names come by a gather instruction. On some CPUs, AMD's
+among them, that takes longer than loads one by one. In loops marked so, a vector of indices
+is compared with the bounds, and where all are inside, which the entry of a call has made sure
+of, elements are loaded one by one. LLVM would make gathers of such loops, or take the indices
+out of vectors again.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from tvm.target import codegen
 from tvm_ffi import structural_equal, structural_map
 
 from tuner.lowering.llvm_functions import LlvmFunction, with_definitions
-from tuner.lowering.passes.ragged_loops import REASSOCIATE
+from tuner.lowering.passes.ragged_loops import LOAD_ELEMENTS, REASSOCIATE
 from tuner.lowering.passes.substitution import substituted
 
-VECTOR_BYTES = 64
-FEWEST_VECTORS = 2  # of a row; a gather of few lanes takes almost as long as one of all
-FEATURE = "avx512f"  # masked loads and gathers of whole vectors
+FEATURES = ["avx2", "fma"]  # gathers, and sums of products
+# With AVX-512, too: longer vectors waste more at the ends of rows, and were not faster.
+VECTOR_BYTES = 32
 BITS = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
 
 
@@ -39,32 +41,33 @@ def sum_gathered(mod: tvm.IRModule) -> tvm.IRModule:
     functions = {}
     for name, function in mod.functions.items():
         called: set[LlvmFunction] = set()
-        if _has_vectors(function):
+        if _gathers(function):
             summed = structural_map(function, (tirx.For, partial(_summed, called=called)))
             function = with_definitions(summed, called) if called else function
         functions[name] = function
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _has_vectors(function: tirx.PrimFunc) -> bool:
+def _gathers(function: tirx.PrimFunc) -> bool:
+    """Whether the function's target has an instruction that gathers."""
     target = function.attrs.get("target") if function.attrs is not None else None
     is_cpu = target is not None and target.kind.name == "llvm"
-    return is_cpu and bool(codegen.llvm_cpu_has_features([FEATURE], target))
+    return is_cpu and bool(codegen.llvm_cpu_has_features(FEATURES, target))
 
 
 def _summed(loop: tirx.For, called: set[LlvmFunction]) -> tirx.Stmt:
-    """The loop as one call where a row is long; as it is where it is no such sum."""
+    """The loop as one call where a vector ends with the row; as it is where it is no such sum."""
     if REASSOCIATE not in loop.annotations:
         return loop
     form = _form(loop)
     if form is None:
         return loop
-    function = gathered_sum(str(form.values.source.dtype), str(form.indices.source.dtype))
-    called.add(function)
-    index = str(form.indices.source.dtype)
+    dtype, index = str(form.values.source.dtype), str(form.indices.source.dtype)
+    way = GatheredSum(dtype=dtype, index=index, loads=LOAD_ELEMENTS in loop.annotations)
+    called.add(way.function)
     total = tirx.call_extern(
-        str(form.values.source.dtype),
-        function.name,
+        dtype,
+        way.function.name,
         *(_address(load.source, loop.min) for load in (form.values, form.indices)),
         _address(form.gathered.source, tirx.const(0, str(loop.min.ty))),
         loop.extent.astype("int64"),
@@ -72,9 +75,8 @@ def _summed(loop: tirx.For, called: set[LlvmFunction]) -> tirx.Stmt:
     )
     store = form.store
     summed = tirx.BufferStore(store.buffer, form.so_far + total, store.indices)
-    lanes = VECTOR_BYTES * 8 // BITS[str(form.values.source.dtype)]
-    is_long = loop.extent >= tirx.const(FEWEST_VECTORS * lanes, str(loop.extent.ty))
-    return tirx.IfThenElse(is_long, summed, loop)
+    is_behind_a_vector = loop.min + loop.extent >= tirx.const(way.lanes, str(loop.min.ty))
+    return tirx.IfThenElse(is_behind_a_vector, summed, loop)
 
 
 def _address(buffer: tirx.Buffer, place: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
@@ -174,140 +176,162 @@ def _plain(node: Any) -> Any:
     return node
 
 
-def gathered_sum(dtype: str, index: str) -> LlvmFunction:
-    """The function of the addresses of values, of indices and of what these name, the number
-    of terms as i64, and the least and the greatest index. It gives the sum."""
-    size, wide = BITS[dtype], BITS[index]
-    lanes = VECTOR_BYTES * 8 // size
-    name = f"tuner_gathered_sum_{dtype}_{index}"
-    element = {32: "float", 64: "double"}[size]
-    return LlvmFunction(
-        name=name,
-        text=_TEXT.format(
-            name=name,
-            lanes=lanes,
-            element=element,
-            bytes=size // 8,
-            of=f"v{lanes}f{size}",
-            index=f"i{wide}",
-            index_bytes=wide // 8,
-            of_index=f"v{lanes}i{wide}",
-            numbers=", ".join(f"i64 {lane}" for lane in range(lanes)),
-            trues=", ".join(["i1 true"] * lanes),
-            elements=_elements(lanes, element, f"i{wide}"),
-        ),
-    )
+@dataclass(frozen=True, kw_only=True)
+class GatheredSum:
+    """One way to a sum, in LLVM IR."""
+
+    dtype: str
+    index: str
+    loads: bool  # of elements one by one, instead of a gather
+
+    @property
+    def lanes(self) -> int:
+        return VECTOR_BYTES * 8 // BITS[self.dtype]
+
+    @property
+    def function(self) -> LlvmFunction:
+        """The function of the addresses of values, of indices and of what these name, the
+        number of terms as i64, and the least and the greatest index.
+
+        It reads whole vectors of values and of indices. The last one ends with the last
+        term, so it may begin before the first one.
+        """
+        way = "loads" if self.loads else "gathers"
+        name = f"tuner_sum_by_{way}_{self.dtype}_{self.index}"
+        words = {**self._words, "block": self._block("", "%i")}
+        return LlvmFunction(
+            name=name, text=_TEXT.format(name=name, **words, last=self._block("last_", "%last"))
+        )
+
+    @property
+    def _words(self) -> dict[str, Any]:
+        """Types, and parts of names, as the text calls them."""
+        size, wide = BITS[self.dtype], BITS[self.index]
+        element = {32: "float", 64: "double"}[size]
+        return {
+            "lanes": self.lanes,
+            "element": element,
+            "bytes": size // 8,
+            "vector": f"<{self.lanes} x {element}>",
+            "of": f"v{self.lanes}f{size}",
+            "index": f"i{wide}",
+            "index_bytes": wide // 8,
+            "indices": f"<{self.lanes} x i{wide}>",
+            "of_index": f"v{self.lanes}i{wide}",
+            "numbers": ", ".join(f"i32 {lane}" for lane in range(self.lanes)),
+            "trues": ", ".join(["i1 true"] * self.lanes),
+        }
+
+    def _block(self, part: str, place: str) -> str:
+        """What adds the products from a place on: %x are the elements, %a the values."""
+        ways = _LOADED if self.loads else _GATHERED
+        text = (_NAMED + ways + _ADDED).format(place=place, loads=self._loads(), **self._words)
+        return text.replace("~", part)
+
+    def _loads(self) -> str:
+        """The elements that the indices from %index_at on name, as %e{lanes}.
+
+        Indices are loaded 64 bits at a time, because a core has few loads a cycle. The loads
+        are volatile, so that LLVM makes no vectors of them.
+        """
+        lines, wide = [], BITS[self.index]
+        element, vector = self._words["element"], self._words["vector"]
+        for lane in range(self.lanes):
+            word = lane * wide // 64
+            if lane * wide % 64 == 0:
+                lines += [
+                    f"%~p{word} = getelementptr i64, ptr %~index_at, i64 {word}",
+                    f"%~w{word} = load volatile i64, ptr %~p{word}, align {wide // 8}",
+                ]
+            shifted, kept = lane * wide % 64, 2**wide - 1 if wide < 64 else -1
+            before = f"%~e{lane}" if lane else "poison"
+            lines += [
+                f"%~s{lane} = lshr i64 %~w{word}, {shifted}",
+                f"%~j{lane} = and i64 %~s{lane}, {kept}",
+                f"%~a{lane} = getelementptr {element}, ptr %from, i64 %~j{lane}",
+                f"%~f{lane} = load {element}, ptr %~a{lane}",
+                f"%~e{lane + 1} = insertelement {vector} {before}, {element} %~f{lane}, i64 {lane}",
+            ]
+        return "\n".join(f"  {line}" for line in lines)
 
 
-def _elements(lanes: int, element: str, index: str) -> str:
-    """The elements that the indices from %index_at on name, as %e{lanes}.
-
-    The loads of indices are volatile, so that LLVM makes no vectors of them.
-    """
-    lines, vector = [], f"<{lanes} x {element}>"
-    for lane in range(lanes):
-        before = f"%e{lane}" if lane else "poison"
-        lines += [
-            f"%p{lane} = getelementptr {index}, ptr %index_at, i64 {lane}",
-            f"%j{lane} = load volatile {index}, ptr %p{lane}",
-            f"%a{lane} = getelementptr {element}, ptr %from, {index} %j{lane}",
-            f"%f{lane} = load {element}, ptr %a{lane}",
-            f"%e{lane + 1} = insertelement {vector} {before}, {element} %f{lane}, i64 {lane}",
-        ]
-    return "\n".join(f"  {line}" for line in lines)
-
-
+# In blocks a tilde stands for what tells the names of one from those of the other.
+_NAMED = """\
+  %~index_at = getelementptr {index}, ptr %indices, i64 {place}
+  %~value_at = getelementptr {element}, ptr %values, i64 {place}
+  %~named = load {indices}, ptr %~index_at, align {index_bytes}
+"""
+_CLAMPED = """\
+  %~up = call {indices} @llvm.smax.{of_index}({indices} %~named, {indices} %leasts)
+  %~kept = call {indices} @llvm.smin.{of_index}({indices} %~up, {indices} %mosts)
+  %~places = getelementptr {element}, ptr %from, {indices} %~kept
+  %~taken = call {vector} @llvm.masked.gather.{of}.v{lanes}p0(<{lanes} x ptr> %~places, \
+i32 {bytes}, <{lanes} x i1> <{trues}>, {vector} zeroinitializer)
+  br label %~added
+~added:
+"""
+_GATHERED = _CLAMPED.replace("%~taken", "%~x")
+_LOADED = (
+    """\
+  %~offset = sub {indices} %~named, %leasts
+  %~wrong = icmp ugt {indices} %~offset, %ranges
+  %~flags = bitcast <{lanes} x i1> %~wrong to i{lanes}
+  %~inside = icmp eq i{lanes} %~flags, 0
+  br i1 %~inside, label %~elements, label %~outside, !prof !0
+~elements:
+{loads}
+  br label %~added
+~outside:
+"""
+    + _CLAMPED
+    + """\
+  %~x = phi {vector} [%~e{lanes}, %~elements], [%~taken, %~outside]
+"""
+)
+_ADDED = """\
+  %~a = load {vector}, ptr %~value_at, align {bytes}
+"""
 _TEXT = """
-declare <{lanes} x {element}> @llvm.masked.load.{of}.p0(\
-ptr, i32, <{lanes} x i1>, <{lanes} x {element}>)
-declare <{lanes} x {index}> @llvm.masked.load.{of_index}.p0(\
-ptr, i32, <{lanes} x i1>, <{lanes} x {index}>)
-declare <{lanes} x {element}> @llvm.masked.gather.{of}.v{lanes}p0(\
-<{lanes} x ptr>, i32, <{lanes} x i1>, <{lanes} x {element}>)
-declare <{lanes} x {element}> @llvm.fma.{of}(\
-<{lanes} x {element}>, <{lanes} x {element}>, <{lanes} x {element}>)
-declare <{lanes} x {index}> @llvm.smax.{of_index}(<{lanes} x {index}>, <{lanes} x {index}>)
-declare <{lanes} x {index}> @llvm.smin.{of_index}(<{lanes} x {index}>, <{lanes} x {index}>)
-declare {element} @llvm.vector.reduce.fadd.{of}({element}, <{lanes} x {element}>)
+declare {vector} @llvm.masked.gather.{of}.v{lanes}p0(\
+<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})
+declare {vector} @llvm.fma.{of}({vector}, {vector}, {vector})
+declare {indices} @llvm.smax.{of_index}({indices}, {indices})
+declare {indices} @llvm.smin.{of_index}({indices}, {indices})
+declare {element} @llvm.vector.reduce.fadd.{of}({element}, {vector})
 define weak_odr hidden {element} @{name}(ptr %values, ptr %indices, ptr %from, i64 %count, \
 {index} %least, {index} %most) alwaysinline {{
 start:
   %range = sub {index} %most, %least
-  %r0 = insertelement <{lanes} x {index}> poison, {index} %range, i64 0
-  %ranges = shufflevector <{lanes} x {index}> %r0, <{lanes} x {index}> poison, \
-<{lanes} x i32> zeroinitializer
-  %l0 = insertelement <{lanes} x {index}> poison, {index} %least, i64 0
-  %leasts = shufflevector <{lanes} x {index}> %l0, <{lanes} x {index}> poison, \
-<{lanes} x i32> zeroinitializer
-  %m0 = insertelement <{lanes} x {index}> poison, {index} %most, i64 0
-  %mosts = shufflevector <{lanes} x {index}> %m0, <{lanes} x {index}> poison, \
-<{lanes} x i32> zeroinitializer
-  %whole = and i64 %count, -{lanes}
-  %any = icmp ne i64 %whole, 0
+  %r0 = insertelement {indices} poison, {index} %range, i64 0
+  %ranges = shufflevector {indices} %r0, {indices} poison, <{lanes} x i32> zeroinitializer
+  %l0 = insertelement {indices} poison, {index} %least, i64 0
+  %leasts = shufflevector {indices} %l0, {indices} poison, <{lanes} x i32> zeroinitializer
+  %m0 = insertelement {indices} poison, {index} %most, i64 0
+  %mosts = shufflevector {indices} %m0, {indices} poison, <{lanes} x i32> zeroinitializer
+  %last = sub i64 %count, {lanes}
+  %any = icmp sgt i64 %last, 0
   br i1 %any, label %vector, label %rest
 vector:
   %i = phi i64 [0, %start], [%next, %added]
-  %sums = phi <{lanes} x {element}> [zeroinitializer, %start], [%more, %added]
-  %index_at = getelementptr {index}, ptr %indices, i64 %i
-  %value_at = getelementptr {element}, ptr %values, i64 %i
-  %named = load <{lanes} x {index}>, ptr %index_at, align {index_bytes}
-  %offset = sub <{lanes} x {index}> %named, %leasts
-  %wrong = icmp ugt <{lanes} x {index}> %offset, %ranges
-  %flags = bitcast <{lanes} x i1> %wrong to i{lanes}
-  %inside = icmp eq i{lanes} %flags, 0
-  br i1 %inside, label %elements, label %outside, !prof !0
-elements:
-{elements}
-  br label %added
-outside:
-  %up = call <{lanes} x {index}> @llvm.smax.{of_index}(<{lanes} x {index}> %named, \
-<{lanes} x {index}> %leasts)
-  %kept = call <{lanes} x {index}> @llvm.smin.{of_index}(<{lanes} x {index}> %up, \
-<{lanes} x {index}> %mosts)
-  %places = getelementptr {element}, ptr %from, <{lanes} x {index}> %kept
-  %taken = call <{lanes} x {element}> @llvm.masked.gather.{of}.v{lanes}p0(\
-<{lanes} x ptr> %places, i32 {bytes}, <{lanes} x i1> <{trues}>, \
-<{lanes} x {element}> zeroinitializer)
-  br label %added
-added:
-  %x = phi <{lanes} x {element}> [%e{lanes}, %elements], [%taken, %outside]
-  %a = load <{lanes} x {element}>, ptr %value_at, align {bytes}
-  %more = call <{lanes} x {element}> @llvm.fma.{of}(<{lanes} x {element}> %a, \
-<{lanes} x {element}> %x, <{lanes} x {element}> %sums)
+  %sums = phi {vector} [zeroinitializer, %start], [%more, %added]
+{block}
+  %more = call {vector} @llvm.fma.{of}({vector} %a, {vector} %x, {vector} %sums)
   %next = add i64 %i, {lanes}
-  %again = icmp ult i64 %next, %whole
+  %again = icmp slt i64 %next, %last
   br i1 %again, label %vector, label %rest
 rest:
-  %so_far = phi <{lanes} x {element}> [zeroinitializer, %start], [%more, %added]
-  %left = sub i64 %count, %whole
-  %some = icmp ne i64 %left, 0
-  br i1 %some, label %part, label %end
-part:
-  %n0 = insertelement <{lanes} x i64> poison, i64 %left, i64 0
-  %lefts = shufflevector <{lanes} x i64> %n0, <{lanes} x i64> poison, \
+  %so_far = phi {vector} [zeroinitializer, %start], [%more, %added]
+  %done = phi i64 [0, %start], [%next, %added]
+{last}
+  %last_more = call {vector} @llvm.fma.{of}({vector} %last_a, {vector} %last_x, {vector} %so_far)
+  %summed = sub i64 %done, %last
+  %first = trunc i64 %summed to i32
+  %n0 = insertelement <{lanes} x i32> poison, i32 %first, i64 0
+  %firsts = shufflevector <{lanes} x i32> %n0, <{lanes} x i32> poison, \
 <{lanes} x i32> zeroinitializer
-  %mask = icmp ult <{lanes} x i64> <{numbers}>, %lefts
-  %last_index_at = getelementptr {index}, ptr %indices, i64 %whole
-  %last_value_at = getelementptr {element}, ptr %values, i64 %whole
-  %last_named = call <{lanes} x {index}> @llvm.masked.load.{of_index}.p0(\
-ptr %last_index_at, i32 {index_bytes}, <{lanes} x i1> %mask, <{lanes} x {index}> %leasts)
-  %last_up = call <{lanes} x {index}> @llvm.smax.{of_index}(<{lanes} x {index}> %last_named, \
-<{lanes} x {index}> %leasts)
-  %last_kept = call <{lanes} x {index}> @llvm.smin.{of_index}(<{lanes} x {index}> %last_up, \
-<{lanes} x {index}> %mosts)
-  %last_places = getelementptr {element}, ptr %from, <{lanes} x {index}> %last_kept
-  %last_x = call <{lanes} x {element}> @llvm.masked.gather.{of}.v{lanes}p0(\
-<{lanes} x ptr> %last_places, i32 {bytes}, <{lanes} x i1> %mask, \
-<{lanes} x {element}> zeroinitializer)
-  %last_a = call <{lanes} x {element}> @llvm.masked.load.{of}.p0(\
-ptr %last_value_at, i32 {bytes}, <{lanes} x i1> %mask, <{lanes} x {element}> zeroinitializer)
-  %last_sums = call <{lanes} x {element}> @llvm.fma.{of}(<{lanes} x {element}> %last_a, \
-<{lanes} x {element}> %last_x, <{lanes} x {element}> %so_far)
-  br label %end
-end:
-  %all = phi <{lanes} x {element}> [%so_far, %rest], [%last_sums, %part]
-  %sum = call reassoc {element} @llvm.vector.reduce.fadd.{of}({element} -0.0, \
-<{lanes} x {element}> %all)
+  %new = icmp uge <{lanes} x i32> <{numbers}>, %firsts
+  %all = select <{lanes} x i1> %new, {vector} %last_more, {vector} %so_far
+  %sum = call reassoc {element} @llvm.vector.reduce.fadd.{of}({element} -0.0, {vector} %all)
   ret {element} %sum
 }}
 !0 = !{{!"branch_weights", i32 1000000, i32 1}}

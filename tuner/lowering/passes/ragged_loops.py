@@ -23,6 +23,7 @@ from tvm_ffi import structural_equal, structural_map, structural_walk
 from tuner.lowering.passes.substitution import substituted
 
 REASSOCIATE = "tuner_reassociate"  # the annotation of loops whose terms may change places
+LOAD_ELEMENTS = "tuner_load_elements"  # of loops whose gathered elements are loaded one by one
 
 
 def may_reassociate(mod: tvm.IRModule) -> bool:

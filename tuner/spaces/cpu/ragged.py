@@ -25,9 +25,10 @@ from tuner.spaces.program.marks import Parallel, ShareByPlaces
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.stages import is_expensive
-from tuner.workload.expression import RaggedRange, ragged_range
+from tuner.workload.expression import Binary, RaggedRange, Read, ragged_range, reads
 
 TASKS = 8  # of each thread: what one has more than another is then an eighth of a task
+GATHERS = frozenset({"avx2", "fma"})  # features of CPUs that gather, and multiply and add at once
 
 
 def is_ragged(group: TileGroup) -> bool:
@@ -38,8 +39,8 @@ def is_ragged(group: TileGroup) -> bool:
 def ragged_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]:
     """The sketch of one row at a time, vectorised along the output's last dense axis.
 
-    Of sums without one there is a second sketch, in which the compiler makes vectors along
-    the places. Short rows may be slower so.
+    Of sums without one there are sketches with vectors along the places. They gather what
+    indices name, or load it one by one.
     """
     ragged = ragged_range(group.anchor)
     assert ragged is not None
@@ -48,6 +49,9 @@ def ragged_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]
     stage = TiledStage(group=group, context=context, vector=vector)
     stages = [stage]
     if vector is None and _is_plain_sum(group):
+        if _gathers_a_factor(ragged, context):
+            loads = Instruction(reassociated=True, loads_elements=True)
+            stages.append(replace(stage, instruction=loads))
         stages.append(replace(stage, instruction=Instruction(reassociated=True)))
     plain = [
         TileSketch(stage=each, arithmetic=RowArithmetic(ragged), copying=False) for each in stages
@@ -59,6 +63,18 @@ def ragged_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]
         *plain,
         *(SharedRows(stage=each, arithmetic=arithmetic, copying=False) for each in stages),
     ]
+
+
+def _gathers_a_factor(ragged: RaggedRange, context: SpaceContext) -> bool:
+    """Whether the terms are products of which one factor lies where indices say, and the CPU
+    has an instruction for it."""
+    match ragged.body:
+        case Binary(op="mul", lhs=Read() as left, rhs=Read() as right):
+            indices = (*left.indices, *right.indices)
+            return (
+                any(any(reads(index)) for index in indices) and set(context.isa.features) >= GATHERS
+            )
+    return False
 
 
 def _is_plain_sum(group: TileGroup) -> bool:
@@ -123,7 +139,8 @@ class RowArithmetic:
     def name(self, stage: TiledStage) -> str:
         word = "shared" if self.shares else "ragged"
         axis = self.ragged.axis if stage.instruction.reassociated else stage.vector
-        return f"{word}_{axis}" if axis else word
+        way = "_loads" if stage.instruction.loads_elements else ""
+        return f"{word}_{axis}{way}" if axis else word
 
     def rate(self, stage: TiledStage) -> float:
         return 1.0

@@ -22,7 +22,7 @@ from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.cpu.write_back import write_back
 from tuner.spaces.cpu.zero_point import ZeroPointSums, add_zero_point
 from tuner.spaces.program.loops import LoopId, loops_of
-from tuner.spaces.program.marks import AmxParts, NoUnroll, Reassociate, Unroll
+from tuner.spaces.program.marks import AmxParts, LoadElements, NoUnroll, Reassociate, Unroll
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Buffer,
@@ -230,7 +230,9 @@ class SumNest:
             if axis.unroll > 1:
                 steps.append(Unroll(loop=LoopId.of(innermost, axis.unrolled)))
         if plan.instruction.reassociated:
-            steps.append(Reassociate(loop=LoopId.of(innermost, plan.reduction[-1].inner)))
+            along = LoopId.of(innermost, plan.reduction[-1].inner)
+            steps.append(Reassociate(loop=along))
+            steps += [LoadElements(loop=along)] * plan.instruction.loads_elements
         if plan.vector is not None and plan.instruction.register_rows is None:
             rolled = [axis.inner for axis in plan.reduction if axis.inner.extent >= FEWEST_ROLLED]
             steps += [NoUnroll(loop=LoopId.of(innermost, axis)) for axis in rolled]

@@ -62,6 +62,8 @@ class Instruction:
     # Whether the compiler makes vectors along the reduction, of sums whose terms it may
     # add in any order: tuner.spaces.cpu.ragged.
     reassociated: bool = False
+    # Whether what indices name is loaded one by one, where a gather instruction could load it.
+    loads_elements: bool = False
     # Reduction axes that it takes as a whole: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx.
     axes: tuple[str, ...] = ()
     register_rows: str | None = None  # the axis along which AMX's registers have their rows

@@ -80,6 +80,13 @@ class Reassociate(Mark):
     label = "reassociate"
 
 
+class LoadElements(Mark):
+    """Elements that indices name are loaded one by one, and not gathered by an instruction."""
+
+    __slots__ = ()
+    label = "load_elements"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransposeInRegisters(Mark):
     """A plain copy is transposed in registers, rectangle by rectangle.
