@@ -10,7 +10,7 @@ from itertools import count
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from benchmarks.kernels.contest import Case
-from tests.property.expressions import EXTENTS, programs
+from tests.support.random_expressions import EXTENTS, programs
 from tuner.workload.spec import workload_from_notation
 
 # Extents: tiny, odd, prime and round. The property tests' own extents make programs of

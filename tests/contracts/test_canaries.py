@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.kernel_samples import many_kernels
 from tests.support.canaries import as_new, champion_and_canary
 from tests.support.database_samples import ManualClock
+from tests.support.kernel_samples import many_kernels
 from tuner.db import canaries, kernels, races
 from tuner.db.engine import Database
 from tuner.db.errors import IllegalTransition

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xgboost
 
-from tests.unit.cost_model.synthetic import LearningProblem, problem
+from tests.support.learning_problem import LearningProblem, problem
 from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.model import CostModel

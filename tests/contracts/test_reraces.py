@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
-from tests.e2e.kernel_samples import many_kernels
 from tests.support.database_samples import ManualClock
+from tests.support.kernel_samples import many_kernels
 from tests.support.rerace_simulation import Simulation
 from tuner.db import jobs, kernels, leases, races
 from tuner.db.engine import Database, Session

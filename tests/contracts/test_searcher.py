@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.unit.search.synthetic import Response, large_space, measured, small_space
+from tests.support.synthetic_spaces import Response, large_space, measured, small_space
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.e2e import dashboard_samples as samples
 from tests.e2e.chromium import Watched, chromium
 from tests.e2e.dashboard_site import Site
-from tests.integration.live_service import options_for, serving
+from tests.support import dashboard_samples as samples
+from tests.support.live_service import options_for, serving
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.e2e import dashboard_samples as samples
-from tests.e2e.dashboard_samples import Samples
-from tests.integration.live_service import LiveService
+from tests.support import dashboard_samples as samples
+from tests.support.dashboard_samples import Samples
+from tests.support.live_service import LiveService
 from tuner.db import trials
 
 LARGE = 100_000

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e import dashboard_samples as samples
 from tests.e2e.cable import cable
 from tests.e2e.chromium import Watched
 from tests.e2e.dashboard_site import Site
-from tests.integration.live_service import wait_for
+from tests.support import dashboard_samples as samples
+from tests.support.live_service import wait_for
 from tuner.db import jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.chromium import Watched
 from tests.e2e.dashboard_site import Site
-from tests.e2e.kernel_samples import many_kernels
+from tests.support.kernel_samples import many_kernels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
 

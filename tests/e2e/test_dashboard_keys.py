@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e import dashboard_samples as samples
 from tests.e2e.chromium import Watched
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support import dashboard_samples as samples
+from tests.support.live_service import LiveService, options_for, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.e2e import dashboard_samples as samples
 from tests.e2e.chromium import Watched
-from tests.e2e.dashboard_samples import HOSTILE
 from tests.e2e.dashboard_site import Site
+from tests.support import dashboard_samples as samples
+from tests.support.dashboard_samples import HOSTILE
 from tuner.db import charts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]

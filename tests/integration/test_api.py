@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.live_service import (
+from tests.support.database_samples import failed, timed
+from tests.support.live_service import (
     MATMUL,
     NOTATION,
     LiveService,
@@ -21,7 +22,6 @@ from tests.integration.live_service import (
     serving,
     wait_for,
 )
-from tests.support.database_samples import failed, sample_target, timed
 from tuner.client import ServiceError
 from tuner.db import jobs, keys, leases, targets, trials
 

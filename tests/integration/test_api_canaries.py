@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.canaries import champion_and_canary
+from tests.support.live_service import LiveService, options_for, serving
 from tuner.client import ServiceError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.targets import ZEN5
 from tuner.db import jobs, leases, tasks
 from tuner.export.artifacts import ArtifactStore

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.database_samples import sample_kernel
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.targets import ZEN5
 from tests.support.traced_calls import call, trace_of
 from tuner.app.traces import submit_calls

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_service import options_for, serving
+from tests.support.live_service import options_for, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS, EXPORT, *CURL = re.findall(

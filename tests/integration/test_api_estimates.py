@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promoted_products import EXTENTS, product, promote_products
 from tests.support.targets import ZEN5
 from tuner.api.estimate_schemas import MAX_ESTIMATES

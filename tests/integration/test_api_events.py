@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving, wait_for
+from tests.support.live_service import MATMUL, LiveService, options_for, serving, wait_for
 from tuner.api.routes import events as stream_route
 from tuner.client import Client, Retries
 from tuner.db import events, keys, leases, retention

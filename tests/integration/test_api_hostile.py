@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving
+from tests.support.live_service import MATMUL, LiveService, options_for, serving
 
 NASTY = ["\x00", "a\x00b", "\ud800", "%", "' OR 1=1 --", "../../etc/passwd", "𝔸" * 16, "\u202e"]
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.answered_runs import work
 from tests.support.database_samples import sample_kernel
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promotions import ARCHIVE, DIGEST, promote
 from tuner.client import ServiceError
 from tuner.db import artifacts, jobs, kernels, runs

@@ -19,8 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.live_service import MATMUL
 from tests.support.database_samples import sample_target
+from tests.support.live_service import MATMUL
 from tests.support.server_process import SERVE, free_port, wait_until_ready
 from tuner.db import jobs, keys, schema, targets
 from tuner.db.engine import open_database

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.answered_runs import work
 from tests.support.database_samples import sample_target
 from tests.support.described_models import description, measurement, settings
+from tests.support.live_service import LiveService, options_for, serving
 from tuner.client import ServiceError
 from tuner.db import jobs, leases, runs, targets
 from tuner.export.artifacts import ArtifactStore

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving
 from tests.support.browsing import browser
 from tests.support.database_samples import sample_kernel, sample_target
+from tests.support.live_service import MATMUL, LiveService, options_for, serving
 from tuner.client import ServiceError
 from tuner.db import jobs, kernels, leases, targets, tradeoffs, workloads
 from tuner.workload.spec import parse_spec, to_document

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving
+from tests.support.live_service import MATMUL, LiveService, options_for, serving
 from tests.support.targets import ZEN5
 from tuner.client import Client, ServiceError
 

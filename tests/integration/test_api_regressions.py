@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.overtaken import overtaken
 from tuner.app.service.reraces import announce
 from tuner.client import ServiceError

@@ -18,7 +18,7 @@ from schemathesis import checks
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving
+from tests.support.live_service import MATMUL, LiveService, options_for, serving
 from tests.support.promotions import promote
 from tuner.api.app import create_app
 

@@ -17,7 +17,7 @@ import httpx
 import pytest
 import structlog
 
-from tests.integration.live_service import MATMUL, options_for, serving
+from tests.support.live_service import MATMUL, options_for, serving
 from tuner.api import logs
 from tuner.api.app import BUSY_TIMEOUT_S
 from tuner.api.server import AddressInUse, listen

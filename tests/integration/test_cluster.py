@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.support.cluster import Head, running_head, wait_until_joined, worker
+from tests.support.fleet_job import QUICK, open_in, queue_job
 from tests.support.fleet_records import assert_complete, assert_computes, recorded
 from tests.support.targets import host_target
 from tuner.db import events, jobs, workers

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from tests.device.machine import needs_compiler
-from tests.property.blocks import run
 from tests.support.cuda_bf16x3 import SPECS
 from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
+from tests.support.program_interpreter import run
 from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule

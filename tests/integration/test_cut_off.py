@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.support.cluster import running_head, wait_until_joined, worker
+from tests.support.fleet_job import QUICK, open_in, queue_job
 from tests.support.fleet_records import assert_complete, recorded
 from tuner.db import jobs, trials
 from tuner.measure.outcome import Timed

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.browsing import TOKEN, browser
 from tests.support.database_samples import sample_target
 from tests.support.described_models import description, measurement, settings
+from tests.support.live_service import LiveService, options_for, serving
 from tuner.api.dashboard.report import report
 from tuner.db import jobs, leases, targets, workloads
 from tuner.workload.expression import Tensor

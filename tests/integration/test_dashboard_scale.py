@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e import dashboard_samples as samples
-from tests.integration.live_service import options_for, serving
+from tests.support import dashboard_samples as samples
+from tests.support.live_service import options_for, serving
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from tests.integration.live_service import MATMUL, LiveService, options_for, serving
-from tests.integration.small_disk import empty, fill_up, small_disk
 from tests.support.database_samples import ManualClock, add_job, timed
+from tests.support.live_service import MATMUL, LiveService, options_for, serving
 from tests.support.postgres import ACCOUNT, PostgresServer
+from tests.support.small_disk import empty, fill_up, small_disk
 from tuner.db import jobs, leases, schema, trials
 from tuner.db.engine import open_database
 

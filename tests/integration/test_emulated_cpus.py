@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from tests.property.expressions import expressions
 from tests.support.cuda_serial import by_operator
 from tests.support.emulated import EMULATORS, NotEmulated, check, needs
+from tests.support.random_expressions import expressions
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import BuildError
 from tuner.spaces.by_target import space_of

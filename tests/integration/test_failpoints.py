@@ -17,9 +17,9 @@ import pytest
 from tests.integration.failpoints.job_groups import GROUPS
 from tests.integration.failpoints.requests import REQUESTS, Answered
 from tests.integration.failpoints.steps import STEPS
-from tests.integration.fleet_job import FOREIGN_KERNEL, queue_foreign, queue_job
-from tests.integration.live_service import MATMUL
 from tests.support.database_samples import sample_target
+from tests.support.fleet_job import FOREIGN_KERNEL, queue_foreign, queue_job
+from tests.support.live_service import MATMUL
 from tests.support.server_process import SERVE, free_port, wait_until_ready
 from tuner.db import events, jobs, kernels, keys, schema, targets, tasks, trials
 from tuner.db.engine import Database, open_database
@@ -51,7 +51,7 @@ def address(database: Database) -> str:
 def run(database: Database, directory: Path, job_id: str, failpoint: str = "") -> int:
     """Works on the job in a process of its own; its exit status."""
     return process(
-        "tests.integration.fleet_job",
+        "tests.support.fleet_job",
         str(directory),
         job_id,
         address(database),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving
 from tuner.client import Client, ServiceError
 
 

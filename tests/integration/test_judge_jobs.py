@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import FOREIGN_KERNEL, QUICK, open_in, queue_foreign
+from tests.support.fleet_job import FOREIGN_KERNEL, QUICK, open_in, queue_foreign
 from tests.support.targets import host_target
 from tuner.db import events, jobs, tasks
 from tuner.db.engine import Database

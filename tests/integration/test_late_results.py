@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
+from tests.support.fleet_job import QUICK, open_in, queue_job, run_here
 from tests.support.fleet_records import assert_complete, descendants, recorded
 from tests.support.job_rows import rows
 from tuner.db import events, jobs
@@ -56,7 +56,7 @@ def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(
     command = [
         sys.executable,
         "-m",
-        "tests.integration.fleet_job",
+        "tests.support.fleet_job",
         str(tmp_path),
         job_id,
         url,

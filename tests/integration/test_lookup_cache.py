@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.database_samples import sample_target
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promotions import promote
 from tuner.api.schemas import KernelAnswer
 from tuner.client import Client, ServiceError

@@ -16,9 +16,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from tests.integration.fleet_job import open_in, run_here
-from tests.integration.live_service import options_for, serving
 from tests.support.archives import unpack
+from tests.support.fleet_job import open_in, run_here
+from tests.support.live_service import options_for, serving
 from tests.support.targets import host_target
 from tuner.api.schemas import JobAnswer
 from tuner.app.models.region_library import region_library

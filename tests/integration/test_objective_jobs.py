@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import open_in, run_here
+from tests.support.fleet_job import open_in, run_here
 from tests.support.targets import host_target
 from tuner.db import jobs, kernels, targets, tradeoffs, workloads
 from tuner.db import trials as trial_rows

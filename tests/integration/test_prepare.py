@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import open_in, queue_job, run_here
-from tests.integration.live_service import options_for, serving
+from tests.support.fleet_job import open_in, queue_job, run_here
+from tests.support.live_service import options_for, serving
 from tests.support.targets import host_target
 from tuner.db import events, jobs, kernels, trials, workers
 from tuner.db.engine import Database

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.integration.live_service import LiveService, options_for, serving, wait_for
+from tests.support.live_service import LiveService, options_for, serving, wait_for
 from tests.support.torch_libraries import double_graph
 from tuner.db import jobs
 from tuner.torch.making import Making, TuningFailed, made

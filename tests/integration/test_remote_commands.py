@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.integration.live_service import LiveService, options_for, serving
 from tests.support.command import Tuner
 from tests.support.database_samples import sample_target
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promotions import promote_archive
-from tests.unit.app.subjects import SPEC, relu_kernel
+from tests.support.relu_kernel import SPEC, relu_kernel
 from tuner.db import events, jobs, leases, targets, trials
 from tuner.db.engine import Session
 from tuner.db.jobs import Job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in
+from tests.support.fleet_job import QUICK, open_in
 from tests.support.targets import host_target
 from tuner.db import jobs, kernels, races, targets, workloads
 from tuner.db.engine import Database

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.fleet_job import open_in, queue_job
+from tests.support.fleet_job import open_in, queue_job
 from tests.support.job_rows import rows
 from tuner.db import events, jobs, trials
 from tuner.db.engine import Database
@@ -33,7 +33,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def start(directory: Path, job_id: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.integration.fleet_job", str(directory), job_id]
+    command = [sys.executable, "-m", "tests.support.fleet_job", str(directory), job_id]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.integration.small_disk import empty, fill_up, small_disk
+from tests.support.small_disk import empty, fill_up, small_disk
 
 pytest.importorskip("torch")
 

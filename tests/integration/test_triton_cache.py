@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.live_service import LiveService, options_for, serving
+from tests.support.live_service import LiveService, options_for, serving
 from tuner.integrations import triton
 
 HASH = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNOPQRST"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in, queue_job
-from tests.integration.live_service import options_for, serving, wait_for
 from tests.support.database_samples import ManualClock, sample_target
+from tests.support.fleet_job import QUICK, open_in, queue_job
+from tests.support.live_service import options_for, serving, wait_for
 from tests.support.targets import SM_90, host_target
 from tuner.db import jobs, runners, targets, workers, workloads
 from tuner.db.engine import Database, open_database

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
+from tests.support.fleet_job import QUICK, open_in, queue_job, run_here
 from tests.support.fleet_records import assert_complete, assert_computes, descendants, recorded
 from tests.support.targets import host_target
 from tuner.db import events, jobs, kernels, lanes, workloads

@@ -11,8 +11,8 @@ import pytest
 import tvm
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.property.expressions import expressions
-from tests.unit.lowering.serial import serial
+from tests.support.random_expressions import expressions
+from tests.support.serial_modules import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_source
 from tuner.lowering.schedule import schedule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 
-from tests.property.expressions import expressions
 from tests.support.derivatives import difference, exact_inputs
+from tests.support.random_expressions import expressions
 from tuner.errors import WorkloadError
 from tuner.workload.expression import Expression, Var, walk
 from tuner.workload.inputs import make_inputs

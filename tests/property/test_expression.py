@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.expressions import expressions
 from tests.property.interpreter import interpret
+from tests.support.random_expressions import expressions
 from tuner.workload.expression import Axis, Expression, Read, Scalar, Tensor, Var, rewrite
 from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key

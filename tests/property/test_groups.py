@@ -18,8 +18,8 @@ import tvm
 from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 
-from tests.property.expressions import expressions
 from tests.support.depth import thinned
+from tests.support.random_expressions import expressions
 from tests.support.spaces import drawn_once
 from tests.support.targets import host_target
 from tuner.errors import IllegalSchedule

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from tests.property.expressions import expressions
+from tests.support.random_expressions import expressions
 from tuner.lowering.importers.lift import lift
 from tuner.lowering.module import module
 from tuner.spaces.default_schedule import default_program

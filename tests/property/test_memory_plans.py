@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.property.model_graphs import graphs, inputs_of
+from tests.support.random_graphs import graphs, inputs_of
 from tuner.models.equal_nodes import without_equal
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
-from tests.property.model_graphs import graphs, inputs_of
+from tests.support.random_graphs import graphs, inputs_of
 from tuner.models.equal_nodes import without_equal
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.fusion import fuse

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.property.expressions import EXTENTS, indices, programs
 from tests.property.interpreter import OutOfBounds, interpret
+from tests.support.random_expressions import EXTENTS, indices, programs
 from tuner.errors import WorkloadError
 from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key

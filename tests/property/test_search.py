@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.property.expressions import programs
+from tests.support.random_expressions import programs
 from tests.support.targets import ZEN5
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.spaces.by_target import space_of

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.blocks import value
+from tests.support.program_interpreter import value
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.workload.expression import Axis
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from tests.unit.measure.hostile import compile_kernel
+from tests.support.hostile_kernels import compile_kernel
 from tuner.measure.device import protocol
 from tuner.measure.device.protocol import Answer, Ask, Binding, End, Ended
 

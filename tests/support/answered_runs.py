@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.integration.live_service import LiveService, wait_for
+from tests.support.live_service import LiveService, wait_for
 from tuner.db import artifacts, runs
 
 

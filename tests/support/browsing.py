@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.integration.live_service import LiveService
+from tests.support.live_service import LiveService
 
 TOKEN = "t" * 43
 

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from tests.unit.lowering.serial import serial
+from tests.support.serial_modules import serial
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.program.program import Program

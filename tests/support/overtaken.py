@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.kernel_samples import many_kernels
+from tests.support.kernel_samples import many_kernels
 from tuner.db import races
 from tuner.db.engine import Database
 from tuner.measure.regression import Contest, RaceRecord

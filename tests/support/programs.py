@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.property.blocks import run
+from tests.support.program_interpreter import run
 from tests.support.targets import ZEN5
 from tuner.spaces.by_target import space_of
 from tuner.workload.inputs import make_inputs

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.integration.live_service import LiveService
 from tests.support.database_samples import sample_kernel
+from tests.support.live_service import LiveService
 from tuner.db import artifacts, kernels, workloads
 from tuner.workload.spec import to_document, workload_from_params
 from tuner.workload.workload import Workload

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.search.synthetic import Response, large_space
+from tests.support.synthetic_spaces import Response, large_space
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed

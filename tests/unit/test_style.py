@@ -106,16 +106,19 @@ def test_checks_are_seen() -> None:
     assert list(kind_checks(ast.parse("x = target.kind == 'cuda'"))) == [1]
 
 
-def test_tests_import_no_other_test_and_take_their_targets_from_one_place() -> None:
+def test_tests_share_what_lies_in_support_and_take_their_targets_from_one_place() -> None:
     """Detection has tests of its own, which are the only other ones that call it."""
     detecting = {"support/targets.py", "unit/target/test_detect.py", "unit/target/test_limits.py"}
     seen = set()
     for path in (ROOT / "tests").rglob("*.py"):
         name = path.relative_to(ROOT / "tests").as_posix()
+        own = ".".join(path.parent.relative_to(ROOT).parts)
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 module = node.module or ""
-                assert not (module.startswith("tests.") and ".test_" in module), name
+                if module.startswith("tests."):
+                    assert ".test_" not in module, name
+                    assert module.startswith(("tests.support", "tests.device", own)), name
                 if any(alias.name == "detect_cpu" for alias in node.names):
                     seen.add(name)
     assert seen == detecting

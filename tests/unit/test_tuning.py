@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.search.synthetic import (
+from tests.support.synthetic_spaces import (
     DirectMeasurer,
     DisturbedMeasurer,
     Response,

@@ -18,8 +18,8 @@ from tests.integration.failpoints.step import (
     queued,
     running,
 )
-from tests.integration.fleet_job import QUICK
 from tests.support.database_samples import ManualClock, sample_kernel
+from tests.support.fleet_job import QUICK
 from tests.support.targets import host_target
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import requeue

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sqlalchemy import select, update
 
-from tests.e2e.dashboard_samples import machine
-from tests.e2e.kernel_samples import many_kernels
 from tests.integration.failpoints.step import SPEC, Step, counted, machine_known
+from tests.support.dashboard_samples import machine
 from tests.support.database_samples import LIBRARY, kernel_run, sample_kernel
+from tests.support.kernel_samples import many_kernels
 from tests.support.overtaken import overtaken
 from tests.support.targets import host_target
 from tuner.app.races import metaschedule

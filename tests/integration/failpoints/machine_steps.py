@@ -19,8 +19,8 @@ from tests.integration.failpoints.step import (
     only_job,
     queued,
 )
-from tests.integration.fleet_job import queue_job
 from tests.support.database_samples import ManualClock
+from tests.support.fleet_job import queue_job
 from tests.support.search_history import search_past
 from tests.support.targets import host_target
 from tuner.db import jobs, workers

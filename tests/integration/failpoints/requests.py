@@ -15,8 +15,8 @@ import numpy as np
 from tests.integration.failpoints.job_steps import cancelled
 from tests.integration.failpoints.machine_steps import PLAN
 from tests.integration.failpoints.step import counted, in_state, only_job, queued
-from tests.integration.fleet_job import queue_job
 from tests.support.database_samples import sample_kernel, sample_target
+from tests.support.fleet_job import queue_job
 from tests.support.targets import host_target
 from tuner.db import entries, jobs, kernels, proposals, targets, workloads
 from tuner.db.engine import Database, Session

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from tests.integration.fleet_job import queue_job
+from tests.support.fleet_job import queue_job
 from tests.support.targets import host_target
 from tuner.db import leases, targets
 from tuner.db.engine import Database

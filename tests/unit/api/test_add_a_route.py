@@ -17,7 +17,7 @@ SERVED = """
 import sys
 from pathlib import Path
 
-from tests.integration.live_service import options_for, serving
+from tests.support.live_service import options_for, serving
 
 folder = Path(sys.argv[1])
 with serving(options_for(f"sqlite:///{folder}/tuner.sqlite", folder)) as service:

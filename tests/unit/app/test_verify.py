@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_machine import REASON
+from tests.support.relu_kernel import relu_kernel
 from tests.support.targets import host_target
-from tests.unit.app.subjects import relu_kernel
 from tuner.app.export.manifest_workloads import workload_of
 from tuner.app.export.verdicts import Retimed, VerificationError
 from tuner.app.export.verify import verify_export

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.search.lattice import sublattice
+from tests.support.synthetic_spaces import large_space, small_space
 from tests.support.targets import ZEN5
-from tests.unit.search.synthetic import large_space, small_space
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Space
 from tuner.workload.spec import parse_spec

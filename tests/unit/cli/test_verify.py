@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import Tuner
-from tests.unit.app.subjects import relu_kernel
+from tests.support.relu_kernel import relu_kernel
 from tuner.export.library import export_library
 from tuner.export.signature import signer_at
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.cuda_measurements import MEASURED, measured
 from tests.support.spaces import shared_space
+from tests.support.synthetic_spaces import CONDITIONS
 from tests.support.targets import SM_90
-from tests.unit.search.synthetic import CONDITIONS
 from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures
 from tuner.cost_model.cuda.history import WIDTH, CudaPrior
 from tuner.cost_model.encoding import KnobEncoding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.search.synthetic import small_space
+from tests.support.synthetic_spaces import small_space
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.search.domain import Domain
 

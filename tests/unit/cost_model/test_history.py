@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.cost_model.synthetic import LearningProblem, problem
+from tests.support.learning_problem import LearningProblem, problem
 from tuner.cost_model.cpu.cycles import ROUND_COSTS, TERM_NAMES
 from tuner.cost_model.history import Opinion, Past, Prior, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy

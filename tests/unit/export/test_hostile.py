@@ -161,7 +161,7 @@ PROGRAM = """
 import os, sys
 os.umask(int(sys.argv[2]))
 from pathlib import Path
-from tests.unit.app.subjects import relu_kernel
+from tests.support.relu_kernel import relu_kernel
 from tuner.export.library import export_library
 export_library([relu_kernel()], Path(sys.argv[1]), "kit")
 """

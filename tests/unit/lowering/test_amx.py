@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tvm.runtime import tensor
 
-from tests.property.blocks import run
 from tests.support.amx import HERE, NEEDS_AMX, TARGET
+from tests.support.program_interpreter import run
 from tests.support.spaces import shared_space
 from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import output_of
 from tests.support.spaces import drawn_once
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

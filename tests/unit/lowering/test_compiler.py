@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.spaces.kernels import check_kernels, output_of
+from tests.support.checked_kernels import check_kernels, output_of
 from tuner.spaces.default_schedule import default_program
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

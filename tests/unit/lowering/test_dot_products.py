@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from tvm.runtime import tensor
 
-from tests.property.blocks import run
+from tests.support.checked_kernels import output_of
 from tests.support.depth import thinned
+from tests.support.program_interpreter import run
 from tests.support.targets import host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_kernel
 from tuner.spaces.by_target import space_of

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import output_of
 from tests.support.spaces import drawn_once
 from tests.support.targets import NEOVERSE, SM_90, ZEN5, host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.lowering.compiler import compile_kernel
 from tuner.lowering.cuda.codegen import cuda_source
 from tuner.spaces.by_target import space_of

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.unit.spaces.kernels import output_of
+from tests.support.checked_kernels import output_of
 from tuner.lowering.indices import mistakable
 from tuner.spaces.default_schedule import default_program
 from tuner.workload.expression import reads

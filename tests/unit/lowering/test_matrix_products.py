@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tvm.runtime import tensor
 
-from tests.property.blocks import run
+from tests.support.program_interpreter import run
 from tests.support.targets import host_target
 from tuner.cost_model.cpu.nests import tables
 from tuner.cost_model.cpu.operands import operand_counts

@@ -13,8 +13,8 @@ import pytest
 import tvm
 from tvm import tirx
 
+from tests.support.checked_kernels import check_programs
 from tests.support.targets import host_target
-from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.cpu.calibration import units_of
 from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import TERMS, featurizer

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import output_of
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import output_of
 from tuner.lowering.module import module
 from tuner.spaces.by_target import space_of
 from tuner.workload.inputs import make_inputs

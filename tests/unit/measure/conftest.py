@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.measure.hostile import addition, compile_kernel
+from tests.support.hostile_kernels import addition, compile_kernel
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.runner import RunnerProcess
 

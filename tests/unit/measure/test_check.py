@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.unit.measure.hostile import addition
+from tests.support.hostile_kernels import addition
 from tuner.measure.buffers import GuardedBuffer, guarded, guarded_copy
 from tuner.measure.check import Array, Case, WrongAnswer, check_case, check_output, errors
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.agent_fuzzer import conversation, frame, mutations
 from tests.support.agents import native_agent
-from tests.unit.measure.hostile import addition
+from tests.support.hostile_kernels import addition
 from tuner.measure.assignment import Assignment, Device, Lane, Request
 from tuner.measure.device import connection as connecting
 from tuner.measure.device.connection import CandidateEnded, Connection, DeviceError

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support.agents import native_agent
-from tests.unit.measure.hostile import addition, compile_attack
+from tests.support.hostile_kernels import addition, compile_attack
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Device, Lane, Request
 from tuner.measure.device.connection import Connection, DeviceError

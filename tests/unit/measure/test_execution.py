@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.measure.hostile import COUNT, PRELUDE, addition, compile_source
+from tests.support.hostile_kernels import COUNT, PRELUDE, addition, compile_source
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Placement, Request
 from tuner.measure.execution import Execution, SharedOutputs, execution_from_document

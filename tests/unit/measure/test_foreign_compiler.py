@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.small_disk import empty, fill_up, small_disk
+from tests.support.small_disk import empty, fill_up, small_disk
 from tuner.measure.foreign import compiler
 from tuner.measure.foreign.allowed import HEADERS, OF_MACHINE
 from tuner.measure.foreign.compiler import MOST_SOURCE_BYTES, NoRoom, compile_source

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.measure.hostile import addition, compile_attack
+from tests.support.hostile_kernels import addition, compile_attack
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import RunnerProcess

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.measure.hostile import addition
+from tests.support.hostile_kernels import addition
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Timed

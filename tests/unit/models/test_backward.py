@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.property.model_graphs import graphs, inputs_of
+from tests.support.random_graphs import graphs, inputs_of
 from tuner.models.backward import backward
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.models import nets
+from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled, kernel_of
 from tests.support.targets import host_target
-from tests.unit.models.graph_values import graph_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.arrays import Array

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from benchmarks.models import nets
+from tests.support.graph_values import graph_outputs
 from tests.support.targets import SM_90, host_target
-from tests.unit.models.graph_values import graph_outputs
 from tuner.models.chains import chains_of
 from tuner.models.graph import Graph, check_graph
 from tuner.models.reading import read_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.equal_nodes import without_equal
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, check_graph

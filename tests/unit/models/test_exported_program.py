@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tuner
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph

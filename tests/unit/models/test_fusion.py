@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from benchmarks.models import nets
+from tests.support.graph_values import graph_outputs
 from tests.support.targets import ZEN5
-from tests.unit.models.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.fusion import fuse

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.targets import host_target
-from tests.unit.models.graph_values import graph_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.library import function_of
 from tuner.models.errors import ModelRefused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.pooling import max_pool, window
 from tuner.workload.expression import INTEGER_RANGES, DType, Read, walk

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tests.unit.models.microsoft_cases import CASES, B, Case, D, H, S, real
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import check_graph

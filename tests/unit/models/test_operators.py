@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.errors import UsageError
 from tuner.models.reading import read_graph
 from tuner.workload.expression import Read, Var, walk

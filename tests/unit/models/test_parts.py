@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph, check_graph
 from tuner.models.graph_archive import packed, unpacked

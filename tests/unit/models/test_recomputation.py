@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.fusion import LEAST_ROWS, fuse
 from tuner.models.graph import Graph, check_graph
 from tuner.models.operators.builder import GraphBuilder

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
-from tests.unit.models.graph_values import graph_outputs
 from tuner.export.manifest import read_manifest
 from tuner.models.bounded_outputs import cut, filled
 from tuner.models.errors import ModelRefused

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.models import nets
+from tests.support.graph_values import graph_outputs
 from tests.support.targets import SM_90, host_target
-from tests.unit.models.graph_values import graph_outputs
 from tuner.models.arrays import Array
 from tuner.models.graph import Graph, check_graph
 from tuner.models.reading import read_graph

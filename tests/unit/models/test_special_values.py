@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.exported_program import read_exported
 from tuner.models.reading import read_graph
 

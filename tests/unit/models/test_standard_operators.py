@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models.onnx_cases import FIXED, FOLDED, RIGHT, cases_of, verdict
+from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
-from tests.unit.models.graph_values import graph_outputs
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.bounded_outputs import cut
 from tuner.models.errors import ModelRefused
 from tuner.models.exported_program import read_exported

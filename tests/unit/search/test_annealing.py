@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.unit.search.synthetic import Response, large_space, measured
+from tests.support.synthetic_spaces import Response, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Vector
 from tuner.cost_model.ranker import Ranker

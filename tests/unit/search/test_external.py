@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.search.synthetic import DirectMeasurer, Response, large_space
+from tests.support.synthetic_spaces import DirectMeasurer, Response, large_space
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.external import PATIENCE_S, ExternalSearcher, Proposals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.search.synthetic import large_space, small_space
+from tests.support.synthetic_spaces import large_space, small_space
 from tuner.search.domain import Domain
 from tuner.search.grid import grid_sequence
 from tuner.search.random import SequenceSearcher

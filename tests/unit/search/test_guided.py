@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.search.synthetic import Response, large_space, measured
+from tests.support.synthetic_spaces import Response, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import CostModel, Features, Groups, Vector
 from tuner.cost_model.ranker import Ranker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.search.synthetic import Response, disturbed, large_space, measured
+from tests.support.synthetic_spaces import Response, disturbed, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import BELIEVED, Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.past import best_configs, past_of

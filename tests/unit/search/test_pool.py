@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.search.synthetic import small_space
+from tests.support.synthetic_spaces import small_space
 from tuner.search.domain import Domain, is_in
 from tuner.search.pool import ALIKE, Pool
 

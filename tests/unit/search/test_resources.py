@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from tests.support.spaces import shared_space
+from tests.support.synthetic_spaces import CONDITIONS
 from tests.support.targets import SM_90
-from tests.unit.search.synthetic import CONDITIONS
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.searcher import Searcher

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import check_programs
 from tests.support.spaces import shared_space
 from tests.support.targets import GOLDEN_COVE, ZEN5
-from tests.unit.spaces.kernels import check_programs
 from tuner.app.workloads import as_workload
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of

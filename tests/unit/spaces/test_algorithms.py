@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import check_programs
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Program

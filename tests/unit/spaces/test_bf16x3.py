@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from tvm.runtime import tensor
 
-from tests.property.blocks import run
 from tests.support.amx import NEEDS_AMX, TARGET
+from tests.support.program_interpreter import run
 from tests.support.spaces import shared_space
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel

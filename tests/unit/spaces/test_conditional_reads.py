@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import check_programs
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
 from tuner.workload.spec import workload_from_notation
 

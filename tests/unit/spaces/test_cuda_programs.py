@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.property.blocks import run, value
+from tests.support.program_interpreter import run, value
 from tests.support.spaces import shared_space
 from tuner.errors import IllegalSchedule
 from tuner.spaces.by_target import space_of

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import output_of
 from tests.support.targets import GOLDEN_COVE, host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.cpu.float16_sums import MOST_TERMS
 from tuner.spaces.cpu.tile_sketch import TileSketch

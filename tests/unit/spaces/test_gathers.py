@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.spaces.kernels import check_kernels
+from tests.support.checked_kernels import check_kernels
 from tuner.workload.spec import workload_from_notation
 
 PADDED = [

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.blocks import value
+from tests.support.checked_kernels import check_kernels
+from tests.support.program_interpreter import value
 from tests.support.programs import check
-from tests.unit.spaces.kernels import check_kernels
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.liveness import live_conditions, tile_condition

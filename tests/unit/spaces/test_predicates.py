@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import check_kernels
 from tests.support.programs import check
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_kernels
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import cpu_space
 from tuner.spaces.rewrite.liveness import live_flops

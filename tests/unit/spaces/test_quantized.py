@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.checked_kernels import check_programs, output_of
 from tests.support.depth import thinned
 from tests.support.targets import GOLDEN_COVE, host_target
-from tests.unit.spaces.kernels import check_programs, output_of
 from tuner.lowering.compiler import compile_kernel, compile_program
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.checked_kernels import check_kernels
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_kernels
 from tuner.spaces.by_target import space_of
 from tuner.workload.spec import workload_from_notation
 

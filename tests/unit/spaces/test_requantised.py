@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.support.checked_kernels import output_of
 from tests.support.targets import host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.workload.spec import parse_spec
 

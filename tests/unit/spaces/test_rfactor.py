@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.property.expressions import expressions
+from tests.support.checked_kernels import check_programs
+from tests.support.random_expressions import expressions
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_programs
 from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.parallel_units import ParallelUnits, cpu_threads
 from tuner.spaces.rewrite.rfactor import SUFFIX, PartLimits, rfactored

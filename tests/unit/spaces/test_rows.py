@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tvm
 
+from tests.support.checked_kernels import check_kernels
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5, host_target
-from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of

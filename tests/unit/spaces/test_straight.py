@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.property.blocks import run
+from tests.support.checked_kernels import output_of
+from tests.support.program_interpreter import run
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 from tuner.spaces.program.loops import LoopId

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import output_of
 from tests.support.targets import GOLDEN_COVE, host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Program

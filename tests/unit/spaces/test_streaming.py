@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.property.blocks import run
+from tests.support.checked_kernels import output_of
+from tests.support.program_interpreter import run
 from tests.support.programs import NARROW
 from tests.support.rows import ENDINGS, MASKS, Rows, random_rows
 from tests.support.targets import host_target
-from tests.unit.spaces.kernels import output_of
 from tuner.errors import IllegalSchedule, WorkloadError
 from tuner.spaces.by_target import cpu_space, space_of
 from tuner.spaces.core.target_space import TargetSpace

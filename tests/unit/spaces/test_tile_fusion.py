@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.property.blocks import run
 from tests.support.chains import random_chain
+from tests.support.checked_kernels import check_programs
+from tests.support.program_interpreter import run
 from tests.support.programs import NARROW
 from tests.support.targets import GOLDEN_COVE, host_target
-from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.cpu.nests import NestTable, tables
 from tuner.cost_model.cpu.work import nest_work
 from tuner.cost_model.features import ESTIMATE, featurizer

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 # Both orders of loops compute the reference, and the cost model tells them apart.
 CHECKED = """
 import numpy as np
-from tests.unit.spaces.kernels import check_programs
+from tests.support.checked_kernels import check_programs
 from tuner.cost_model.features import featurizer
 from tuner.spaces.by_target import space_of
 from tests.support.targets import host_target

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.checked_kernels import check_kernels
 from tests.support.targets import ZEN5
-from tests.unit.spaces.kernels import check_kernels
 from tuner.spaces.by_target import gpu_space, space_of
 from tuner.spaces.rewrite.groups import RowGroup, TileGroup
 from tuner.spaces.rewrite.unit_axes import without_unit_axes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.property.blocks import run
+from tests.support.program_interpreter import run
 from tests.support.spaces import shared_space
 from tests.support.targets import ZEN5
 from tuner.cost_model.features import featurizer

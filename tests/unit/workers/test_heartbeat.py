@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import open_in, queue_job
+from tests.support.fleet_job import open_in, queue_job
 from tuner.db import jobs, leases
 from tuner.db.engine import Database
 from tuner.db.errors import StaleLease

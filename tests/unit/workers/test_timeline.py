@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet_job import queue_job
+from tests.support.fleet_job import queue_job
 from tests.support.targets import ZEN5
 from tuner.db import lanes as lane_queries
 from tuner.db import leases, targets, trials, workers

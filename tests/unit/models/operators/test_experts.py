@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.experts import grouped_matmul, histogram
 

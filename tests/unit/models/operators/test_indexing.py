@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.fusion import fuse
 from tuner.models.graph import Graph
 from tuner.models.operators import indexing

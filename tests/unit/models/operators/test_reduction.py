@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.operators.builder import GraphBuilder
 from tuner.models.operators.reduction import cumulative, top_k
 from tuner.models.operators.values import Value

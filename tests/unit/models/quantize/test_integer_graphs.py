@@ -14,7 +14,7 @@ from onnxruntime import quantization
 
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.graph import Graph
 from tuner.models.quantize.quantizer import quantize
 from tuner.models.quantize.result import Options

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from tests.support import float_networks as nets
 from tests.support.float_networks import Array, node
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.onnx_evaluation import evaluate
 from tuner.models.onnx_file import read_model

@@ -1,5 +1,5 @@
 """Makes and runs small jobs for the fleet's tests; as a program: `python -m
-tests.integration.fleet_job DIR JOB [URL [LEASE_S]]`.
+tests.support.fleet_job DIR JOB [URL [LEASE_S]]`.
 
 The program claims the job even where a lease is still open, as `tuner resume` does for
 a holder that is known to be dead.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert
 
-from tests.e2e.dashboard_samples import machine
+from tests.support.dashboard_samples import machine
 from tests.support.database_samples import LIBRARY
 from tuner.db import artifacts, targets, workloads
 from tuner.db.engine import Database

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.unit.measure.attacks import ATTACKS, INCLUDES
+from tests.support.attacks import ATTACKS, INCLUDES
 from tuner.runtime.link import Function, link, runtime_sources
 from tuner.workload.expression import Axis, Binary, Expression, Read, Stage, Tensor, Var
 from tuner.workload.spec import workload_from_expression
