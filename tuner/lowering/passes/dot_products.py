@@ -15,10 +15,14 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import DOT_BFLOAT16, DOT_BFLOAT16_ARM, SCALABLE_DOTS
-from tuner.lowering.passes.substitution import bound_body, bound_prefetches, substituted
+from tuner.lowering.passes.substitution import (
+    bound_body,
+    bound_prefetches,
+    substituted,
+    with_replaced,
+)
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR
 from tuner.target.isa import DotProduct, IsaDescription
@@ -60,11 +64,7 @@ def use_dot_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
-    functions = {
-        name: structural_map(function, (tirx.For, replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, replaced)
 
 
 def _instruction(loop: tirx.For, isa: IsaDescription) -> DotProduct | None:

@@ -14,9 +14,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
-from tvm_ffi import structural_map
 
-from tuner.lowering.passes.substitution import substituted
+from tuner.lowering.passes.substitution import substituted, with_replaced
 
 GUARDED = "tuner_guarded_copy"  # the annotation
 SYMBOL = "tuner_copy_or_zero"
@@ -34,11 +33,7 @@ void *to, const void *from, bool inside) {
 
 def use_guarded_copies(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every annotated loop replaced by one guarded copy."""
-    functions = {
-        name: structural_map(function, (tirx.For, _replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, _replaced)
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:

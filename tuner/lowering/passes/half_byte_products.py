@@ -12,7 +12,6 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_map
 
 from tuner.lowering.passes.dot_products import four_products
 from tuner.lowering.passes.substitution import (
@@ -20,6 +19,7 @@ from tuner.lowering.passes.substitution import (
     bound_prefetches,
     loads_of,
     substituted,
+    with_replaced,
 )
 from tuner.target.isa import DotProduct, IsaDescription
 
@@ -45,11 +45,7 @@ def use_half_byte_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModu
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
-    functions = {
-        name: structural_map(function, (tirx.For, replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, replaced)
 
 
 def _store(loop: tirx.For) -> tirx.BufferStore:

@@ -12,12 +12,12 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_walk
 
 from tuner.lowering.llvm_functions import MATRICES_BFLOAT16_ARM
 from tuner.lowering.passes.dot_products import Factor, factor_of, moves_with, vector_at
 from tuner.lowering.passes.flattening import flattened
-from tuner.lowering.passes.substitution import substituted
+from tuner.lowering.passes.substitution import substituted, with_replaced
 from tuner.lowering.scalars import BITS
 from tuner.target.isa import DotProduct, IsaDescription
 
@@ -52,11 +52,7 @@ def use_matrix_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
             return _multiplied(innermost, loops, dot)
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
-    functions = {
-        name: structural_map(function, (tirx.For, replaced))
-        for name, function in flat.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=flat.attrs)
+    return with_replaced(flat, tirx.For, replaced)
 
 
 def _annotated(function: tirx.PrimFunc) -> bool:

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
+
+from tuner.lowering.passes.substitution import with_replaced
 
 
 def convert_nans_to_zero(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with each conversion of a float32 to int32 giving 0 for NaN."""
-    functions = {
-        name: structural_map(function, (tirx.Cast, _of_numbers))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.Cast, _of_numbers)
 
 
 def _of_numbers(cast: tirx.Cast) -> tvm.ir.PrimExpr:

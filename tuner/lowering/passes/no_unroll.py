@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import NO_OPERATION
+from tuner.lowering.passes.substitution import with_replaced
 
 NO_UNROLL = "tuner_roll"  # the annotation
 
@@ -23,11 +23,7 @@ def prevent_unrolling(mod: tvm.IRModule) -> tvm.IRModule:
 
     Runs late, since other passes do not know the call.
     """
-    functions = {
-        name: structural_map(function, (tirx.For, _replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, _replaced)
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:

@@ -20,7 +20,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
-from tuner.lowering.passes.substitution import substituted
+from tuner.lowering.passes.substitution import substituted, with_replaced
 
 REASSOCIATE = "tuner_reassociate"  # the annotation of loops whose terms may change places
 LOAD_ELEMENTS = "tuner_load_elements"  # of loops whose gathered elements are loaded one by one
@@ -41,10 +41,7 @@ def may_reassociate(mod: tvm.IRModule) -> bool:
 
 def cut_ragged_loops(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every ragged loop cut to its range."""
-    functions = {
-        name: structural_map(function, (tirx.For, _cut)) for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, _cut)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_walk
+
+from tuner.lowering.passes.substitution import with_replaced
 
 SHARED = "tuner_share_by_places"  # the annotation; its value is the number of tasks
 
@@ -20,11 +22,7 @@ def share_rows(mod: tvm.IRModule) -> tvm.IRModule:
 
     Runs after ragged loops are cut: what they begin with are the pointers.
     """
-    functions = {
-        name: structural_map(function, (tirx.For, _shared))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, _shared)
 
 
 def _shared(loop: tirx.For) -> tirx.Stmt:

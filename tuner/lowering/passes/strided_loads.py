@@ -13,8 +13,8 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
 
+from tuner.lowering.passes.substitution import with_replaced
 from tuner.spaces.program.program import LARGEST_SHUFFLED_STRIDE
 
 FEWEST_LANES = 4
@@ -22,11 +22,7 @@ FEWEST_LANES = 4
 
 def shuffle_strided_loads(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with vector loads of small strides made of contiguous loads and shuffles."""
-    functions = {
-        name: structural_map(function, (tvm.ir.TensorLoad, _replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tvm.ir.TensorLoad, _replaced)
 
 
 def _replaced(load: tvm.ir.TensorLoad) -> tvm.ir.PrimExpr:

@@ -1,14 +1,24 @@
-"""Substitution of variables in TVM's trees, and what they load."""
+"""Replacement of nodes and variables in TVM's trees, and what they load."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
+
+
+def with_replaced(
+    mod: tvm.IRModule, kind: type | tuple[type, ...], replaced: Callable[[Any], Any]
+) -> tvm.IRModule:
+    """The module with each node of a kind in its functions as `replaced` has it."""
+    functions = {
+        name: structural_map(function, (kind, replaced)) for name, function in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def substituted(node: tvm.ir.Node, values: Mapping[tirx.Var, tvm.ir.PrimExpr]) -> Any:

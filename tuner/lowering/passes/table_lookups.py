@@ -14,13 +14,13 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_map
 
 from tuner.lowering.passes.substitution import (
     bound_body,
     bound_prefetches,
     loads_of,
     substituted,
+    with_replaced,
 )
 from tuner.target.isa import IsaDescription
 
@@ -46,11 +46,7 @@ def use_table_lookups(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModule:
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
-    functions = {
-        name: structural_map(function, (tirx.For, replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, replaced)
 
 
 def _summed(loop: tirx.For) -> tirx.Stmt:

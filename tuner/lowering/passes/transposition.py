@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_map
 
-from tuner.lowering.passes.substitution import bound_body, substituted
+from tuner.lowering.passes.substitution import bound_body, substituted, with_replaced
 
 TRANSPOSE, TRANSPOSE_WORDS = "tuner_transpose", "tuner_transpose_words"  # the annotations
 # Within so many bits x86's unpack and Arm's zip instructions interleave two vectors.
@@ -30,11 +29,7 @@ NEAR_BITS = 128
 
 def transpose_in_registers(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with annotated pairs of loops, or three loops, transposed in registers."""
-    functions = {
-        name: structural_map(function, (tirx.For, _replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, _replaced)
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_map
 
 from tuner.lowering.llvm_functions import MULTIPLY_FLOAT16_ARM
 from tuner.lowering.passes.dot_products import moves_with, vector_at
-from tuner.lowering.passes.substitution import bound_body, substituted
+from tuner.lowering.passes.substitution import bound_body, substituted, with_replaced
 from tuner.target.isa import DotProduct, IsaDescription
 
 
@@ -32,11 +31,7 @@ def use_widening_products(mod: tvm.IRModule, isa: IsaDescription) -> tvm.IRModul
             return loop
         return _multiplied(bound_body(loop.body), loop, widening) or loop
 
-    functions = {
-        name: structural_map(function, (tirx.For, replaced))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, tirx.For, replaced)
 
 
 def _multiplied(store: tvm.ir.Node, loop: tirx.For, dot: DotProduct) -> tirx.Stmt | None:

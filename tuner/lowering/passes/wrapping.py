@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
+
+from tuner.lowering.passes.substitution import with_replaced
 
 
 def wrap_unsigned(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with sums, differences and products of uint32 and uint64 that wrap around."""
     operators = (tirx.Add, tirx.Sub, tirx.Mul)
-    functions = {
-        name: structural_map(function, (operators, _wrapping))
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_replaced(mod, operators, _wrapping)
 
 
 def _wrapping(node: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
