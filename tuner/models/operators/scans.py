@@ -4,6 +4,7 @@ condition holds."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,18 +69,21 @@ def scan(
     with builder.body() as inner:
         after, given = body(*slices, *held)
         counter = None if numbered is None else [*slices, *held][numbered]
+        iteration = _Iteration(
+            builder=builder, body=inner, states=held, begins=states, after=after, results=given
+        )
         ends_as = [*range(len(held))]
         if not conditional:
-            ends_as = _ends_as(builder, inner, held, states, after, given)
+            ends_as = iteration.ends_as()
         elif _is_true(states[0]):  # there is a first iteration
-            rest = _ends_as(builder, inner, held[1:], states[1:], after[1:], given)
+            rest = iteration.of(range(1, len(held))).ends_as()
             ends_as = [0, *(1 + place for place in rest)]
         own = sorted({*ends_as})
-        begins, held = [begins[place] for place in own], [held[place] for place in own]
-        after, first = [after[place] for place in own], [states[place] for place in own]
-        replaced = _replaced(builder, inner, held, first, after, given, counter)
+        iteration = iteration.of(own)
+        begins, held = [begins[place] for place in own], [*iteration.states]
+        replaced = iteration.replaced(counter)
         lasting = [
-            None if place in replaced else _lasting(builder, state, after[place], moving)
+            None if place in replaced else _lasting(builder, state, iteration.after[place], moving)
             for place, state in enumerate(held)
         ]
         written: list[str] = []
@@ -128,32 +132,76 @@ def _is_true(flag: Value) -> bool:
     return flag.array is not None and bool(flag.array.all())
 
 
-def _ends_as(
-    builder: GraphBuilder,
-    body: Recorded,
-    states: Sequence[Value],
-    begins: Sequence[Value],
-    after: Sequence[Value],
-    results: Sequence[Value],
-) -> list[int]:
-    """For each state the place of one that is the same after an iteration, its own if there
-    is none. The body reads no state that is the same as another."""
-    values = [value for value in (*after, *results) if value.array is None]
-    read = {builder.root(name) for node in body.nodes for name in reads_of(node)}
-    read |= {builder.root(value.tensor) for value in values}
-    unread = [state.tensor not in read for state in states]
-    first: dict[tuple[object, ...], int] = {}
-    ends_as = [*range(len(states))]
-    for place in sorted(ends_as, key=lambda place: unread[place]):
-        state, value = states[place], after[place]
-        how = _slice_of(state, begins[place], value)
-        key = (*_elements(value), value.shape)
-        if how is not None and how.content.array is None:
-            key = (*_elements(how.whole), *_elements(how.content), how.start, how.step)
-        key = (*key, state.shape, state.dtype)
-        if value.array is None and first.setdefault(key, place) != place and unread[place]:
-            ends_as[place] = first[key]
-    return ends_as
+@dataclass(frozen=True, kw_only=True)
+class _Iteration:
+    """The body of a scan as it was recorded, and what becomes of each state in it."""
+
+    builder: GraphBuilder
+    body: Recorded
+    states: Sequence[Value]  # as the body reads them
+    begins: Sequence[Value]  # what they are before the first iteration
+    after: Sequence[Value]  # what they become
+    results: Sequence[Value]  # the other results
+
+    def of(self, places: Sequence[int]) -> _Iteration:
+        """The same with some of the states."""
+        return replace(
+            self,
+            states=[self.states[place] for place in places],
+            begins=[self.begins[place] for place in places],
+            after=[self.after[place] for place in places],
+        )
+
+    def ends_as(self) -> list[int]:
+        """For each state the place of one that is the same after an iteration, its own if
+        there is none. The body reads no state that is the same as another."""
+        values = [value for value in (*self.after, *self.results) if value.array is None]
+        read = {self.builder.root(name) for node in self.body.nodes for name in reads_of(node)}
+        read |= {self.builder.root(value.tensor) for value in values}
+        unread = [state.tensor not in read for state in self.states]
+        first: dict[tuple[object, ...], int] = {}
+        ends_as = [*range(len(self.states))]
+        for place in sorted(ends_as, key=lambda place: unread[place]):
+            state, value = self.states[place], self.after[place]
+            how = _slice_of(state, self.begins[place], value)
+            key = (*_elements(value), value.shape)
+            if how is not None and how.content.array is None:
+                key = (*_elements(how.whole), *_elements(how.content), how.start, how.step)
+            key = (*key, state.shape, state.dtype)
+            if value.array is None and first.setdefault(key, place) != place and unread[place]:
+                ends_as[place] = first[key]
+        return ends_as
+
+    def replaced(self, counter: Value | None) -> dict[int, Written]:
+        """The states of which a slice is replaced, by their places, that nothing else reads.
+
+        `counter` is the number of the iteration, which must decide which slice it is.
+        """
+        replaced = {
+            place: how
+            for place, (state, begin, value) in enumerate(
+                zip(self.states, self.begins, self.after, strict=True)
+            )
+            if (how := _slice_of(state, begin, value)) is not None
+            and counter is not None
+            and how.number.tensor == counter.tensor
+            and how.content.array is None
+            and _elements(how.whole) == _elements(state)
+        }
+        while replaced:
+            others = [value for place, value in enumerate(self.after) if place not in replaced]
+            values = [*others, *self.results, *(how.content for how in replaced.values())]
+            needed = {
+                self.builder.root(self.builder.plain(v).tensor) for v in values if v.array is None
+            }
+            for node in reversed(self.body.nodes):
+                if needed & {*node.outputs}:
+                    needed |= {self.builder.root(name) for name in reads_of(node)}
+            read = {place for place in replaced if self.states[place].tensor in needed}
+            if not read:
+                break
+            replaced = {place: how for place, how in replaced.items() if place not in read}
+        return replaced
 
 
 def _slice_of(state: Value, begin: Value, after: Value) -> Written | None:
@@ -172,39 +220,6 @@ def _elements(value: Value) -> tuple[object, ...]:
     """What tells views of tensors apart, whatever the indices along extents of 1 are."""
     units = {str(n): Const(0, "int64") for n, extent in enumerate(value.shape) if extent == 1}
     return (value.tensor, *(substitute(place, units) for place in value.access))
-
-
-def _replaced(
-    builder: GraphBuilder,
-    body: Recorded,
-    states: Sequence[Value],
-    begins: Sequence[Value],
-    after: Sequence[Value],
-    results: Sequence[Value],
-    counter: Value | None,
-) -> dict[int, Written]:
-    """The states of which a slice is replaced, by their places, that nothing else reads."""
-    replaced = {
-        place: how
-        for place, (state, begin, value) in enumerate(zip(states, begins, after, strict=True))
-        if (how := _slice_of(state, begin, value)) is not None
-        and counter is not None
-        and how.number.tensor == counter.tensor
-        and how.content.array is None
-        and _elements(how.whole) == _elements(state)
-    }
-    while replaced:
-        others = [value for place, value in enumerate(after) if place not in replaced]
-        values = [*others, *results, *(how.content for how in replaced.values())]
-        needed = {builder.root(builder.plain(v).tensor) for v in values if v.array is None}
-        for node in reversed(body.nodes):
-            if needed & {*node.outputs}:
-                needed |= {builder.root(name) for name in reads_of(node)}
-        read = {place for place in replaced if states[place].tensor in needed}
-        if not read:
-            break
-        replaced = {place: how for place, how in replaced.items() if place not in read}
-    return replaced
 
 
 def _in_slices(builder: GraphBuilder, state: Value, how: Written) -> Value:
