@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import insert, select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import NotFound
@@ -81,17 +81,6 @@ def latest(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
             select(JobRow.id, JobRow.last_event).where(JobRow.id.in_(job_ids))
         )
     }
-
-
-def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes events older than `moment`, of finished jobs only; returns how many.
-
-    Numbers are never used again.
-    """
-    finished = select(JobRow.id).where(JobRow.state.in_(("succeeded", "failed", "cancelled")))
-    return session.count_rows(
-        delete(EventRow).where(EventRow.recorded_at < moment, EventRow.job_id.in_(finished))
-    )
 
 
 def _event(row: EventRow) -> Event:

@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, delete, func, select, update
+from sqlalchemy import case, func, select, update
 
 from tuner.db.engine import Session
 from tuner.db.errors import AlreadyRecorded, NotFound
-from tuner.db.jobs import FINISHED
 from tuner.db.leases import Lease, held
-from tuner.db.tables import JobRow, LaneSpanRow, TaskRow, TrialRow
+from tuner.db.tables import LaneSpanRow, TaskRow, TrialRow
 from tuner.db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.gpu.resources import Resources
@@ -249,17 +248,6 @@ def mark_suspect(
         )
         where.append(TrialRow.job_id.in_(select(LaneSpanRow.job_id).where(*here)))
     return session.count_rows(update(TrialRow).where(*where).values(suspect=reason))
-
-
-def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes trials older than `moment`, of finished jobs only; returns how many.
-
-    The totals of their tasks stay.
-    """
-    finished = select(JobRow.id).where(JobRow.state.in_(FINISHED), JobRow.finished_at < moment)
-    return session.count_rows(
-        delete(TrialRow).where(TrialRow.created_at < moment, TrialRow.job_id.in_(finished))
-    )
 
 
 def stored(row: TrialRow) -> StoredTrial:

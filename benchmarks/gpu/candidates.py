@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda.codegen import cuda_kernels, cuda_module
+from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels
 from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
@@ -32,7 +32,7 @@ def built_candidates(
             cubin = compiler.compile(text, space.target)
             if any(kernel.spill_store_bytes > MOST_SPILLED for kernel in cubin.kernels):
                 continue
-            module = cuda_module(program, space.target, "kernel", compiler)
+            module = cuda_built(program, space.target, "kernel", compiler).module
         except (IllegalSchedule, BuildError):
             continue
         folder.mkdir(parents=True, exist_ok=True)

@@ -162,17 +162,6 @@ def test_idempotency(database: Database, clock: ManualClock) -> None:
         assert jobs.create(session, new, idempotency=once)[1]
 
 
-def test_old_events_of_finished_jobs_are_dropped(database: Database, clock: ManualClock) -> None:
-    running, done = add_claimed(database), add_claimed(database)
-    with database.write() as session:
-        leases.finish(session, done, jobs.SUCCEEDED)
-    clock.advance(60)
-    with database.write() as session:
-        assert events.delete_before(session, clock()) == 3
-        assert len(events.after(session, running.job_id, 0)) == 2
-        assert events.latest(session, [done.job_id]) == {done.job_id: 3}
-
-
 def test_odd_values_are_refused_not_crashed_on(database: Database) -> None:
     add_job(database)
     new = jobs.NewJob(

@@ -22,6 +22,7 @@ from tests.support.cuda_emulated import check
 from tests.support.cuda_serial import run_serially
 from tests.support.gpu_machine import needs_nvcc
 from tests.support.program_interpreter import run
+from tests.support.serial_modules import without_instructions
 from tests.support.spaces import shared_space
 from tests.support.targets import SM_80, SM_90
 from tuner.errors import IllegalSchedule
@@ -33,7 +34,6 @@ from tuner.runtime.cuda_module import unpacked
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
 from tuner.spaces.core.target_space import TargetSpace
-from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.rewrite.bf16x3 import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target

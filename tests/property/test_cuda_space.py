@@ -12,12 +12,11 @@ import tvm
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.support.random_expressions import expressions
-from tests.support.serial_modules import serial
+from tests.support.serial_modules import serial, without_instructions
 from tuner.errors import IllegalSchedule
-from tuner.lowering.cuda.codegen import cuda_source
+from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.schedule import schedule
 from tuner.spaces.by_target import space_of
-from tuner.spaces.cuda.mma import without_instructions
 from tuner.target.cuda import cuda_target
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.expression import Expression
@@ -69,7 +68,7 @@ class Sampled:
             }
             off = max_rel_error(expression, got, want, magnitude)
             assert off <= error_bound(expression), f"{config} is {off:.3g} off"
-            assert "__global__" in cuda_source(program, TARGET, "kernel")
+            assert "__global__" in cuda_kernels(program, TARGET, "kernel").text
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.errors import IllegalSchedule
 from tuner.export.kernel import ExportKernel, TargetName, arguments_of
-from tuner.lowering.cuda.codegen import cuda_module
+from tuner.lowering.cuda.codegen import cuda_built
 from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.models.graph import Graph
 from tuner.models.workloads import workloads_of
@@ -34,7 +34,7 @@ def cuda_kernel_of(
 ) -> ExportKernel:
     """A kernel whose numbers are made up."""
     symbol = f"kernel_{workload.key[:16]}"
-    module = cuda_module(_program(workload, target, seed), target, symbol, compiler)
+    module = cuda_built(_program(workload, target, seed), target, symbol, compiler).module
     arguments = arguments_of(workload.expression)
     return ExportKernel(
         workload_key=workload.key,

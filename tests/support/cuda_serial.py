@@ -10,9 +10,8 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from tests.support.serial_modules import serial
+from tests.support.serial_modules import serial, without_instructions
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cuda.mma import without_instructions
 from tuner.spaces.program.program import Program
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.workload import Workload

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from tests.support.spaces import shared_space
-from tuner.lowering.cuda.codegen import cuda_source
+from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.target.cuda import cuda_target
 
 
@@ -16,6 +16,6 @@ def sources(spec: str, arch: str, count: int) -> list[str]:
     space = shared_space(spec, target)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
     return [
-        cuda_source(space.program(space.space.config(point)), target, "k")
+        cuda_kernels(space.program(space.space.config(point)), target, "k").text
         for point in space.space.sample(rng, count)
     ]

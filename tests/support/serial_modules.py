@@ -1,10 +1,15 @@
-"""Scheduled modules for GPUs as the CPU runs them: bound loops serial, one after another."""
+"""Programs and scheduled modules for GPUs as the CPU runs them: no instructions of tensor
+cores, and bound loops serial, one after another."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
+
+from tuner.spaces.program.program import Pipeline, Program, StorageAlign, Tensorize
 
 
 def serial(module: tvm.IRModule) -> tvm.IRModule:
@@ -25,3 +30,22 @@ def serial(module: tvm.IRModule) -> tvm.IRModule:
     }
     assert bound >= 2, "nothing was bound"
     return tvm.IRModule(functions)
+
+
+def without_instructions(program: Program) -> Program:
+    """The program with the loops that its instructions stand for, on ordinary memory."""
+    # Blocks that TVM puts around instructions are not among the program's.
+    names = {block.name for block in program.blocks}
+    return replace(
+        program,
+        buffers=tuple(
+            replace(buffer, scope="local") if buffer.scope.startswith("wmma") else buffer
+            for buffer in program.buffers
+        ),
+        steps=tuple(
+            replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
+            for step in program.steps
+            if not isinstance(step, Tensorize)
+            and not (isinstance(step, StorageAlign) and step.block not in names)
+        ),
+    )

@@ -231,15 +231,6 @@ def capability(arch: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def runs_on(arch: str, device: tuple[int, int]) -> bool:
-    """Whether a cubin runs on a device of this capability.
-
-    It needs the same major version, and no newer minor one.
-    """
-    major, minor = capability(arch)
-    return major == device[0] and minor <= device[1]
-
-
 def nbytes(tensor: Tensor) -> int:
     return prod(tensor.shape) * DTYPE_BYTES[tensor.dtype]
 

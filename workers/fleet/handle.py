@@ -128,10 +128,6 @@ class Fleet:
         self._slots = (1, 1)
 
     @property
-    def driver_pid(self) -> int | None:
-        return self._child.pid if self._child else None
-
-    @property
     def workers(self) -> tuple[dict[str, int | str], ...]:
         """Name and process ids of each worker at its start; empty until the fleet is ready."""
         return self._pids

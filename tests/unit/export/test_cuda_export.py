@@ -22,7 +22,7 @@ from tests.support.cuda_modules import MODULE, no_driver
 from tests.support.gpu_machine import needs_gpu
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ExportRefused
-from tuner.lowering.cuda.codegen import cuda_module
+from tuner.lowering.cuda.codegen import cuda_built
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.runtime.cuda_driver import Device
 from tuner.runtime.cuda_loader import CudaLibrary
@@ -123,7 +123,8 @@ def test_an_exported_kernel_computes_on_the_device(tmp_path: Path) -> None:
     space = space_of(workload, target, 1)
     program = space.program(space.space.config(space.space.unrank(0)))
     module = replace(
-        cuda_module(program, target, "kernel", cuda_compiler(tmp_path / "cubins")), symbol="soft"
+        cuda_built(program, target, "kernel", cuda_compiler(tmp_path / "cubins")).module,
+        symbol="soft",
     )
     export_cuda_library(
         [ExportCudaKernel(module=module, workload=workload)], tmp_path / "out", "soft"

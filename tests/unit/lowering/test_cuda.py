@@ -21,7 +21,7 @@ from tests.support.gpu_machine import needs_nvcc
 from tests.support.spaces import shared_space
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels, cuda_module, cuda_source
+from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels
 from tuner.lowering.cuda.nvcc import KernelResources, cuda_compiler, find_nvcc, resources
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
@@ -122,7 +122,7 @@ def overlapped(pipeline: str, warp: int = 0) -> str:
         "C.tile.fetch1_B": "shared 4",
         "C.tile.order": (0, 1),
     }  # fmt: skip
-    return cuda_source(space.program(config), target, "k")
+    return cuda_kernels(space.program(config), target, "k").text
 
 
 def test_copies_through_registers_are_loaded_before_the_computing_and_stored_after_it() -> None:
@@ -211,7 +211,7 @@ def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(
 
 def test_a_schedule_without_a_grid_is_no_kernel() -> None:
     with pytest.raises(BuildError):
-        cuda_source(
+        cuda_kernels(
             default_program(parse_spec("softmax:M=3,N=7")),
             cuda_target("sm_80", lambda fingerprint: "declared"),
             "k",
@@ -245,12 +245,12 @@ def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
 def test_a_module_survives_its_packing_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
     target = cuda_target("sm_80", lambda fingerprint: "declared")
     space = shared_space("attention:B=1,H=2,S=20,D=16", target)
-    module = cuda_module(
+    module = cuda_built(
         space.program(space.space.config(space.space.unrank(0))),
         target,
         "attend",
         cuda_compiler(tmp_path),
-    )
+    ).module
     assert [tensor.name for tensor in module.workspace] == ["G", "P"] and len(module.launches) == 3
     packed = module.pack()
     assert unpacked(packed) == module
@@ -288,7 +288,7 @@ def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
     space = shared_space("attention:B=1,H=2,S=20,D=16", target)
     program = space.program(space.space.config(space.space.unrank(0)))
     built = cuda_built(program, target, "attend", compiler)
-    kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels
+    kernels = compiler.compile(cuda_kernels(program, target, "attend").text, target).kernels
     assert isinstance(built.resources, Resources) and len(kernels) == 3
     assert (
         built.resources.registers == max(kernel.registers for kernel in kernels)

@@ -12,7 +12,7 @@ from tests.support.checked_kernels import output_of
 from tests.support.spaces import drawn_once
 from tests.support.targets import NEOVERSE, SM_90, ZEN5, host_target
 from tuner.lowering.compiler import compile_kernel
-from tuner.lowering.cuda.codegen import cuda_source
+from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.target.target import Target
@@ -127,7 +127,7 @@ def test_an_instruction_that_keeps_nans_is_used_alone() -> None:
 def test_no_kernel_of_a_gpu_calls_a_maximum_that_drops_nans(case: str) -> None:
     space = space_of(OTHERS[case], SM_90, 1)
     (point,) = space.space.sample(np.random.default_rng(3), 1)
-    text = cuda_source(space.program(space.space.config(point)), SM_90, "k")
+    text = cuda_kernels(space.program(space.space.config(point)), SM_90, "k").text
     kernels = text[text.index('extern "C" __global__') :]
     assert "max.NaN.f32" in text
     assert set(re.findall(r"\w*max\w*(?=\()", kernels)) == {"tuner_maximum"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.support.targets import SM_90, host_target
 from tuner.lowering.compiler import compile_program
-from tuner.lowering.cuda.codegen import cuda_source
+from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Block, MathFunctions, Program
 from tuner.workload.expression import (
@@ -189,5 +189,5 @@ def test_constants_of_gpu_kernels_have_no_address() -> None:
     text = "kernel k(X: f32[64]) -> (Y: f32[64]) { Y[i] = 0 * X[i] }"
     space = space_of(workload_from_notation(text, {}), SM_90, 1)
     (point,) = space.space.sample(np.random.default_rng(3), 1)
-    source = cuda_source(space.program(space.space.config(point)), SM_90, "k")
+    source = cuda_kernels(space.program(space.space.config(point)), SM_90, "k").text
     assert "(0x0p+0f/*0.000000e+00*/ * X_ptr" in source

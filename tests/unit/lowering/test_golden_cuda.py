@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tuner.lowering.cuda.codegen import cuda_source
+from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.target.cuda import cuda_target
@@ -129,4 +129,4 @@ CASES: Mapping[str, Case] = {
 def test_cuda_source(name: str, golden: Callable[[str, str], None]) -> None:
     case = CASES[name]
     program = space_of(parse_spec(case.spec), TARGET, 1).program(case.config)
-    golden(f"cuda_{name}.cu", cuda_source(program, TARGET, "kernel").rstrip("\n") + "\n")
+    golden(f"cuda_{name}.cu", cuda_kernels(program, TARGET, "kernel").text.rstrip("\n") + "\n")

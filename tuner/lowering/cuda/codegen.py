@@ -151,18 +151,6 @@ def _config(program: Program) -> dict[str, Any]:
     return config
 
 
-def cuda_source(program: Program, target: Target, symbol: str) -> str:
-    """The text of `cuda_kernels`."""
-    return cuda_kernels(program, target, symbol).text
-
-
-def cuda_module(
-    program: Program, target: Target, symbol: str, compiler: CudaCompiler
-) -> CudaModule:
-    """The module of `cuda_built`."""
-    return cuda_built(program, target, symbol, compiler).module
-
-
 def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaCompiler) -> CudaBuilt:
     """The program compiled for the target's architecture, with its resources.
 

@@ -20,11 +20,9 @@ from tuner.target.architectures.elf import MACHINES
 VERSION = 3
 MAX_TENSORS = 16  # inputs, and outputs, and packed buffers
 MAX_CASES = 8
-MAX_NAME = 255
 MAX_TEXT = 1024
 MAX_JSON = 1 << 20
 MAX_BLOB = 1 << 28
-MAX_REPEAT = 4096
 HASH = 32
 KEEP = 256  # instead of a poison
 LIMIT_ROWS = 32

@@ -31,11 +31,8 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.program import (
     Bind,
     ComputeAt,
-    Pipeline,
-    Program,
     ReverseComputeAt,
     Scope,
-    StorageAlign,
     Tensorize,
     ThreadAxis,
 )
@@ -258,22 +255,3 @@ def row_padding(plan: MmaPlan, itemsize: int) -> int:
     row keeps a fragment's alignment.
     """
     return (FRAGMENT_ALIGNMENT if plan.window else FRAGMENT_ALIGNMENT // 2) // itemsize
-
-
-def without_instructions(program: Program) -> Program:
-    """The program with the loops that its instructions stand for, on ordinary memory."""
-    # Blocks that TVM puts around instructions are not among the program's.
-    names = {block.name for block in program.blocks}
-    return replace(
-        program,
-        buffers=tuple(
-            replace(buffer, scope="local") if buffer.scope.startswith("wmma") else buffer
-            for buffer in program.buffers
-        ),
-        steps=tuple(
-            replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
-            for step in program.steps
-            if not isinstance(step, Tensorize)
-            and not (isinstance(step, StorageAlign) and step.block not in names)
-        ),
-    )

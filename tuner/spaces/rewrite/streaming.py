@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.errors import IllegalSchedule
 from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.groups import epilogue_of
 from tuner.spaces.rewrite.liveness import live_conditions
@@ -61,12 +60,6 @@ def stream_group(expression: Expression) -> StreamGroup | None:
             if (group := rows.group(last)) is not None and not refusal(group, expression):
                 return group
     return None
-
-
-def check_stream(group: StreamGroup, expression: Expression) -> None:
-    """Raises IllegalSchedule where the group computes something else than its stages."""
-    if reason := refusal(group, expression):
-        raise IllegalSchedule(f"{group.name} cannot stream along {group.stream.name}: {reason}")
 
 
 def refusal(group: StreamGroup, expression: Expression) -> str | None:
