@@ -15,7 +15,6 @@ from tuner.export.naming import check_library_name
 from tuner.export.signature import Signer
 from tuner.runtime.cuda_model import CudaModel, unpacked_model
 from tuner.runtime.cuda_model_link import link_cuda_model, model_signatures
-from tuner.runtime.toolchain import Toolchain
 
 
 def export_cuda_model(
@@ -23,7 +22,6 @@ def export_cuda_model(
     directory: Path,
     name: str,
     *,
-    toolchain: Toolchain | None = None,
     signer: Signer | None = None,
 ) -> Manifest:
     """Writes the library `name` of a model, whose code is a packed `CudaModel`.
@@ -42,7 +40,7 @@ def export_cuda_model(
         EXPECTED: expected_text([kernel]),
     }
     contents = {
-        f"lib/lib{name}.so": link_cuda_model(name, model, toolchain=toolchain),
+        f"lib/lib{name}.so": link_cuda_model(name, model),
         **{path: text.encode() for path, text in texts.items()},
     }
     entry: dict[str, Any] = {

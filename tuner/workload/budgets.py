@@ -23,43 +23,43 @@ class Budgets:
 BUDGETS = Budgets()
 
 
-def check_budgets(expression: Expression, budgets: Budgets = BUDGETS) -> None:
+def check_budgets(expression: Expression) -> None:
     """Refuse an expression that exceeds a budget.
 
     Raises `WorkloadError` naming the figure and its limit.
     """
     tensors = [*expression.inputs, *(stage.tensor for stage in expression.stages)]
-    if len(tensors) > budgets.tensors:
+    if len(tensors) > BUDGETS.tensors:
         raise WorkloadError(
-            f"{len(tensors)} tensors, the limit is {budgets.tensors}; split the kernel into several"
+            f"{len(tensors)} tensors, the limit is {BUDGETS.tensors}; split the kernel into several"
         )
     for tensor in tensors:
-        if len(tensor.shape) > budgets.dimensions:
+        if len(tensor.shape) > BUDGETS.dimensions:
             raise WorkloadError(
                 f"{tensor.name} has {len(tensor.shape)} dimensions, the limit is "
-                f"{budgets.dimensions}"
+                f"{BUDGETS.dimensions}"
             )
     for stage in expression.stages:
         for axis in (*stage.axes, *stage.reduce_axes):
-            if not 0 < axis.extent <= budgets.extent:
+            if not 0 < axis.extent <= BUDGETS.extent:
                 raise WorkloadError(
                     f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents "
-                    f"are 1 to {budgets.extent}"
+                    f"are 1 to {BUDGETS.extent}"
                 )
-        if len(stage.reduce_axes) > budgets.dimensions:
+        if len(stage.reduce_axes) > BUDGETS.dimensions:
             raise WorkloadError(
                 f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit "
-                f"is {budgets.dimensions}"
+                f"is {BUDGETS.dimensions}"
             )
     nbytes = stated_bytes(expression)
-    if nbytes > budgets.nbytes and needed_bytes(expression) > budgets.nbytes:
+    if nbytes > BUDGETS.nbytes and needed_bytes(expression) > BUDGETS.nbytes:
         raise WorkloadError(
             f"its tensors, intermediates included, take {nbytes / 2**30:.1f} GiB, "
-            f"the limit is {budgets.nbytes / 2**30:.0f} GiB; use smaller extents"
+            f"the limit is {BUDGETS.nbytes / 2**30:.0f} GiB; use smaller extents"
         )
-    if expression.flops > budgets.flops:
+    if expression.flops > BUDGETS.flops:
         raise WorkloadError(
-            f"it takes {expression.flops:.3g} operations, the limit is {budgets.flops:.0e}; use "
+            f"it takes {expression.flops:.3g} operations, the limit is {BUDGETS.flops:.0e}; use "
             f"smaller extents"
         )
 

@@ -173,11 +173,11 @@ def correlations(values: Sequence[tuple[int, float]]) -> str:
     )
 
 
-def bar(fraction: float, *, class_: str = "bar") -> str:
+def bar(fraction: float) -> str:
     """A horizontal bar, 140 × 12; decoration beside its number."""
     width = round(140 * min(1.0, max(0.0, fraction)), 1)
     inside = (
-        f'<rect class="track" width="140" height="12" rx="2"/><rect class="{class_}" '
+        '<rect class="track" width="140" height="12" rx="2"/><rect class="bar" '
         f'width="{width:g}" height="12" rx="2"/>'
     )
     return svg.element(

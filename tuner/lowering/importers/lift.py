@@ -49,7 +49,7 @@ _SPATIAL, _REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 _THREAD_BINDING = tirx.ForKind.THREAD_BINDING
 
 
-def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression:
+def lift_te(tensors: Sequence[te.Tensor]) -> Expression:
     """The expression of `te` tensors. Those given that are computed are its outputs.
 
     Inputs are the placeholders given, in order, then any others that the outputs are
@@ -57,13 +57,8 @@ def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression
     without an output, and as `lift` does.
     """
     function = te_function(tensors)
-    return lift(
-        function,
-        name
-        or [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)][
-            -1
-        ].op.name,
-    )
+    computed = [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)]
+    return lift(function, computed[-1].op.name)
 
 
 def te_function(tensors: Sequence[te.Tensor]) -> tirx.PrimFunc:

@@ -30,7 +30,7 @@ _REREAD = (
 
 
 def check_answer(
-    arena: Arena, slot: int, case: Case, poison: int, earlier: Sequence[Case] = ()
+    arena: Arena, slot: int, case: Case, poison: int, earlier: Sequence[Case]
 ) -> float:
     """The largest error of the outputs in a slot, which were filled with `poison` before.
 
@@ -51,7 +51,7 @@ def check_buffers(damaged: str | None, changed: str | None) -> None:
 
 
 def check_outputs(
-    answers: Sequence[Array], case: Case, poison: int, earlier: Sequence[Case] = ()
+    answers: Sequence[Array], case: Case, poison: int, earlier: Sequence[Case]
 ) -> float:
     """The largest error of a call's outputs, as of `check_answer`. Raises Guilty."""
     return max(

@@ -8,7 +8,6 @@ those that such a process tells.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.measure.gpu.runner import GpuLane, GpuRunner
@@ -26,14 +25,12 @@ class VisibleGpu:
     target: Target  # without measured limits
 
 
-def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[VisibleGpu, ...]:
+def visible_gpus() -> tuple[VisibleGpu, ...]:
     """The devices of this machine, whole ones in the driver's order.
 
-    `environment` defaults to that of the process. Raises NoDriver where there is no
-    driver, GpuRunnerError where a slice cannot be asked.
+    Raises NoDriver where there is no driver, GpuRunnerError where a slice cannot be asked.
     """
-    named = (os.environ if environment is None else environment).get(VISIBLE)
-    slices = _slices(named, partitions())
+    slices = _slices(os.environ.get(VISIBLE), partitions())
     if not slices:
         return tuple(
             VisibleGpu(lane=GpuLane(ordinal=number), target=detect_gpu(number))
