@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeGuard
 
 from tuner.spaces.core.context import SpaceContext
@@ -80,24 +81,15 @@ def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts
     return tile_sketches(group, context, copying=group.anchor.reducer is not None)[:1]
 
 
-def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+def _of_vectors(
+    sketch_of: Callable[[TileGroup, SpaceContext, str], Sketch[LoopNestFacts] | None],
+    group: Group,
+    context: SpaceContext,
+) -> Sequence[Sketch[LoopNestFacts]]:
+    """A sketch for each axis that tile sketches vectorise, of the stages as they are written."""
     if not _is_dense_tile(group) or context.rewritten:
         return []
-    offered = (dot_sketch(group, context, vector) for vector in _vector_axes(group, context))
-    return [sketch for sketch in offered if sketch is not None]
-
-
-def _float_sums(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not _is_dense_tile(group) or context.rewritten:
-        return []
-    offered = (float_sketch(group, context, vector) for vector in _vector_axes(group, context))
-    return [sketch for sketch in offered if sketch is not None]
-
-
-def _float16_sums(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not _is_dense_tile(group) or context.rewritten:
-        return []
-    offered = (float16_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    offered = (sketch_of(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
 
 
@@ -109,13 +101,6 @@ def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[Lo
     if context.rewritten:
         vectors, parts = vectors[:1], factor_parts(group.anchor)
     offered = (amx_sketch(group, context, vector, parts) for vector in vectors)
-    return [sketch for sketch in offered if sketch is not None]
-
-
-def _small_matrices(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
-    if not _is_dense_tile(group) or context.rewritten:
-        return []
-    offered = (mmla_sketch(group, context, vector) for vector in _vector_axes(group, context))
     return [sketch for sketch in offered if sketch is not None]
 
 
@@ -178,8 +163,8 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
     # One a line, so that another one changes no line that is there.
     generators=(
         _tiles,
-        _dot_products,
-        _float_sums,
+        partial(_of_vectors, dot_sketch),
+        partial(_of_vectors, float_sketch),
         _matrix_registers,
         _rows,
         _quantized,
@@ -187,8 +172,8 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _scattered,
         _streams,
         _fusions,
-        _small_matrices,
-        _float16_sums,
+        partial(_of_vectors, mmla_sketch),
+        partial(_of_vectors, float16_sketch),
     ),
     whole_programs=(fully_unrolled,),
 )

@@ -355,13 +355,8 @@ def _as_member(
         ),
         body=substitute(stage.body, names),
     )
-    return (
-        member
-        if all(
-            _in_place(read, rows, members) for read in reads(member.body) if read.tensor in members
-        )
-        else None
-    )
+    inside = (read for read in reads(member.body) if read.tensor in members)
+    return member if all(_in_place(read, members) for read in inside) else None
 
 
 def _of_member(
@@ -374,7 +369,8 @@ def _of_member(
     return tuple(substitute(condition, renamed) for condition in conditions)
 
 
-def _in_place(read: Read, rows: tuple[Axis, ...], members: Mapping[str, Stage]) -> bool:
+def _in_place(read: Read, members: Mapping[str, Stage]) -> bool:
+    """Whether the read is of the member's element at the same row and column."""
     expected = tuple(Var(axis.name) for axis in members[read.tensor].axes)
     return read.pad is None and read.indices == expected
 
