@@ -6,8 +6,9 @@ from typing import Any, get_args
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.workload.expression import UNSIGNED, ByteFloat
+from tuner.workload.expression import UNSIGNED, Bitcast, ByteFloat
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -27,3 +28,9 @@ def carrier(dtype: str) -> np.dtype[Any]:
     if dtype == "bool" or dtype in UNSIGNED:
         return np.dtype(dtype)
     return np.dtype(np.float64 if "float" in dtype else np.int64)
+
+
+def of_bits(bits: NDArray[Any], factor: Bitcast) -> NDArray[Any]:
+    """The numbers that bits of the cast's source dtype stand for, in the carrier of its dtype."""
+    narrow = bits.astype(numpy_dtype(factor.source)).view(numpy_dtype(factor.dtype))
+    return np.asarray(narrow.astype(carrier(factor.dtype)))

@@ -1,21 +1,19 @@
 """Evaluation of one stage on float64, integer and bool arrays.
 
-Optionally each element's magnitude is tracked beside its value.
-The magnitude m of a value v is a first-order condition number: rounding every operation
-relatively by u moves v by about u * m at most. It equals the same expression on
-absolute values for sums and products (Higham, Accuracy and Stability, ch. 3).
+Optionally each element's magnitude (`tuner.workload.dual`) is tracked beside its value.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from tuner.workload.arrays import carrier, numpy_dtype
+from tuner.workload.arrays import carrier, numpy_dtype, of_bits
+from tuner.workload.blas_products import product_by_blas
+from tuner.workload.dual import Dual, Tensors, finite_size, size_of
 from tuner.workload.expression import (
     Binary,
     Bitcast,
@@ -36,32 +34,9 @@ from tuner.workload.expression import (
     walk,
 )
 from tuner.workload.ragged_rows import Rows, row_blocks, scattered_terms
-from tuner.workload.scalar_operators import (
-    BINARY_OPERATORS,
-    REDUCTIONS,
-    UNARY_OPERATORS,
-    identity,
-)
+from tuner.workload.scalar_operators import BINARY_OPERATORS, REDUCTIONS, UNARY_OPERATORS, identity
 from tuner.workload.split_iterators import with_split_iterators
-from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, window
-
-
-@dataclass(frozen=True, slots=True)
-class Dual:
-    """Values, and their magnitudes where those are tracked.
-
-    A magnitude of None stands for the absolute values.
-    """
-
-    value: Array
-    magnitude: Array | None = None
-
-    @property
-    def size(self) -> Array:
-        return _finite_size(self.value) if self.magnitude is None else self.magnitude
-
-
-Tensors = Mapping[str, Dual]
+from tuner.workload.windows import BLOCK, Array, Ranges, View, window
 
 
 def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = True) -> Dual:
@@ -88,7 +63,7 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 
 def _evaluate_plain(stage: Stage, tensors: Tensors, *, track: bool) -> Dual:
     divided = with_split_iterators(stage)
-    product = _contraction(divided, tensors, track=track)
+    product = product_by_blas(divided, tensors, track=track)
     return product or _Blocks(divided, tensors, track).result()
 
 
@@ -111,7 +86,7 @@ def _evaluate_ragged(stage: Stage, ragged: RaggedRange, tensors: Tensors, *, tra
             terms = Dual(np.zeros((0, *others), carrier(stage.accumulator)))
         values.append(rows.reduced(terms.value, reduction.ufunc, empty))
         if track:
-            sizes.append(rows.reduced(terms.size, reduction.magnitudes, _finite_size(empty)))
+            sizes.append(rows.reduced(terms.size, reduction.magnitudes, finite_size(empty)))
     value = np.moveaxis(np.concatenate(values), 0, position)
     return Dual(value, np.moveaxis(np.concatenate(sizes), 0, position) if track else None)
 
@@ -125,7 +100,7 @@ def _evaluate_scattered(
     position = [axis.name for axis in stage.axes].index(scattered.row)
     empty = np.asarray(identity(stage.reducer or "sum", stage.accumulator).value)
     value = np.full(shape, empty, carrier(stage.accumulator))
-    size = np.full(shape, _finite_size(empty))
+    size = np.full(shape, finite_size(empty))
     whole = {axis.name: (0, axis.extent) for axis in terms.axes}
     first = terms.axes[0]
     step = max(1, BLOCK // 4 * first.extent // stage.points)
@@ -164,141 +139,6 @@ def widest_operand(stage: Stage, tensors: Tensors) -> float:
                 for operand in operands
             )
         )
-
-
-def _without_widening_casts(node: Scalar) -> Scalar:
-    """The node below casts that change no value.
-
-    Those are casts to float32 and float64, which the reference does not round, and to wider
-    integers.
-    """
-    while (
-        isinstance(node, Cast)
-        and node.dtype in ("float32", "float64", "int32", "int64")
-        and isinstance(node.arg, Read | Cast | Bitcast)
-    ):
-        node = node.arg
-    return node
-
-
-def _contraction(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
-    """A sum of products of two affine reads, computed by BLAS; None for anything else.
-
-    Of a tensor whose bits stand for other numbers all elements become these first.
-    """
-    if stage.reducer != "sum" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
-        return None
-    factors = [_without_widening_casts(stage.body.lhs), _without_widening_casts(stage.body.rhs)]
-    for place, factor in enumerate(factors):
-        if isinstance(factor, Bitcast) and isinstance(factor.arg, Read):
-            factors[place], tensors = _decoded(factor, factor.arg, tensors)
-    extents = stage.extents
-    kept, reduced = (
-        tuple(axis.name for axis in stage.axes),
-        tuple(axis.name for axis in stage.reduce_axes),
-    )
-    if any(
-        not isinstance(factor, Read) or tensors[factor.tensor].value.dtype == np.bool_
-        for factor in factors
-    ):
-        return None
-    # A conversion of uint32 or uint64 may change the value.
-    if factors != [stage.body.lhs, stage.body.rhs] and any(
-        isinstance(factor, Read) and tensors[factor.tensor].value.dtype.kind == "u"
-        for factor in factors
-    ):
-        return None
-
-    pair = [factor for factor in factors if isinstance(factor, Read)]
-
-    def contracted(reads: list[Read], arrays: list[Array]) -> Array | None:
-        left, right = (
-            window(read, array, kept + reduced, extents)
-            for read, array in zip(reads, arrays, strict=True)
-        )
-        if left is None or right is None:
-            return None
-        return Contraction(
-            left=left, right=right, kept=kept, reduced=reduced, extents=extents
-        ).result()
-
-    duals = [tensors[factor.tensor] for factor in pair]
-    values = [dual.value for dual in duals]
-    if all(value.dtype.kind != "f" for value in values):
-        values = [value.astype(carrier(stage.accumulator), copy=False) for value in values]
-    value = _product(pair, values, prod(extents[name] for name in reduced), contracted)
-    if value is None or not track:
-        return None if value is None else Dual(value)
-    sizes, bare = (
-        [_size_of(factor) for factor in pair],
-        [_finite_size(dual.value) for dual in duals],
-    )
-    weighted = [which for which in (0, 1) if duals[which].magnitude is not None]
-    parts = [
-        contracted(sizes, [duals[side].size if side == which else bare[side] for side in (0, 1)])
-        for which in weighted
-    ]
-    total = parts[0] if len(parts) == 1 else contracted(sizes, bare)
-    if len(parts) == 2 and parts[0] is not None and parts[1] is not None and total is not None:
-        total = parts[0] + parts[1] - total
-    return Dual(value, total)
-
-
-def _decoded(factor: Bitcast, read: Read, tensors: Tensors) -> tuple[Read, Tensors]:
-    """A read of the numbers that a tensor's bits stand for, and the tensors with these."""
-    name = f"{read.tensor} as {factor.dtype}"
-    pad = None
-    if read.pad is not None:
-        bits = np.asarray(read.pad.value)
-        pad = Const(float(_of_bits(bits, factor)), "float64")
-    numbers = Dual(_of_bits(tensors[read.tensor].value, factor))
-    return Read(name, read.indices, pad), {**tensors, name: numbers}
-
-
-def _of_bits(bits: Array, factor: Bitcast) -> Array:
-    narrow = bits.astype(numpy_dtype(factor.source)).view(numpy_dtype(factor.dtype))
-    return np.asarray(narrow.astype(carrier(factor.dtype)))
-
-
-def _product(
-    pair: list[Read],
-    arrays: list[Array],
-    length: int,
-    contracted: Callable[[list[Read], list[Array]], Array | None],
-) -> Array | None:
-    """The sum of products of two reads.
-
-    Integers go through float64 where it holds every sum exactly: its BLAS is far faster.
-    """
-    if any(array.dtype.kind == "f" for array in arrays):
-        return contracted(pair, [array.astype(np.float64, copy=False) for array in arrays])
-    greatest = [
-        max(int(np.abs(array).max(initial=0)), 0 if read.pad is None else abs(int(read.pad.value)))
-        for read, array in zip(pair, arrays, strict=True)
-    ]
-    if length * prod(greatest) >= 2**53:
-        return contracted(pair, arrays)
-    value = contracted(pair, [array.astype(np.float64) for array in arrays])
-    return None if value is None else value.astype(np.int64)
-
-
-def _size_of(read: Read) -> Read:
-    """The same read of a tensor of magnitudes.
-
-    Its padding is the absolute value of the constant, or 0 where that is infinite.
-    """
-    if read.pad is None:
-        return read
-    size = abs(float(read.pad.value))
-    return Read(read.tensor, read.indices, Const(0.0 if math.isinf(size) else size, "float64"))
-
-
-def _finite_size(value: Array) -> Array:
-    """Absolute values as float64, with 0 for infinities."""
-    size: Array = np.asarray(np.abs(value), np.float64)  # always a copy
-    if not np.isfinite(size.max(initial=0.0)):
-        size[np.isinf(size)] = 0.0
-    return size
 
 
 def _materialized(array: Array, shape: tuple[int, ...]) -> Array:
@@ -393,7 +233,7 @@ class _Blocks:
             case Cast(dtype=dtype, arg=arg):
                 return _cast(self._eval(arg), dtype)
             case Bitcast(arg=arg):
-                return Dual(_of_bits(self._eval(arg).value, node))
+                return Dual(of_bits(self._eval(arg).value, node))
             case Select(cond=cond, then=then, other=other):
                 holds, first, second = self._eval(cond).value, self._eval(then), self._eval(other)
                 return Dual(
@@ -427,7 +267,7 @@ class _Blocks:
         )
 
     def _gathered(self, read: Read, array: Array, magnitude: bool) -> Array:
-        read = _size_of(read) if magnitude else read
+        read = size_of(read) if magnitude else read
         if (read, magnitude) not in self.views:
             self.views[read, magnitude] = self._view(read, array)
         view = self.views[read, magnitude]

@@ -25,11 +25,7 @@ from tuner.workload.expression import (
     within_row,
 )
 from tuner.workload.facts import fact_error
-from tuner.workload.grammar import (
-    Node,
-    fail,
-    suggestion,
-)
+from tuner.workload.grammar import Node, fail, suggestion
 from tuner.workload.right_hand_sides import TermBuilder
 
 

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import (
-    Axis,
-    RaggedRange,
-    Read,
-    Scattering,
-    Stage,
-    Var,
-    substitute,
-)
+from tuner.workload.expression import Axis, RaggedRange, Read, Scattering, Stage, Var, substitute
 
 _TERM = "term"  # the axis over places of all rows
 _ROW, _PLACE = "row of term", "place of term"  # tensors; no names in the notation

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.workload.arrays import carrier
-from tuner.workload.evaluator import Dual, Tensors, evaluate_stage, widest_operand
+from tuner.workload.dual import Dual, Tensors
+from tuner.workload.evaluator import evaluate_stage, widest_operand
 from tuner.workload.expression import (
     Binary,
     Cast,

@@ -33,7 +33,8 @@ from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.dot_products import ends_with, pads_with_zero
 from tuner.spaces.rewrite.stages import inline_into
 from tuner.workload.affine import linear
-from tuner.workload.evaluator import Dual, evaluate_stage
+from tuner.workload.dual import Dual
+from tuner.workload.evaluator import evaluate_stage
 from tuner.workload.expression import (
     Axis,
     Binary,
