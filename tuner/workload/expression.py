@@ -299,12 +299,6 @@ def _changes_nothing(term: Const, stage: Stage) -> bool:
     return stage.reducer is not None and term.value == neutral[stage.reducer]
 
 
-def within_row(axis: str, first: Read, last: Read, dtype: DType) -> Scalar:
-    """The condition `first <= axis < last` of a ragged range; the reads are of `dtype`."""
-    low, high = (read if dtype == "int64" else Cast("int64", read) for read in (first, last))
-    return Binary("and", Binary("le", low, Var(axis)), Binary("lt", Var(axis), high))
-
-
 def ragged_range(stage: Stage) -> RaggedRange | None:
     """The ragged range that a stage reduces over, if it does."""
     match stage.body:
@@ -351,11 +345,6 @@ class Scattering:
         return frozenset(node.name for node in walk(self.index) if isinstance(node, Var))
 
 
-def in_row(index: Read, row: str, dtype: DType) -> Scalar:
-    """The condition that an element of `dtype` names the row."""
-    return Binary("eq", index if dtype == "int64" else Cast("int64", index), Var(row))
-
-
 def scattering(stage: Stage) -> Scattering | None:
     """How the terms of a stage name their rows, if they do."""
     match stage.body:
@@ -377,16 +366,6 @@ def scattering(stage: Stage) -> Scattering | None:
 def rows_from_data(stage: Stage) -> RaggedRange | Scattering | None:
     """How data say which terms a row of a stage reduces; None where its axes say it."""
     return ragged_range(stage) or scattering(stage)
-
-
-def names_rows(tensor: str, stage: Stage) -> bool:
-    """Whether a tensor says which terms a row of a stage reduces."""
-    match rows_from_data(stage):
-        case RaggedRange(splits=splits):
-            return tensor == splits
-        case Scattering(index=index):
-            return tensor == index.tensor
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

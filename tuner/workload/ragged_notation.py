@@ -12,6 +12,7 @@ from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
+    DType,
     Fact,
     Lengths,
     Read,
@@ -21,8 +22,6 @@ from tuner.workload.expression import (
     Tensor,
     Var,
     Within,
-    in_row,
-    within_row,
 )
 from tuner.workload.facts import fact_error
 from tuner.workload.grammar import Node, fail, suggestion
@@ -91,7 +90,7 @@ def stated_rows(node: Tree[Token], written: Sequence[str], builder: TermBuilder)
             expected = Read(splits, (Binary("add", Var(row), Const(1, "int64")),))
             if last == expected and isinstance(tensor.fact, Splits):
                 return StatedRows(
-                    condition=within_row(str(name), first, expected, tensor.dtype),
+                    condition=_within_row(str(name), first, expected, tensor.dtype),
                     extents={str(name): tensor.fact.stop, row: tensor.shape[0] - 1},
                 )
     raise fail(
@@ -137,5 +136,16 @@ def scattered_rows(
             f"dimension is {limit}",
             node,
         )
-    condition = in_row(index, row, builder.tensors[index.tensor].dtype)
+    condition = _in_row(index, row, builder.tensors[index.tensor].dtype)
     return StatedRows(condition=condition, extents={row: limit})
+
+
+def _within_row(axis: str, first: Read, last: Read, dtype: DType) -> Scalar:
+    """The condition `first <= axis < last` of a ragged range; the reads are of `dtype`."""
+    low, high = (read if dtype == "int64" else Cast("int64", read) for read in (first, last))
+    return Binary("and", Binary("le", low, Var(axis)), Binary("lt", Var(axis), high))
+
+
+def _in_row(index: Read, row: str, dtype: DType) -> Scalar:
+    """The condition that an element of `dtype` names the row."""
+    return Binary("eq", index if dtype == "int64" else Cast("int64", index), Var(row))

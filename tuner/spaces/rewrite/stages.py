@@ -22,16 +22,18 @@ from tuner.workload.expression import (
     Cast,
     Const,
     Expression,
+    RaggedRange,
     Read,
     Scalar,
+    Scattering,
     Select,
     Stage,
     Unary,
     Var,
     children,
-    names_rows,
     reads,
     rewrite,
+    rows_from_data,
     substitute,
     walk,
 )
@@ -176,7 +178,7 @@ def inlined(expression: Expression) -> Expression:
                 or not is_elementwise(stage)
                 or not readers
                 or _rounds(stage)
-                or any(names_rows(stage.name, reader) for reader in readers)
+                or any(_names_rows(stage.name, reader) for reader in readers)
             ):
                 continue
             costly = is_expensive(stage.body)
@@ -389,3 +391,13 @@ def _repeats(reader: Stage, producer: Stage) -> bool:
     for extent in producer.tensor.shape:
         size *= extent
     return points > size
+
+
+def _names_rows(tensor: str, stage: Stage) -> bool:
+    """Whether a tensor says which terms a row of a stage reduces."""
+    match rows_from_data(stage):
+        case RaggedRange(splits=splits):
+            return tensor == splits
+        case Scattering(index=index):
+            return tensor == index.tensor
+    return False
