@@ -8,18 +8,15 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from tuner.api.model_schemas import ModelAnswer, ModelShareAnswer, ModelStepAnswer, TensorAnswer
 from tuner.api.schemas import (
     EventAnswer,
     JobAnswer,
     KernelAnswer,
     LimitsAnswer,
-    ModelAnswer,
-    ModelShareAnswer,
-    ModelStepAnswer,
     TargetAnswer,
     TargetRef,
     TaskAnswer,
-    TensorAnswer,
     TrialAnswer,
     WorkerAnswer,
     WorkloadAnswer,

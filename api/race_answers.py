@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tuner.api.race_schemas import (
-    ContestAnswer,
-    RaceAnswer,
-    RegressionAnswer,
-    RegressionState,
-)
+from tuner.api.race_schemas import ContestAnswer, RaceAnswer, RegressionAnswer, RegressionState
 from tuner.db.races import Regression, StoredRace
 from tuner.measure.regression import Contest, Kind
 

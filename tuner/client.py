@@ -22,6 +22,7 @@ from tuner.api.coverage_schemas import CoverageAnswer
 from tuner.api.entry_schemas import EntryAnswer
 from tuner.api.estimate_schemas import EstimatesAnswer
 from tuner.api.lookup_schemas import LookupAnswer
+from tuner.api.model_schemas import ModelAnswer
 from tuner.api.proposal_schemas import ProposalsAnswer, SpaceAnswer
 from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import (
@@ -29,7 +30,6 @@ from tuner.api.schemas import (
     HealthAnswer,
     JobAnswer,
     KernelAnswer,
-    ModelAnswer,
     OperatorAnswer,
     RollbackAnswer,
     ScheduleAnswer,

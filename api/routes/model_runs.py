@@ -7,6 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tuner.api.auth import Reader, Requester
 from tuner.api.content_type import require_type
+from tuner.api.model_schemas import ModelRunAnswer
 from tuner.api.problems import documented
 from tuner.api.routes.jobs import JobId
 from tuner.api.routes.models import description_of, with_library
@@ -20,7 +21,6 @@ from tuner.api.routes.runs import (
     settled,
     submit,
 )
-from tuner.api.schemas import ModelRunAnswer
 from tuner.api.service import ServiceDep
 from tuner.db import targets
 from tuner.db.runs import Run, Runnable

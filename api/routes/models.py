@@ -16,6 +16,7 @@ from tuner.api import answers
 from tuner.api.artifacts import DownloadHeaders, deliver_artifact
 from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
+from tuner.api.model_schemas import ModelAnswer
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.jobs import (
     IdempotencyKey,
@@ -27,22 +28,14 @@ from tuner.api.routes.jobs import (
     repeated,
     seen,
 )
-from tuner.api.schemas import JobAnswer, ModelAnswer, TargetName
+from tuner.api.schemas import JobAnswer, TargetName
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import artifacts, targets
 from tuner.db.engine import Session
 from tuner.db.jobs import MODEL as MODEL_JOB
 from tuner.db.jobs import Job, NewJob
-from tuner.db.tasks import (
-    DESCRIPTION,
-    LIBRARY,
-    MAX_ERROR,
-    MEASUREMENT,
-    MODEL,
-    NUMERICS,
-    SHAPES,
-)
+from tuner.db.tasks import DESCRIPTION, LIBRARY, MAX_ERROR, MEASUREMENT, MODEL, NUMERICS, SHAPES
 from tuner.models.description import Description, Measurement, from_json, measurement_from
 from tuner.models.input_shapes import parse_shapes
 from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName

@@ -18,10 +18,11 @@ from starlette.concurrency import run_in_threadpool
 
 from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
+from tuner.api.model_schemas import ModelRunAnswer
 from tuner.api.npz import ArraySpec, check_npz
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.kernels import KernelId
-from tuner.api.schemas import IDENTIFIER, ModelRunAnswer, RunAnswer
+from tuner.api.schemas import IDENTIFIER, RunAnswer
 from tuner.api.service import Service, ServiceDep
 from tuner.db import artifacts, kernels, keys, runners, runs, targets, totals, workloads
 from tuner.db.engine import Session

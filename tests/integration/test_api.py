@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.database_samples import failed, timed
+from tests.support.database_samples import failed, sample_target, timed
 from tests.support.live_service import (
     MATMUL,
     NOTATION,
