@@ -7,7 +7,7 @@ withdrawn by one in which it is surely slower.
 
 from __future__ import annotations
 
-from tuner.db import kernels, races
+from tuner.db import kernels, promotions, races
 from tuner.db.engine import Session
 from tuner.db.kernels import Kernel
 from tuner.measure.regression import CANARY, Contest
@@ -26,11 +26,11 @@ def settle(session: Session, champion: str, needed: int) -> Kernel | None:
         return None
     contests = _contests(session, champion, canary.id)
     if contests and contests[-1].ratio.ci95[0] > 1.0:
-        kernels.rollback(session, canary.id)
+        promotions.rollback(session, canary.id)
     elif len(contests) >= needed and all(
         contest.ratio.surely_faster for contest in contests[-needed:]
     ):
-        kernels.promote_canary(session, canary.id)
+        promotions.promote_canary(session, canary.id)
     return kernels.get(session, canary.id)
 
 

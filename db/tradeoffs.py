@@ -8,17 +8,9 @@ from sqlalchemy import insert, select, update
 
 from tuner.db.engine import Session
 from tuner.db.ids import new_id
-from tuner.db.kernels import (
-    PROMOTED,
-    SUPERSEDED,
-    TRADEOFF,
-    Kernel,
-    NewKernel,
-    columns_of,
-    lock_workload,
-    record_of,
-)
+from tuner.db.kernels import PROMOTED, SUPERSEDED, TRADEOFF, Kernel, record_of
 from tuner.db.leases import Lease, held
+from tuner.db.promotions import NewKernel, columns_of, lock_workload
 from tuner.db.tables import KernelRow
 from tuner.measure.cache import WARM, Cache
 from tuner.measure.objective import CODE_SIZE, MEMORY, TIME, Goal, NotMeasured, chosen, front

@@ -20,7 +20,7 @@ from tuner.api.schemas import (
     SourceAnswer,
 )
 from tuner.api.service import ServiceDep
-from tuner.db import artifacts, kernels
+from tuner.db import artifacts, kernels, promotions
 from tuner.db.kernels import CANARY, PROMOTED, ROLLED_BACK, SUPERSEDED, TRADEOFF
 from tuner.measure.cache import Cache
 
@@ -178,7 +178,7 @@ def rollback_kernel(
     """Withdraws a promoted kernel and promotes its predecessor, in one transaction; or
     withdraws a canary, beside which the champion stays."""
     with service.database.write("rollback") as session:
-        before = kernels.rollback(session, kernel_id)
+        before = promotions.rollback(session, kernel_id)
         return RollbackAnswer(
             rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0]
         )
@@ -188,4 +188,4 @@ def rollback_kernel(
 def promote_kernel(kernel_id: KernelId, caller: Administrator, service: ServiceDep) -> KernelAnswer:
     """Promotes a canary at once in place of the champion, in one transaction."""
     with service.database.write("promote") as session:
-        return answer(session, [kernels.promote_canary(session, kernel_id)])[0]
+        return answer(session, [promotions.promote_canary(session, kernel_id)])[0]

@@ -8,9 +8,9 @@ from dataclasses import replace
 from math import inf
 
 from benchmarks.oracle.log import Raced, Searched
-from tuner.db import artifacts, kernels, targets, workloads
+from tuner.db import artifacts, kernels, promotions, targets, workloads
 from tuner.db.engine import Database
-from tuner.db.kernels import NewKernel
+from tuner.db.promotions import NewKernel
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Timed
 from tuner.measure.runner import RunnerProcess
@@ -93,4 +93,4 @@ def promote(database: Database, entry: Searched, result: Raced, target: Target) 
             trial=int(winner["number"]),
             previous=None if before is None else before.id,
         )
-        kernels.promote(session, new)
+        promotions.promote(session, new)

@@ -7,7 +7,7 @@ import pytest
 from tests.support.canaries import as_new, champion_and_canary
 from tests.support.database_samples import ManualClock
 from tests.support.kernel_samples import many_kernels
-from tuner.db import canaries, kernels, races
+from tuner.db import canaries, kernels, promotions, races
 from tuner.db.engine import Database
 from tuner.db.errors import IllegalTransition
 from tuner.db.kernels import CANARY, PROMOTED, ROLLED_BACK, SUPERSEDED
@@ -52,7 +52,7 @@ def test_a_canary_waits_and_is_promoted_after_its_races(database: Database) -> N
     assert state_of(database, champion) == SUPERSEDED
     with database.write() as session:
         assert kernels.get(session, canary).previous == champion
-        restored = kernels.rollback(session, canary)
+        restored = promotions.rollback(session, canary)
     assert restored is not None and restored.id == champion
     assert state_of(database, canary) == ROLLED_BACK
 
@@ -67,7 +67,7 @@ def test_a_newer_canary_takes_the_place_of_the_one_before(database: Database) ->
     champion, first = champion_and_canary(database)
     raced(database, champion, first, [0.5, 0.5])
     with database.write() as session:
-        second = kernels.promote(
+        second = promotions.promote(
             session, as_new(kernels.get(session, champion), champion), canary=True
         ).id
     assert state_of(database, first) == SUPERSEDED
@@ -79,22 +79,22 @@ def test_without_a_champion_or_beside_a_stale_one_nobody_waits(database: Databas
     with database.write() as session:
         stored = kernels.get(session, champion)
         kernels.mark_stale(session, stored.target, "the compiler is another one")
-        after = kernels.promote(session, as_new(stored, champion), canary=True)
+        after = promotions.promote(session, as_new(stored, champion), canary=True)
         assert after.state == PROMOTED
-        kernels.rollback(session, after.id)
-        kernels.rollback(session, champion)
-        assert kernels.promote(session, as_new(stored, None), canary=True).state == PROMOTED
+        promotions.rollback(session, after.id)
+        promotions.rollback(session, champion)
+        assert promotions.promote(session, as_new(stored, None), canary=True).state == PROMOTED
 
 
 def test_promotion_by_hand_and_withdrawal(database: Database) -> None:
     champion, canary = champion_and_canary(database)
     with database.write() as session:
         with pytest.raises(IllegalTransition, match="only a canary can be promoted"):
-            kernels.promote_canary(session, champion)
-        kept = kernels.rollback(session, canary)
+            promotions.promote_canary(session, champion)
+        kept = promotions.rollback(session, canary)
         assert kept is not None and kept.id == champion
         with pytest.raises(IllegalTransition, match="only a canary can be promoted"):
-            kernels.promote_canary(session, canary)
+            promotions.promote_canary(session, canary)
 
 
 def test_a_champion_with_a_canary_is_raced_soon(database: Database, clock: ManualClock) -> None:

@@ -15,7 +15,7 @@ from tests.support.database_samples import (
     sample_kernel,
     timed,
 )
-from tuner.db import charts, kernels, lanes, trials, workers
+from tuner.db import charts, lanes, promotions, trials, workers
 from tuner.db.engine import Database, Session
 from tuner.errors import UsageError
 
@@ -82,7 +82,7 @@ def test_the_biggest_wins_come_first(database: Database) -> None:
 
 
 def charts_kernel(session: Session, extent: int, median_s: float) -> str:
-    return kernels.promote(session, sample_kernel(session, median_s=median_s, extent=extent)).id
+    return promotions.promote(session, sample_kernel(session, median_s=median_s, extent=extent)).id
 
 
 def test_a_timeline_keeps_its_last_spans(database: Database) -> None:

@@ -18,7 +18,7 @@ from tests.support.database_samples import (
     sample_target,
     timed,
 )
-from tuner.db import artifacts, jobs, kernels, leases, runs, targets, trials
+from tuner.db import artifacts, jobs, leases, promotions, runs, targets, trials
 from tuner.db.engine import Database
 from tuner.db.errors import LeaseHeld, NotFound, StaleLease
 from tuner.db.runs import Runnable
@@ -89,7 +89,7 @@ def test_stale_fencing_is_refused_everywhere(database: Database, clock: ManualCl
         lambda session: leases.release(session, old),
         lambda session: leases.finish(session, old, jobs.SUCCEEDED),
         lambda session: leases.note_task(session, old, 0, state="failed"),
-        lambda session: kernels.promote(session, sample_kernel(session), lease=old),
+        lambda session: promotions.promote(session, sample_kernel(session), lease=old),
     ]
     for write in writes:
         with pytest.raises(StaleLease, match="held by second"), database.write() as session:
@@ -149,7 +149,7 @@ def test_a_models_run_is_claimed_on_its_jobs_target(database: Database) -> None:
 
 def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock) -> None:
     with database.write() as session:
-        kernel = kernels.promote(session, sample_kernel(session))
+        kernel = promotions.promote(session, sample_kernel(session))
         given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
         run = runs.submit(session, of=kernel_run(kernel), input_artifact=given)
         elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])

@@ -17,7 +17,7 @@ from tests.support.database_samples import (
     timed,
 )
 from tuner.api.losses import Losses
-from tuner.db import history, jobs, kernels, leases, targets, trials
+from tuner.db import history, jobs, leases, promotions, targets, trials
 from tuner.db.engine import Database
 from tuner.search.regret import HORIZON, LEAST, TAUGHT_BY
 from tuner.search.strategies import DEFAULT_STRATEGY
@@ -115,7 +115,7 @@ def test_losses_are_recorded_ones_until_the_target_has_searches(database: Databa
         )
     with database.write() as session:
         assert losses.after(session, TARGET, 1, candidates=1) == before, "kept meanwhile"
-        kernels.promote(session, sample_kernel(session))
+        promotions.promote(session, sample_kernel(session))
         after = losses.after(session, TARGET, 1, candidates=1)
     assert after is not None and not after.recorded and after.searches == LEAST
     assert after.median == after.within == pytest.approx(0.2)
@@ -127,7 +127,7 @@ def test_a_kernel_is_answered_by_what_was_tried_for_it(database: Database) -> No
     losses = Losses()
     lease = searched(database, 8, [1e-3] * 4)
     with database.write() as session:
-        kernel = kernels.promote(session, sample_kernel(session), lease=lease)
+        kernel = promotions.promote(session, sample_kernel(session), lease=lease)
         answer = losses.of_kernel(session, kernel)
         assert answer is not None and answer.candidates == 4
         orphan = replace(kernel, job=None, workload="f" * 64)
@@ -155,6 +155,6 @@ def test_a_prepared_kernel_is_one_candidate_unless_it_is_a_neighbours(
             ),
         )
         lease = leases.claim(session, job.id, owner="first")[1]
-        kernel = kernels.promote(session, sample_kernel(session), lease=lease)
+        kernel = promotions.promote(session, sample_kernel(session), lease=lease)
         answer = Losses().of_kernel(session, kernel)
     assert (None if answer is None else answer.candidates) == candidates

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contracts.together import together
 from tests.support.database_samples import ManualClock, add_claimed, sample_kernel
-from tuner.db import events, jobs, kernels
+from tuner.db import events, jobs, kernels, promotions
 from tuner.db.engine import Database
 from tuner.db.errors import IllegalTransition, IncumbentChanged
 
@@ -17,10 +17,10 @@ from tuner.db.errors import IllegalTransition, IncumbentChanged
 def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualClock) -> None:
     lease = add_claimed(database)
     with database.write() as session:
-        first = kernels.promote(session, sample_kernel(session), lease=lease)
+        first = promotions.promote(session, sample_kernel(session), lease=lease)
     clock.advance(1)
     with database.write() as session:
-        second = kernels.promote(
+        second = promotions.promote(
             session, sample_kernel(session, median_s=5e-4, previous=first.id), lease=lease
         )
     with database.read() as session:
@@ -45,15 +45,15 @@ def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualCl
         older = kernels.list_page(session, state=(), cursor=newest.next)
         assert [kernel.id for kernel in (*newest.items, *older.items)] == [second.id, first.id]
     with database.write() as session:
-        restored = kernels.rollback(session, second.id)
+        restored = promotions.rollback(session, second.id)
         assert restored is not None and (restored.id, restored.state) == (
             first.id,
             kernels.PROMOTED,
         )
     with pytest.raises(IllegalTransition, match="rolled back"), database.write() as session:
-        kernels.rollback(session, second.id)
+        promotions.rollback(session, second.id)
     with database.write() as session:
-        assert kernels.rollback(session, first.id) is None
+        assert promotions.rollback(session, first.id) is None
         assert kernels.find_promoted(session, first.workload, first.target, 1) is None
 
 
@@ -65,7 +65,7 @@ def test_only_one_of_concurrent_promotions_wins(database: Database) -> None:
     def promote(index: int) -> None:
         try:
             with database.write() as session:
-                kernels.promote(session, sample_kernel(session, median_s=1e-3 * (index + 1)))
+                promotions.promote(session, sample_kernel(session, median_s=1e-3 * (index + 1)))
             outcomes.append("won")
         except IncumbentChanged:
             outcomes.append("changed")
@@ -79,14 +79,14 @@ def test_only_one_of_concurrent_promotions_wins(database: Database) -> None:
 def test_a_kernel_of_a_race_with_a_wide_interval_is_disturbed(database: Database) -> None:
     with database.write() as session:
         new = sample_kernel(session, median_s=1e-3)
-        wide = kernels.promote(session, replace(new, ci95_s=(0.95e-3, 1.1e-3)))
+        wide = promotions.promote(session, replace(new, ci95_s=(0.95e-3, 1.1e-3)))
         quiet = replace(new, ci95_s=(0.99e-3, 1.01e-3), previous=wide.id)
-        assert (wide.disturbed, kernels.promote(session, quiet).disturbed) == (True, False)
+        assert (wide.disturbed, promotions.promote(session, quiet).disturbed) == (True, False)
 
 
 def test_stale_kernels_are_marked_until_validated(database: Database, clock: ManualClock) -> None:
     with database.write() as session:
-        kernel = kernels.promote(session, sample_kernel(session))
+        kernel = promotions.promote(session, sample_kernel(session))
         assert kernels.mark_stale(session, kernel.target, "TVM changed") == 1
         assert kernels.get(session, kernel.id).stale == "TVM changed"
         clock.advance(5)

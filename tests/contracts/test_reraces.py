@@ -13,7 +13,7 @@ from sqlalchemy import update
 from tests.support.database_samples import ManualClock
 from tests.support.kernel_samples import many_kernels
 from tests.support.rerace_simulation import Simulation
-from tuner.db import jobs, kernels, leases, races
+from tuner.db import jobs, kernels, leases, promotions, races
 from tuner.db.engine import Database, Session
 from tuner.db.errors import StaleLease
 from tuner.db.races import BASE_AFTER, CONFIRM_AFTER
@@ -119,7 +119,7 @@ def test_what_replaces_a_kernel_ends_its_alarms(clocked: tuple[Database, ManualC
     (kernel,) = many_kernels(database, 1)
     recorded(database, clock, kernel, ["run_crash"] * 4)
     with database.write() as session:
-        kernels.rollback(session, kernel)
+        promotions.rollback(session, kernel)
         assert races.regressed(session, [kernel]) == frozenset()
 
 

@@ -21,6 +21,7 @@ from tuner.db import (
     kernels,
     lanes,
     leases,
+    promotions,
     retention,
     runs,
     targets,
@@ -113,12 +114,12 @@ def job(
                 "max_rel_error",
                 "verified",
             )
-            new = kernels.NewKernel(
+            new = promotions.NewKernel(
                 workload=key, target=target, threads=1, artifact=DIGEST, schedule={},
                 default_median_s=None, versions={},
                 trial=kernel, **{name: getattr(sample, name) for name in names},
             )  # fmt: skip
-            kernels.promote(session, new, lease=lease)
+            promotions.promote(session, new, lease=lease)
         if state is not None:
             leases.finish(session, lease, state, error="it broke" if state == "failed" else None)
     return made.id
@@ -209,7 +210,7 @@ def submitted(session: Session, digest: str) -> str:
     """A run of the sample kernel on bytes that the store has."""
     artifacts.remember(session, sha256=digest, size_bytes=1, kind="input")
     page = kernels.list_page(session).items
-    kernel = page[0] if page else kernels.promote(session, sample_kernel(session))
+    kernel = page[0] if page else promotions.promote(session, sample_kernel(session))
     return runs.submit(session, of=kernel_run(kernel), input_artifact=digest).id
 
 

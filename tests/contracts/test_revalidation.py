@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 
 from tests.support.database_samples import sample_kernel, sample_target
-from tuner.db import artifacts, jobs, kernels, leases, targets, trials, workers, workloads
+from tuner.db import (
+    artifacts,
+    jobs,
+    kernels,
+    leases,
+    promotions,
+    targets,
+    trials,
+    workers,
+    workloads,
+)
 from tuner.db.engine import Database
 from tuner.db.jobs import Job, NewJob
 from tuner.measure.outcome import Conditions, Timed, Trial
@@ -71,13 +81,13 @@ def tuned(database: Database, extent: int = 16, *, kind: str = jobs.TUNE, count:
         artifacts.remember(session, sha256=DIGEST, size_bytes=1, kind="library")
         sample = sample_kernel(session)
         names = ("median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
-        new = kernels.NewKernel(
+        new = promotions.NewKernel(
             workload=key, target=target, threads=1, artifact=DIGEST, schedule={},
             default_median_s=None, versions={},
             trial=count - 1, config=config(count - 1), **{name: getattr(sample,
             name) for name in names},
         )  # fmt: skip
-        kernel = kernels.promote(session, new, lease=lease)
+        kernel = promotions.promote(session, new, lease=lease)
         leases.finish(session, lease, "succeeded")
     return kernel.id
 

@@ -8,9 +8,20 @@ from dataclasses import replace
 import pytest
 
 from tests.support.database_samples import add_claimed, sample_kernel, sample_target, timed
-from tuner.db import history, jobs, kernels, leases, promoted_kernels, races, tradeoffs, trials
+from tuner.db import (
+    history,
+    jobs,
+    kernels,
+    leases,
+    promoted_kernels,
+    promotions,
+    races,
+    tradeoffs,
+    trials,
+)
 from tuner.db.engine import Database, Session
-from tuner.db.kernels import PROMOTED, SUPERSEDED, TRADEOFF, Kernel, NewKernel
+from tuner.db.kernels import PROMOTED, SUPERSEDED, TRADEOFF, Kernel
+from tuner.db.promotions import NewKernel
 from tuner.db.revalidation import due
 from tuner.db.served import served
 from tuner.measure.cache import Cache
@@ -32,7 +43,7 @@ def kept(database: Database, *sizes: tuple[float, int, int]) -> list[Kernel]:
         first, *others = [sized(session, *each) for each in sizes]
         before = kernels.find_promoted(session, first.workload, TARGET, 1)
         first = replace(first, previous=None if before is None else before.id)
-        kernels.promote(session, first, lease=lease)
+        promotions.promote(session, first, lease=lease)
         tradeoffs.keep(session, others, lease)
         return list(tradeoffs.settle(session, first.workload, TARGET, 1))
 
@@ -111,7 +122,7 @@ def test_figures_that_are_measured_later_are_kept_with_the_kernel(database: Data
 def test_thread_counts_are_compared_only_where_none_is_asked_for(database: Database) -> None:
     with database.write() as session:
         for threads, median_s in ((1, 2e-3), (2, 1e-3)):
-            kernels.promote(
+            promotions.promote(
                 session, replace(sample_kernel(session, median_s=median_s), threads=threads)
             )
         key = sample_kernel(session).workload
@@ -130,12 +141,12 @@ def test_tradeoffs_are_not_chosen_once_the_compiler_changed(database: Database) 
 
 def test_warm_and_cold_kernels_stand_side_by_side(database: Database) -> None:
     with database.write() as session:
-        warm = kernels.promote(session, sample_kernel(session, median_s=1e-3))
-        cold = kernels.promote(
+        warm = promotions.promote(session, sample_kernel(session, median_s=1e-3))
+        cold = promotions.promote(
             session, replace(sample_kernel(session, median_s=5e-4), cache="cold")
         )
         again = replace(sample_kernel(session, median_s=4e-4), cache="cold", previous=cold.id)
-        second = kernels.promote(session, again)
+        second = promotions.promote(session, again)
         place = (warm.workload, TARGET, 1)
         assert kernels.find_promoted(session, *place) == warm
         assert kernels.find_promoted(session, *place, cache="cold") == second
@@ -150,7 +161,7 @@ def test_warm_and_cold_kernels_stand_side_by_side(database: Database) -> None:
         every = races.CONFIRM_AFTER
         listed = races.due(session, TARGET, every=every, libraries={})
         assert [each.kernel for each in listed] == [warm.id]
-        restored = kernels.rollback(session, second.id)
+        restored = promotions.rollback(session, second.id)
         assert restored is not None and restored.id == cold.id
         assert kernels.find_promoted(session, *place) == warm
         kernels.mark_stale(session, TARGET, "the compiler is another one")

@@ -16,7 +16,7 @@ from tests.support.targets import ZEN5
 from tests.support.traced_calls import call, trace_of
 from tuner.app.traces import submit_calls
 from tuner.client import ServiceError
-from tuner.db import kernels, targets, workloads
+from tuner.db import promotions, targets, workloads
 from tuner.settings import load_settings
 from tuner.trace.workloads import express, expressed
 
@@ -47,7 +47,7 @@ def promote(service: LiveService) -> None:
             workload=workloads.remember(session, part.workload, {}),
             target=targets.remember(session, ZEN5),
         )
-        kernels.promote(session, new)
+        promotions.promote(session, new)
 
 
 def test_a_job_of_recorded_calls_says_what_has_kernels(service: LiveService) -> None:

@@ -13,7 +13,7 @@ from tests.support.promoted_products import EXTENTS, product, promote_products
 from tests.support.targets import ZEN5
 from tuner.api.estimate_schemas import MAX_ESTIMATES
 from tuner.client import ServiceError
-from tuner.db import kernels, targets
+from tuner.db import kernels, promotions, targets
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_promotion_and_a_rollback_are_heard_of(service: LiveService) -> None:
     (before,) = client.estimates([product(128)]).items
     assert before.kernel is not None
     with service.database.write() as session:
-        kernels.rollback(session, before.kernel)
+        promotions.rollback(session, before.kernel)
     after = client.estimates([product(128)])
     assert after.items[0].source != "measured" and after.accuracy is not None
     assert after.accuracy.kernels == len(EXTENTS) - 1
@@ -75,7 +75,7 @@ def test_what_was_measured_is_answered_even_where_nothing_can_be_learned(
     with service.database.write() as session:
         for kernel in kernels.list_page(session, target=ZEN5.key).items:
             if kernel.id != kept.kernel:
-                kernels.rollback(session, kernel.id)
+                promotions.rollback(session, kernel.id)
     answer = client.estimates([product(128)])
     assert answer.items[0].source == "measured" and answer.accuracy is None
 

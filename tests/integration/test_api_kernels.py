@@ -22,7 +22,7 @@ from tests.support.database_samples import sample_kernel
 from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promotions import ARCHIVE, DIGEST, promote
 from tuner.client import ServiceError
-from tuner.db import artifacts, jobs, kernels, runs
+from tuner.db import artifacts, jobs, kernels, promotions, runs
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +235,10 @@ def test_lookup_of_any_thread_count_finds_the_fastest(service: LiveService) -> N
                 sample_kernel(session, median_s=median_s), workload=known.workload,
                 target=known.target, threads=threads,
             )  # fmt: skip
-            made.append(kernels.promote(session, new).id)
+            made.append(promotions.promote(session, new).id)
     assert fastest() == made[0]
     with service.database.write() as session:
-        kernels.rollback(session, made[0])
+        promotions.rollback(session, made[0])
     assert fastest() == first
     none = client.lookup({"op": "matmul", "params": {"M": 47, "N": 9, "K": 5}}, threads="auto")
     assert none.source == "neighbour" and none.kernel is not None and none.kernel.threads == 1
@@ -294,18 +294,18 @@ def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: Liv
         artifacts.remember(session, sha256=library, size_bytes=4, kind="library")
         names = [
             name
-            for name in kernels.NewKernel.__dataclass_fields__
+            for name in promotions.NewKernel.__dataclass_fields__
             if name not in ("schedule", "artifact", "previous")
         ]
         same = {name: getattr(stored, name) for name in names}
         text = {"text": "s.split(i)"}
-        bare = kernels.promote(
-            session, kernels.NewKernel(schedule=text, artifact=library, previous=kernel, **same)
+        bare = promotions.promote(
+            session, promotions.NewKernel(schedule=text, artifact=library, previous=kernel, **same)
         )
         schedule = {**text, "export": DIGEST}
-        packed = kernels.promote(
+        packed = promotions.promote(
             session,
-            kernels.NewKernel(schedule=schedule, artifact=library, previous=bare.id, **same),
+            promotions.NewKernel(schedule=schedule, artifact=library, previous=bare.id, **same),
         )
     client = service.client(service.key("read"))
     assert client.artifact(bare.id) == b"\x7fELF"

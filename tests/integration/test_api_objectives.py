@@ -13,7 +13,7 @@ from tests.support.browsing import browser
 from tests.support.database_samples import sample_kernel, sample_target
 from tests.support.live_service import MATMUL, LiveService, options_for, serving
 from tuner.client import ServiceError
-from tuner.db import jobs, kernels, leases, targets, tradeoffs, workloads
+from tuner.db import jobs, leases, promotions, targets, tradeoffs, workloads
 from tuner.workload.spec import parse_spec, to_document
 
 
@@ -37,15 +37,15 @@ def kept(service: LiveService) -> dict[str, str]:
         lease = leases.claim(session, jobs.create(session, new)[0].id, owner="test")[1]
         sample = replace(sample_kernel(session), workload=key)
 
-        def sized(median_s: float, workspace: int, code: int) -> kernels.NewKernel:
+        def sized(median_s: float, workspace: int, code: int) -> promotions.NewKernel:
             return replace(sample, median_s=median_s, workspace_bytes=workspace, code_bytes=code)
 
-        fastest = kernels.promote(session, sized(1e-3, 8192, 900), lease=lease)
+        fastest = promotions.promote(session, sized(1e-3, 8192, 900), lease=lease)
         tradeoffs.keep(session, [sized(1.1e-3, 0, 800), sized(2e-3, 0, 200)], lease)
         _, small, smallest = tradeoffs.settle(session, key, sample.target, 1)
-        two = kernels.promote(session, replace(sized(6e-4, 8192, 950), threads=2))
+        two = promotions.promote(session, replace(sized(6e-4, 8192, 950), threads=2))
         tradeoffs.note_throughput(session, two.id, instances=1, calls_per_s=1600.0)
-        cold = kernels.promote(session, replace(sized(3e-3, 0, 700), cache="cold"))
+        cold = promotions.promote(session, replace(sized(3e-3, 0, 700), cache="cold"))
     named = (fastest, small, smallest, two, cold)
     return dict(
         zip(

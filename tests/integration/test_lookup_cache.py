@@ -12,7 +12,7 @@ from tests.support.live_service import LiveService, options_for, serving
 from tests.support.promotions import promote
 from tuner.api.schemas import KernelAnswer
 from tuner.client import Client, ServiceError
-from tuner.db import kernels, targets
+from tuner.db import kernels, promotions, targets
 from tuner.db.engine import Database, open_database
 from tuner.db.served import served
 
@@ -65,7 +65,7 @@ def test_promotion_and_rollback_show_in_the_next_answer(
         newer = promote(service)
         assert look(client) == newer
     with elsewhere.write() as session:
-        before = kernels.rollback(session, newer)
+        before = promotions.rollback(session, newer)
     assert before is not None and look(client) == before.id
 
 

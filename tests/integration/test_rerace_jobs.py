@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fleet_job import QUICK, open_in
 from tests.support.targets import host_target
-from tuner.db import jobs, kernels, races, targets, workloads
+from tuner.db import jobs, kernels, promotions, races, targets, workloads
 from tuner.db.engine import Database
 from tuner.measure.regression import CANARY, DEFAULT
 from tuner.workers.jobs import reracing
@@ -74,14 +74,14 @@ def test_a_canary_races_beside_the_champion(database: Database, tmp_path: Path) 
     with database.write() as session:
         champion = kernels.find_promoted(session, key, target.key, 1)
         assert champion is not None
-        rival = kernels.NewKernel(
+        rival = promotions.NewKernel(
             workload=key, target=target.key, threads=1, config={}, artifact=champion.artifact,
             schedule=dict(kernels.schedule(session, champion.id)), versions={},
             median_s=champion.median_s, ci95_s=champion.ci95_s, gflops=1.0,
             roofline_fraction=None, max_rel_error=0.0, verified=True, default_median_s=None,
             previous=champion.id,
         )  # fmt: skip
-        canary = kernels.promote(session, rival, canary=True)
+        canary = promotions.promote(session, rival, canary=True)
         again = reracing.queue(session, target.key, EVERY)
     assert canary.state == kernels.CANARY and again is not None
     assert run_job(database, again, options).job.state == jobs.SUCCEEDED

@@ -16,7 +16,7 @@ from tests.support.database_samples import ManualClock, add_claimed, failed, sam
 from tuner.db import events, jobs, keys, leases, trials
 from tuner.db.backup import backup
 from tuner.db.engine import open_database
-from tuner.db.kernels import promote
+from tuner.db.promotions import promote
 
 FROZEN = Path(__file__).parent / "frozen"
 

@@ -18,7 +18,7 @@ from sqlalchemy import inspect
 
 from tests.migrations.freeze import freeze
 from tests.support.database_samples import add_claimed, add_job, failed, sample_kernel, timed
-from tuner.db import events, jobs, kernels, keys, schema, tradeoffs, trial_pages, trials
+from tuner.db import events, jobs, kernels, keys, promotions, schema, tradeoffs, trial_pages, trials
 from tuner.db.engine import Database, open_database
 from tuner.db.pages import Page
 from tuner.db.tables import Base
@@ -92,8 +92,8 @@ def test_what_older_schemas_cannot_hold_does_not_pass_for_warm_or_fastest(empty:
     lease = add_claimed(empty)
     with empty.write() as session:
         new = sample_kernel(session)
-        warm = kernels.promote(session, new)
-        kernels.promote(session, replace(new, cache="cold"))
+        warm = promotions.promote(session, new)
+        promotions.promote(session, replace(new, cache="cold"))
         tradeoffs.keep(session, [new], lease)
     schema.downgrade(empty.engine, "0008")
     assert schema.upgrade(empty.engine) == ("0008", schema.head())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.support.kernel_samples import many_kernels
-from tuner.db import kernels
+from tuner.db import kernels, promotions
 from tuner.db.engine import Database
-from tuner.db.kernels import Kernel, NewKernel
+from tuner.db.kernels import Kernel
+from tuner.db.promotions import NewKernel
 
 
 def as_new(kernel: Kernel, previous: str | None) -> NewKernel:
@@ -22,4 +23,4 @@ def champion_and_canary(database: Database) -> tuple[str, str]:
     (champion,) = many_kernels(database, 1)
     with database.write() as session:
         new = as_new(kernels.get(session, champion), champion)
-        return champion, kernels.promote(session, new, canary=True).id
+        return champion, promotions.promote(session, new, canary=True).id

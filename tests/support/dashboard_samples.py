@@ -17,9 +17,9 @@ from tuner.db import (
     artifacts,
     events,
     jobs,
-    kernels,
     lanes,
     leases,
+    promotions,
     targets,
     trials,
     workers,
@@ -317,7 +317,7 @@ def promote(
         f"{int(median_s * 1e6)}])"
         for number in range(6)
     ]
-    new = kernels.NewKernel(
+    new = promotions.NewKernel(
         workload=workload.key,
         target=machine().key,
         threads=1,
@@ -351,7 +351,7 @@ def promote(
         trial=trial,
         previous=previous,
     )
-    kernel_id = kernels.promote(session, new).id
+    kernel_id = promotions.promote(session, new).id
     # Promotion under a lease notes the job; here the job has ended already.
     session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(job_id=job))
     return kernel_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from tuner.db import artifacts, jobs, kernels, leases, targets, workloads
+from tuner.db import artifacts, jobs, leases, promotions, targets, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.kernels import Kernel
 from tuner.db.runs import Runnable
@@ -136,9 +136,9 @@ def kernel_run(kernel: Kernel) -> Runnable:
 
 def sample_kernel(
     session: Session, *, median_s: float = 1e-3, previous: str | None = None, extent: int = 8
-) -> kernels.NewKernel:
+) -> promotions.NewKernel:
     """A kernel of a copy, whose workload, target and artifact are stored."""
-    return kernels.NewKernel(
+    return promotions.NewKernel(
         workload=workloads.remember(session, sample_workload(extent), {"extent": extent}),
         target=targets.remember(session, sample_target()),
         threads=1,

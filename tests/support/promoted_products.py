@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.database_samples import sample_kernel
-from tuner.db import kernels, targets, workloads
+from tuner.db import promotions, targets, workloads
 from tuner.db.engine import Database
 from tuner.target.target import Target
 from tuner.workload.spec import to_document, workload_from_params
@@ -33,4 +33,4 @@ def promote_products(database: Database, target: Target) -> None:
                 ci95_s=(0.99 * median_s, 1.01 * median_s),
                 trial=7,
             )
-            kernels.promote(session, new)
+            promotions.promote(session, new)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.database_samples import sample_kernel
 from tests.support.live_service import LiveService
-from tuner.db import artifacts, kernels, workloads
+from tuner.db import artifacts, kernels, promotions, workloads
 from tuner.workload.spec import to_document, workload_from_params
 from tuner.workload.workload import Workload
 
@@ -51,7 +51,7 @@ def promote_archive(
             "max_rel_error",
             "verified",
         )
-        new = kernels.NewKernel(
+        new = promotions.NewKernel(
             workload=key,
             artifact=digest,
             schedule=schedule,
@@ -60,4 +60,4 @@ def promote_archive(
             previous=None if incumbent is None else incumbent.id,
             **{name: getattr(sample, name) for name in names},
         )
-        return kernels.promote(session, new).id
+        return promotions.promote(session, new).id

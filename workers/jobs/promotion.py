@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.db import artifacts, events, jobs, kernels, leases, tradeoffs
+from tuner.db import artifacts, events, jobs, kernels, leases, promotions, tradeoffs
 from tuner.db.engine import Session
 from tuner.db.errors import IncumbentChanged
-from tuner.db.kernels import RUNNERS_UP, Kernel, NewKernel
+from tuner.db.kernels import RUNNERS_UP, Kernel
+from tuner.db.promotions import NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.signature import Signer
@@ -278,7 +279,7 @@ def settle(promotion: Promotion, contest: Contest) -> str:
         events.append(
             session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason}
         )
-        kernel = kernels.promote(
+        kernel = promotions.promote(
             session,
             new,
             lease=run.lease,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from tuner.db import canaries, jobs, kernels, races
+from tuner.db import canaries, jobs, promotions, races
 from tuner.db.engine import Database, Session
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
@@ -114,7 +114,7 @@ def keep(
         if canary is None:
             return
         if _failed(outcome, CANARY):
-            kernels.rollback(session, canary)
+            promotions.rollback(session, canary)
         else:
             canaries.settle(session, kernel, max(1, canary_races))
 

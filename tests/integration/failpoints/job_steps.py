@@ -24,7 +24,7 @@ from tests.support.targets import host_target
 from tuner.app.jobs.abandoned import take_back
 from tuner.app.jobs.lifecycle import requeue
 from tuner.app.jobs.retention import Keep, prune
-from tuner.db import jobs, kernels, leases, targets
+from tuner.db import jobs, leases, promotions, targets
 from tuner.db.engine import Database
 from tuner.db.tables import ArtifactRow, EventRow, IdempotencyRow, JobRow, TaskRow
 from tuner.export.artifacts import ArtifactStore
@@ -92,7 +92,7 @@ def kernel_known(database: Database, folder: Path) -> None:
         session.execute(update(JobRow).values(settings={"improve": False}))
         session.execute(update(TaskRow).values(workload_key=workload.key))
         new = replace(sample_kernel(session), workload=workload.key, target=host_target().key)
-        kernels.promote(session, new)
+        promotions.promote(session, new)
 
 
 def act_known(database: Database, folder: Path) -> None:

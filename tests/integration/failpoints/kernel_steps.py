@@ -19,7 +19,7 @@ from tests.support.overtaken import overtaken
 from tests.support.targets import host_target
 from tuner.app.races import metaschedule
 from tuner.app.service.reraces import announce, queue_due
-from tuner.db import artifacts, jobs, kernels, runs, targets, workloads
+from tuner.db import artifacts, jobs, kernels, promotions, runs, targets, workloads
 from tuner.db.engine import Database
 from tuner.db.tables import JobRow, KernelRow, RaceRow, RegressionRow, RunRow
 from tuner.export.artifacts import ArtifactStore
@@ -42,7 +42,7 @@ def run_waiting(database: Database, folder: Path) -> None:
         key = workloads.remember(session, workload, to_document(workload))
         target = targets.remember(session, host_target())
         artifacts.remember(session, sha256=given, size_bytes=6, kind="input")
-        kernel = kernels.promote(
+        kernel = promotions.promote(
             session, replace(sample_kernel(session), workload=key, target=target, artifact=LIBRARY)
         )
         runs.submit(session, of=kernel_run(kernel), input_artifact=given)

@@ -18,7 +18,7 @@ from tests.integration.failpoints.step import counted, in_state, only_job, queue
 from tests.support.database_samples import sample_kernel, sample_target
 from tests.support.fleet_job import queue_job
 from tests.support.targets import host_target
-from tuner.db import entries, jobs, kernels, proposals, targets, workloads
+from tuner.db import entries, jobs, kernels, promotions, proposals, targets, workloads
 from tuner.db.engine import Database, Session
 from tuner.db.tables import ApiKeyRow, JobRow, KernelRow, RunRow
 from tuner.search.strategies import EXTERNAL
@@ -60,7 +60,7 @@ def resuming(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
 def promoted(session: Session, previous: str | None = None) -> str:
     workload = parse_spec(SPEC)
     key = workloads.remember(session, workload, to_document(workload))
-    return kernels.promote(
+    return promotions.promote(
         session, replace(sample_kernel(session, previous=previous), workload=key)
     ).id
 
@@ -76,7 +76,7 @@ def promoting(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
         champion = promoted(session)
         workload = kernels.get(session, champion).workload
         new = replace(sample_kernel(session, previous=champion), workload=workload)
-        canary = kernels.promote(session, new, canary=True).id
+        canary = promotions.promote(session, new, canary=True).id
     return f"/v1/kernels/{canary}/promote", {}
 
 

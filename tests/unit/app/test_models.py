@@ -31,7 +31,7 @@ from tuner.app.models.tuned_model import (
     policy_of,
     submit_model,
 )
-from tuner.db import artifacts, jobs, kernels, targets, workloads
+from tuner.db import artifacts, jobs, promotions, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.kernels import RUNNERS_UP
 from tuner.errors import UsageError
@@ -98,7 +98,7 @@ def promote_defaults(
             artifacts.remember(
                 session, sha256=digest, size_bytes=len(made.object_code), kind="object"
             )
-            new = kernels.NewKernel(
+            new = promotions.NewKernel(
                 workload=workloads.remember(session, part.workload, to_document(part.workload)),
                 target=targets.remember(session, target),
                 threads=1,
@@ -122,7 +122,7 @@ def promote_defaults(
                 trial=0,
                 previous=None,
             )
-            kernels.promote(session, new)
+            promotions.promote(session, new)
 
 
 def runner_up(workload: Workload, store: ArtifactStore) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.support.promoted_products import promote_products
 from tests.support.traced_calls import call, trace_of
 from tuner.api.coverage import LOOK_S, RECORDED, Coverage
 from tuner.app.traces import chosen_calls, coverage, submit_calls
-from tuner.db import jobs, kernels, targets, workloads
+from tuner.db import jobs, promotions, targets, workloads
 from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
 from tuner.settings import load_settings
@@ -46,7 +46,7 @@ def promote(database: Database, each: Expressed, median_s: float) -> None:
                 workload=workloads.remember(session, part.workload, to_document(part.workload)),
                 target=targets.remember(session, TARGET),
             )
-            kernels.promote(session, new)
+            promotions.promote(session, new)
 
 
 def covered(database: Database, *calls: TracedCall) -> Coverage:

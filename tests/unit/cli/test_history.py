@@ -16,7 +16,7 @@ import pytest
 from tests.support.database_samples import sample_kernel
 from tests.support.targets import ZEN5
 from tuner.app.jobs.lifecycle import requeue, submit
-from tuner.db import kernels, leases, trials, workloads
+from tuner.db import leases, promotions, trials, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.errors import LeaseHeld
 from tuner.db.jobs import Job
@@ -244,7 +244,7 @@ def test_best_says_which_figures_are_in_doubt(
         workload = parse_spec(SPEC)
         key = workloads.remember(session, workload, to_document(workload))
         new = replace(sample_kernel(session), workload=key)
-        kernels.promote(session, new)
+        promotions.promote(session, new)
     assert "disturbed" in tuner("best").out.splitlines()[1]
     assert [kernel["disturbed"] for kernel in tuner("best", "--json").document["items"]] == [True]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.database_samples import sample_kernel
 from tests.support.targets import host_target
-from tuner.db import jobs, kernels, leases, targets, tradeoffs, workloads
+from tuner.db import jobs, leases, promotions, targets, tradeoffs, workloads
 from tuner.db.engine import Database, open_database
 from tuner.settings import load_settings
 from tuner.workload.spec import parse_spec, to_document
@@ -31,10 +31,10 @@ def database(home: Path) -> Iterator[Database]:
         lease = leases.claim(session, jobs.create(session, new)[0].id, owner="test")[1]
         sample = replace(sample_kernel(session), workload=key, target=target.key)
         fast = replace(sample, median_s=1e-3, workspace_bytes=8192, code_bytes=900)
-        kernels.promote(session, fast, lease=lease)
+        promotions.promote(session, fast, lease=lease)
         small = replace(sample, median_s=1.5e-3, workspace_bytes=0, code_bytes=200)
         tradeoffs.keep(session, [small], lease)
-        kernels.promote(session, replace(sample, median_s=4e-3, cache="cold"))
+        promotions.promote(session, replace(sample, median_s=4e-3, cache="cold"))
     yield opened
     opened.close()
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.support.database_samples import sample_kernel  # noqa: E402
-from tuner.db import kernels, targets, workloads  # noqa: E402
+from tuner.db import promotions, targets, workloads  # noqa: E402
 from tuner.db.engine import open_database  # noqa: E402
 from tuner.errors import UsageError  # noqa: E402
 from tuner.models.exported_program import read_exported  # noqa: E402
@@ -46,7 +46,7 @@ def promote_all(db: str, module: Any, median_s: float) -> None:
                 ci95_s=(0.98 * median_s, 1.01 * median_s),
                 trial=7,
             )
-            kernels.promote(session, new)
+            promotions.promote(session, new)
     database.close()
 
 

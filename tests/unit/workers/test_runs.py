@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.database_samples import kernel_run, sample_kernel
-from tuner.db import artifacts, kernels, runs, workloads
+from tuner.db import artifacts, promotions, runs, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.runs import Run
 from tuner.export.artifacts import ArtifactStore
@@ -50,7 +50,7 @@ def submitted(
         new = replace(
             sample_kernel(session), workload=key, artifact=DIGEST, schedule={"symbol": "kernel"}
         )
-        kernel = kernels.promote(session, new)
+        kernel = promotions.promote(session, new)
         run = runs.submit(session, of=kernel_run(kernel), input_artifact=given)
     return RunOptions(
         artifacts=folder / "artifacts", target=kernel.target, cores=(0,), owner="test"

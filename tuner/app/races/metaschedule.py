@@ -18,9 +18,10 @@ from typing import Any
 
 from tuner.app.platforms.cpu import cpu_runner
 from tuner.app.races.race import DEFAULT, PLAN, RaceError, default_contender, promoted_kernel
-from tuner.db import artifacts, kernels, targets, workloads
+from tuner.db import artifacts, kernels, promotions, targets, workloads
 from tuner.db.engine import Database
-from tuner.db.kernels import Kernel, NewKernel
+from tuner.db.kernels import Kernel
+from tuner.db.promotions import NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.importers.records import ForeignRecord, RecordError, read_database
@@ -301,4 +302,4 @@ def promote(
             (code, entrant.object_code, "object"),
         ):
             artifacts.remember(session, sha256=digest, size_bytes=len(content), kind=kind)
-        return kernels.promote(session, new)
+        return promotions.promote(session, new)

@@ -16,7 +16,7 @@ from tuner.api.race_schemas import RacesAnswer, RegressionAnswer
 from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, JobRequest
 from tuner.cli.interruption import stop_on_signal
-from tuner.db import events, jobs, kernels, races, trial_pages
+from tuner.db import events, jobs, kernels, promotions, races, trial_pages
 from tuner.db.engine import Database, Session, open_database
 from tuner.db.errors import NotFound
 from tuner.db.jobs import FINISHED
@@ -213,7 +213,7 @@ class LocalKernels:
 
     def promote(self, kernel: str) -> KernelAnswer:
         with self.database().write("promote") as session:
-            return kernel_answers(session, [kernels.promote_canary(session, kernel)])[0]
+            return kernel_answers(session, [promotions.promote_canary(session, kernel)])[0]
 
     def _all(self, state: str, workload: str | None) -> builtins.list[KernelAnswer]:
         listed: list[kernels.Kernel] = []
@@ -253,7 +253,7 @@ class LocalKernels:
 
     def rollback(self, kernel: str) -> RollbackAnswer:
         with self.database().write("rollback") as session:
-            before = kernels.rollback(session, kernel)
+            before = promotions.rollback(session, kernel)
             promoted = None if before is None else kernel_answers(session, [before])[0]
         return RollbackAnswer(rolled_back=kernel, promoted=promoted)
 
