@@ -35,6 +35,8 @@ from tuner.spaces.core.space import Config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKernel:
+    """A kernel that won its race, before it is promoted."""
+
     workload: str  # key
     target: str  # key
     threads: int

@@ -161,25 +161,9 @@ def due(
         .where(KernelRow.cache == WARM)
         .order_by(KernelRow.id)
     )
-    unsettled = set(
-        session.scalars(
-            select(RegressionRow.kernel_id).where(
-                RegressionRow.state.in_(OPEN),
-                (RegressionRow.state == State.SUSPECTED) | (RegressionRow.contrary > 0),
-            )
-        )
-    )
+    unsettled = _unsettled(session)
     # As soon as those that are suspected: who has a canary is to be raced with it.
-    canaries = {
-        (row[0], row[1])
-        for row in session.execute(
-            select(KernelRow.workload_key, KernelRow.threads).where(
-                KernelRow.target_key == target,
-                KernelRow.state == CANARY,
-                KernelRow.cache == WARM,
-            )
-        )
-    }
+    canaries = _with_canaries(session, target)
     urgent: list[tuple[tuple[int, datetime], Due]] = []
     for row in session.execute(query):
         each = Due(kernel=row.id, workload=row.workload_key, threads=row.threads)
@@ -194,6 +178,23 @@ def due(
         if now - row.raced_at >= wait or dict(row.libraries) != dict(libraries):
             urgent.append(((0 if row.id in unsettled else 2, row.raced_at), each))
     return tuple(each for _, each in sorted(urgent, key=lambda pair: pair[0]))
+
+
+def _unsettled(session: Session) -> set[str]:
+    """Kernels that are suspected of a loss, or whose loss the last race contradicts."""
+    query = select(RegressionRow.kernel_id).where(
+        RegressionRow.state.in_(OPEN),
+        (RegressionRow.state == State.SUSPECTED) | (RegressionRow.contrary > 0),
+    )
+    return set(session.scalars(query))
+
+
+def _with_canaries(session: Session, target: str) -> set[tuple[str, int]]:
+    """(workload, threads) of the canaries of a target, with warm caches."""
+    query = select(KernelRow.workload_key, KernelRow.threads).where(
+        KernelRow.target_key == target, KernelRow.state == CANARY, KernelRow.cache == WARM
+    )
+    return {(row[0], row[1]) for row in session.execute(query)}
 
 
 def list_regressions(

@@ -5,6 +5,7 @@ Nothing is compiled within the request: a missing kernel is prepared by a job.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -80,33 +81,13 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
         check_cache(request.cache, target)
         best = best_by_goal(session, request, workload, target, goal)
         if best:
-            named = {workload.key: answers.parsed_workload(workload)}
-            front = [answers.kernel(each, named, {target.key: target}) for each in best]
-            return encode(
-                LookupAnswer(
-                    source=source_of(session, best[0]),
-                    kernel=front[0],
-                    front=front if goal.is_front else None,
-                    job=None,
-                    loss=service.losses.of_kernel(session, best[0]),
-                )
-            )
+            return encode(exact(session, service, best, workload, target, is_front=goal.is_front))
         threads = threads_of(session, request, workload, target, goal)
         promoted = kernels.find_promoted(
             session, workload.key, target.key, threads, cache=request.cache
         )
         if promoted is not None:
-            # Workload and target are loaded already: the common case needs no other query.
-            kernel = answers.kernel(
-                promoted, {workload.key: answers.parsed_workload(workload)}, {target.key: target}
-            )
-            answer = LookupAnswer(
-                source=source_of(session, promoted),
-                kernel=kernel,
-                job=None,
-                loss=service.losses.of_kernel(session, promoted),
-            )
-            body = encode(answer)
+            body = encode(exact(session, service, [promoted], workload, target, is_front=False))
             if any_threads(request, goal):  # another count may become the fastest
                 return body
             holds_for = Served(
@@ -145,6 +126,30 @@ def look_up(request: LookupRequest, text: str, caller: Caller, service: Service)
             job=job,
             loss=loss,
         )
+    )
+
+
+def exact(
+    session: Session,
+    service: Service,
+    best: Sequence[Kernel],
+    workload: Workload,
+    target: Target,
+    *,
+    is_front: bool,
+) -> LookupAnswer:
+    """The answer with kernels of exactly this workload, the best first.
+
+    Workload and target are loaded already: the common case needs no query for them.
+    """
+    named = {workload.key: answers.parsed_workload(workload)}
+    front = [answers.kernel(each, named, {target.key: target}) for each in best]
+    return LookupAnswer(
+        source=source_of(session, best[0]),
+        kernel=front[0],
+        front=front if is_front else None,
+        job=None,
+        loss=service.losses.of_kernel(session, best[0]),
     )
 
 
