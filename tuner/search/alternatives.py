@@ -36,6 +36,7 @@ REFERENCE = 512  # random points whose estimates set the scale
 EQUALS = 8
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
+_Choice = tuple[int, Sequence[int]]  # a column of points, and the values it may have
 _Estimated = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
 
 
@@ -54,50 +55,12 @@ def alternatives(
     most promising points. `algorithms` has for each algorithm the indices of its
     combinations among the first knob's values.
     """
-    rng = np.random.default_rng((seed, 0))
-    reference = domain.sample(rng, REFERENCE)
-    times = prior.log_cycles(featurizer(reference))
-    mean, spread = float(times.mean()), float(times.std()) or 1.0
-
-    def standings(points: Points, log_times: Floats, column: int, values: Sequence[int]) -> Vector:
-        apart = _APART * ~np.isin(points[:, column], values)
-        scores: Vector = ((mean - log_times - apart) / spread).astype(np.float32)
-        return scores
-
-    def looks(choices: Sequence[tuple[int, Sequence[int]]]) -> list[_Estimated]:
-        """The best point of each choice: one with one of these values in the column.
-
-        Where a look meets no such point, its time is far behind all others. The chains of
-        all looks move together: estimating few points takes nearly as long as many.
-        """
-        if not choices:
-            return []
-        pools = [Pool(domain, capacity=EQUALS, tried=np.zeros(0, np.uint64)) for _ in choices]
-        for pool, choice in zip(pools, choices, strict=True):
-            pool.add(reference, standings(reference, times, *choice))
-
-        def score(points: Points) -> Vector:
-            log_times = prior.log_cycles(featurizer(points))
-            parts = (np.split(each, len(choices)) for each in (points, log_times))
-            return np.concatenate(
-                [standings(*part, *choice) for *part, choice in zip(*parts, choices, strict=True)]
-            )
-
-        options = replace(OPTIONS, chains=OPTIONS.chains * len(choices))
-        Annealing(options).explore(
-            domain=domain, score=score, best=reference[:0], pool=Pools(pools), rng=rng
-        )
-        best = []
-        for pool in pools:
-            (point, *_), (standing, *_) = pool.best()
-            best.append((mean - spread * float(standing), tuple(point.tolist())))
-        return best
-
+    looks = _Looks(domain, featurizer, prior, seed)
     knobs = domain.space.knobs
     # Of its own algorithm too: what so short a look takes for the favourite need not be
     # of the one that a search will favour.
     separate = algorithms if len(algorithms) > 1 else []
-    (least, favourite), *of_algorithms = looks(
+    (least, favourite), *of_algorithms = looks.best_of(
         [(0, range(len(knobs[0].values))), *((0, places) for places in separate)]
     )
     of_each = [point for _, point in of_algorithms]
@@ -107,9 +70,60 @@ def alternatives(
         for value in _kinds(knob)
         if value != favourite[column]
     ]
-    near = {candidate for candidate in looks(others[:MOST]) if candidate[0] < least + BEHIND}
+    near = {
+        candidate for candidate in looks.best_of(others[:MOST]) if candidate[0] < least + BEHIND
+    }
     points = dict.fromkeys((favourite, *of_each, *(point for _, point in sorted(near))))
     return np.array([*points][: 1 + count], np.int32).reshape(-1, len(knobs))
+
+
+class _Looks:
+    """Short searches for the best points with given values, by a prior alone."""
+
+    def __init__(self, domain: Domain, featurizer: Featurizer, prior: Prior, seed: int) -> None:
+        self._domain, self._featurizer, self._prior = domain, featurizer, prior
+        self._rng = np.random.default_rng((seed, 0))
+        self._reference = domain.sample(self._rng, REFERENCE)
+        self._times = prior.log_cycles(featurizer(self._reference))
+        self._mean, self._spread = float(self._times.mean()), float(self._times.std()) or 1.0
+
+    def best_of(self, choices: Sequence[_Choice]) -> list[_Estimated]:
+        """The best point of each choice.
+
+        Where a look meets no such point, its time is far behind all others. The chains of
+        all looks move together: estimating few points takes nearly as long as many.
+        """
+        if not choices:
+            return []
+        pools = [Pool(self._domain, capacity=EQUALS, tried=np.zeros(0, np.uint64)) for _ in choices]
+        for pool, choice in zip(pools, choices, strict=True):
+            pool.add(self._reference, self._standings(self._reference, self._times, choice))
+
+        def score(points: Points) -> Vector:
+            log_times = self._prior.log_cycles(self._featurizer(points))
+            parts, times = np.split(points, len(choices)), np.split(log_times, len(choices))
+            looks = zip(parts, times, choices, strict=True)
+            return np.concatenate([self._standings(*look) for look in looks])
+
+        Annealing(replace(OPTIONS, chains=OPTIONS.chains * len(choices))).explore(
+            domain=self._domain,
+            score=score,
+            best=self._reference[:0],
+            pool=Pools(pools),
+            rng=self._rng,
+        )
+        best = []
+        for pool in pools:
+            (point, *_), (standing, *_) = pool.best()
+            best.append((self._mean - self._spread * float(standing), tuple(point.tolist())))
+        return best
+
+    def _standings(self, points: Points, log_times: Floats, choice: _Choice) -> Vector:
+        """Scores of points, far lower where they have other values than the choice."""
+        column, values = choice
+        apart = _APART * ~np.isin(points[:, column], values)
+        scores: Vector = ((self._mean - log_times - apart) / self._spread).astype(np.float32)
+        return scores
 
 
 def _kinds(knob: Knob) -> range:
