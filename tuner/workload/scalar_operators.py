@@ -26,7 +26,6 @@ Array: TypeAlias = NDArray[Any]
 
 
 # --- rules that rows share
-# ------------------------------------------------------------------------------
 
 
 def _any(*_operands: Interval) -> Interval:
@@ -122,7 +121,6 @@ def _nearest_bfloat16(x: Array) -> Array:
 
 
 # --- unary operators
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +246,6 @@ UNARY_OPERATORS: Mapping[UnaryOp, UnaryOperator] = {
 
 
 # --- binary operators
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +324,6 @@ BINARY_OPERATORS: Mapping[BinaryOp, BinaryOperator] = {
 
 
 # --- reductions
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

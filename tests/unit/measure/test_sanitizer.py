@@ -278,7 +278,6 @@ def test_tools_are_asked_for_by_name() -> None:
 
 
 # --- the real one
-# ------------------------------------------------------------------------------
 
 
 def installed() -> Path | None:

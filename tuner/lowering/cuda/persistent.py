@@ -33,7 +33,6 @@ class PersistentKernel(ProductKernel):
     instructions = (COMMON, INSTRUCTIONS)  # what the text calls
 
     # --- launch
-    # ------------------------------------------------------------------------------
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -96,7 +95,6 @@ class PersistentKernel(ProductKernel):
         )
 
     # --- text
-    # ------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:

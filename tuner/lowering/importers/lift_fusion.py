@@ -45,7 +45,6 @@ _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 
 
 # --- reads under conditions
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +205,6 @@ def _always(test: _Inequality, extents: Mapping[str, int], dtypes: Mapping[str, 
 
 
 # --- stages
-# ------------------------------------------------------------------------------
 
 
 def fused(expression: Expression) -> Expression:

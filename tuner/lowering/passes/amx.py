@@ -99,7 +99,6 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 # --- a sum
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +327,6 @@ def _sets(statement: tirx.Stmt) -> bool:
 
 
 # --- the function around it
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

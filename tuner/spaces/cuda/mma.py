@@ -150,7 +150,6 @@ class CudaMmaNest(AccumulatorNest):
         return self.nest
 
     # --- blocks
-    # ------------------------------------------------------------------------------
 
     def _copy(self, side: str, operand: Access) -> BoxCopy:
         """The copy of one operand's box; adds its block and buffer."""
@@ -181,7 +180,6 @@ class CudaMmaNest(AccumulatorNest):
         return _element(name, axes)
 
     # --- steps
-    # ------------------------------------------------------------------------------
 
     def _schedule(self, copies: list[BoxCopy]) -> None:
         plan, accumulators = self.plan, self.accumulators

@@ -137,7 +137,6 @@ class CudaMmaSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -218,7 +217,6 @@ class CudaMmaSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

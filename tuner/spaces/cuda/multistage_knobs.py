@@ -64,7 +64,6 @@ class CudaMultistageSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -115,7 +114,6 @@ class CudaMultistageSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

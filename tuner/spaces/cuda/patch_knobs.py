@@ -56,7 +56,6 @@ class CudaPatchSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
-    # ------------------------------------------------------------------------------
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -95,7 +94,6 @@ class CudaPatchSketch:
         return accesses(self.group.anchor, self.context.shapes)
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -153,7 +151,6 @@ class CudaPatchSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

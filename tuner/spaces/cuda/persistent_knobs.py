@@ -151,7 +151,6 @@ class CudaPersistentSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -229,7 +228,6 @@ class CudaPersistentSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

@@ -50,7 +50,6 @@ class CudaRowSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def rows(self) -> tuple[Axis, ...]:
@@ -108,7 +107,6 @@ class CudaRowSketch:
         return last.coefficient(column) in (0, 1) and not any(step % lanes for step in steps)
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -175,7 +173,6 @@ class CudaRowSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

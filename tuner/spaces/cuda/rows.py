@@ -111,7 +111,6 @@ class CudaRowNest:
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
     # --- stages
-    # ------------------------------------------------------------------------------
 
     @property
     def _step(self) -> Scalar:
@@ -231,7 +230,6 @@ class CudaRowNest:
         return is_contiguous(read)
 
     # --- pieces
-    # ------------------------------------------------------------------------------
 
     def _value(self, body: Scalar, instead: Mapping[Read, Scalar] | None = None) -> Scalar:
         """A body at the current element, members of the group and kept rows read from

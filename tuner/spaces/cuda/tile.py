@@ -90,7 +90,6 @@ class CudaTileNest:
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
     # --- maps
-    # ------------------------------------------------------------------------------
 
     def _map(self, body: Scalar, copies: list[BoxCopy]) -> None:
         """A nest without a reduction: vectors of what is read, the elements one by one,
@@ -165,7 +164,6 @@ class CudaTileNest:
         self._block(name, axes, (), tuple(Var(axis.name) for axis in axes), body)
 
     # --- reductions
-    # ------------------------------------------------------------------------------
 
     def _reduce(self, body: Scalar, copies: list[BoxCopy]) -> None:
         anchor, accumulators = self.group.anchor, f"{self.name}_acc"
@@ -236,7 +234,6 @@ class CudaTileNest:
         self._innermost(output, store=True)
 
     # --- pieces
-    # ------------------------------------------------------------------------------
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)

@@ -81,7 +81,6 @@ class CudaTileSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- what the group is like
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -160,7 +159,6 @@ class CudaTileSketch:
         return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent, default=None)
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -241,7 +239,6 @@ class CudaTileSketch:
         return axis_order_choice(self.prefix, [axis.name for axis in self.axes], self.major)
 
     # --- tiles
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def _fitting(self) -> tuple[TileShape, ...]:
@@ -338,7 +335,6 @@ class CudaTileSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

@@ -164,7 +164,6 @@ class CudaWarpgroupNest(AccumulatorNest):
         return self.nest
 
     # --- indices
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def _column(self) -> Scalar:
@@ -211,7 +210,6 @@ class CudaWarpgroupNest(AccumulatorNest):
         return indices | {self.plan.depth.axis.name: depth}
 
     # --- operands
-    # ------------------------------------------------------------------------------
 
     def _left(self) -> Read:
         """Rows of a fragment, 64 deep, as the permutation lays them; what the nest reads
@@ -289,7 +287,6 @@ class CudaWarpgroupNest(AccumulatorNest):
         return tuple(Var(axis.name) for axis in levels)
 
     # --- steps
-    # ------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         accumulators, strip = self.accumulators, self.strip

@@ -152,7 +152,6 @@ class CudaWarpgroupSketch:
         return f"{self.group.name}.{self.name}"
 
     # --- choices
-    # ------------------------------------------------------------------------------
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -208,7 +207,6 @@ class CudaWarpgroupSketch:
         )
 
     # --- meaning
-    # ------------------------------------------------------------------------------
 
     @cached_property
     def facts(self) -> KernelFacts:

@@ -208,7 +208,6 @@ def epilogue_of(anchor: Stage, expression: Expression, grouped: set[str]) -> Sta
 
 
 # --- rows
-# ------------------------------------------------------------------------------
 
 
 def column_axis(stage: Stage, read_accesses: Sequence[Access]) -> Axis | None:

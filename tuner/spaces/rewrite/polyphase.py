@@ -145,7 +145,6 @@ def decompose(expression: Expression) -> Expression:
 
 
 # --- which sums these are
-# ------------------------------------------------------------------------------
 
 
 def _term(body: Scalar) -> _Term:
@@ -245,7 +244,6 @@ def _weighted_last(stage: Stage, term: _Term, phases: Sequence[_Phase]) -> tuple
 
 
 # --- the sum
-# ------------------------------------------------------------------------------
 
 
 def _by_phases(
@@ -430,7 +428,6 @@ def _padded_where_needed(
 
 
 # --- its readers
-# ------------------------------------------------------------------------------
 
 
 def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axis) -> Expression:
@@ -477,7 +474,6 @@ def _reads_phases(stage: Stage, name: str, axis: Axis, phase: _Phase) -> bool:
 
 
 # --- small things
-# ------------------------------------------------------------------------------
 
 
 def _product(factors: Sequence[Scalar]) -> Scalar:

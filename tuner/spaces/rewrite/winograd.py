@@ -322,7 +322,6 @@ class _Rewriting:
 
 
 # --- products with matrices
-# ------------------------------------------------------------------------------
 
 
 def _transformed(
