@@ -147,7 +147,7 @@ def _without_code(workload: Workload, target: Target) -> ExportKernel:
     return ExportKernel(
         workload_key=workload.key,
         arguments=arguments,
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        target=TargetName.of(target),
         isa=target.isa,
         threads=1,
         object_code=module.pack(),

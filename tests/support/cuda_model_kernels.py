@@ -39,7 +39,7 @@ def cuda_kernel_of(
     return ExportKernel(
         workload_key=workload.key,
         arguments=arguments,
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        target=TargetName.of(target),
         isa=target.isa,
         threads=1,
         object_code=module.named([argument.name for argument in arguments]).pack(),

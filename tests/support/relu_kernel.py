@@ -42,7 +42,7 @@ def relu_kernel(body: str = RELU) -> ExportKernel:
             Argument(name="X", dtype="float32", shape=(8, 128), role="in"),
             Argument(name="Y", dtype="float32", shape=(8, 128), role="out"),
         ),
-        target=TargetName(key=machine.key, kind=machine.kind, name=machine.name),
+        target=TargetName.of(machine),
         isa=(),
         threads=1,
         object_code=Toolchain.find().compile("kernel.c", text, headers).read_bytes(),

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
+from tuner.target.target import Target
 from tuner.workload.arrays import numpy_dtype
 from tuner.workload.bounded import BoundedExtents
 from tuner.workload.expression import DType, Expression, Fact, Tensor
-from tuner.workload.workload import Numerics
+from tuner.workload.workload import Numerics, Workload
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -78,6 +79,10 @@ class TargetName:
     key: str  # SHA-256 of the machine's fingerprint
     kind: str  # "cpu" or "cuda"
     name: str  # for people
+
+    @classmethod
+    def of(cls, target: Target) -> TargetName:
+        return cls(key=target.key, kind=target.kind, name=target.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,3 +189,35 @@ class ExportKernel:
     def held(self) -> tuple[Argument, ...]:
         """All buffers of a program that calls it: inputs, outputs, packed buffers."""
         return (*self.arguments, *self.packed)
+
+
+class Computation(TypedDict):
+    """The fields of an `ExportKernel` that its workload and target decide."""
+
+    workload_key: str
+    op: str | None
+    params: Mapping[str, int | float | str | bool]
+    notation: str | None
+    shapes: Mapping[str, int]
+    expression: Expression
+    constants: tuple[str, ...]
+    numerics: Numerics
+    arguments: tuple[Argument, ...]
+    target: TargetName
+    isa: tuple[str, ...]
+
+
+def computation_of(workload: Workload, target: Target) -> Computation:
+    return Computation(
+        workload_key=workload.key,
+        op=workload.op,
+        params=workload.params,
+        notation=workload.notation,
+        shapes=workload.shapes,
+        expression=workload.expression,
+        constants=workload.constants,
+        numerics=workload.numerics,
+        arguments=arguments_of(workload.expression),
+        target=TargetName.of(target),
+        isa=target.isa,
+    )

@@ -112,7 +112,7 @@ def exportable(
     return ExportKernel(
         workload_key=sha256(packed(graph)).hexdigest(),
         arguments=arguments,
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        target=TargetName.of(target),
         isa=tuple(sorted({feature for kernel in kernels.values() for feature in kernel.isa})),
         threads=threads,
         object_code=object_code,

@@ -10,7 +10,7 @@ from tuner.cost_model.history import Opinion, Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.export.archive import export_archive
 from tuner.export.examples import expected_outputs
-from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.export.kernel import ExportKernel, computation_of
 from tuner.export.signature import Signer
 from tuner.measure.assignment import Lane
 from tuner.measure.device.limits import device_limits
@@ -72,17 +72,7 @@ class CpuBackend:
     def export(self, packing: Packing, name: str, signer: Signer | None) -> bytes:
         workload, target = packing.problem.workload, packing.problem.target
         kernel = ExportKernel(
-            workload_key=workload.key,
-            op=workload.op,
-            params=workload.params,
-            notation=workload.notation,
-            shapes=workload.shapes,
-            expression=workload.expression,
-            constants=workload.constants,
-            numerics=workload.numerics,
-            arguments=arguments_of(workload.expression),
-            target=TargetName(key=target.key, kind=target.kind, name=target.name),
-            isa=target.isa,
+            **computation_of(workload, target),
             threads=packing.problem.threads,
             object_code=packing.object_code,
             tvm_symbol=f"__tvm_ffi_{packing.library.symbol}",

@@ -11,7 +11,7 @@ from tuner.db.engine import Session
 from tuner.db.kernels import RUNNERS_UP, Kernel
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.examples import expected_outputs
-from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.export.kernel import ExportKernel, computation_of
 from tuner.measure.cache import WARM
 from tuner.runtime.prepack import prepack_from
 from tuner.workload.spec import from_document
@@ -34,17 +34,7 @@ def describe(
     target = targets.get(session, kernel.target)
     schedule = kernels.schedule(session, kernel.id)
     described = ExportKernel(
-        workload_key=workload.key,
-        op=workload.op,
-        params=workload.params,
-        notation=workload.notation,
-        shapes=workload.shapes,
-        expression=workload.expression,
-        constants=workload.constants,
-        numerics=workload.numerics,
-        arguments=arguments_of(workload.expression),
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
-        isa=target.isa,
+        **computation_of(workload, target),
         threads=kernel.threads,
         object_code=store.get(schedule["object"]),
         tvm_symbol=f"__tvm_ffi_{schedule['symbol']}",

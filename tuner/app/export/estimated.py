@@ -16,7 +16,7 @@ from tuner.app.machine import named_target
 from tuner.cost_model.features import ESTIMATE, featurizer
 from tuner.errors import IllegalSchedule, TunerError, UsageError
 from tuner.export.examples import expected_outputs
-from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.export.kernel import ExportKernel, computation_of
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import KEY_FILE, signer_at
@@ -65,17 +65,7 @@ def estimated_kernel(workload: Workload, target: Target, settings: Settings) -> 
     """The kernel of the config that the estimate ranks first. Raises NoSchedule."""
     compiled = _compiled(workload, target, settings)
     kernel = ExportKernel(
-        workload_key=workload.key,
-        op=workload.op,
-        params=workload.params,
-        notation=workload.notation,
-        shapes=workload.shapes,
-        expression=workload.expression,
-        constants=workload.constants,
-        numerics=workload.numerics,
-        arguments=arguments_of(workload.expression),
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
-        isa=target.isa,
+        **computation_of(workload, target),
         threads=settings.threads,
         object_code=compiled.object_code,
         tvm_symbol=f"__tvm_ffi_{compiled.symbol}",

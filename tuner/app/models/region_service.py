@@ -132,7 +132,7 @@ def _compiled(
         constants=workload.constants,
         numerics=workload.numerics,
         arguments=arguments_of(workload.expression),
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        target=TargetName.of(target),
         isa=target.isa,
         threads=threads,
         object_code=made.object_code,
