@@ -1,1 +1,1 @@
-
+"""Search strategies: which configs are measured next. One table lists them."""

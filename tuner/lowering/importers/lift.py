@@ -1,4 +1,4 @@
-"""TVM PrimFuncs, of a model or of `te` tensors, lifted to expressions.
+"""TVM PrimFuncs, such as those of `te` tensors, lifted to expressions.
 
 A function is read as it was written, before any schedule: each block is a stage whose
 iterators are bound to loops of their own. Anything else is refused with the block and
