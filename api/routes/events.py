@@ -57,18 +57,18 @@ UNREAD_S = 30.0  # that what was sent may wait for its client, beyond the stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class UnsentEvents:
     """Events of a job that a stream has not sent yet."""
 
     events: tuple[Event, ...]
     over: bool  # the job is finished and these are its last events
 
 
-def read_news(service: Service, job_id: str, after: int) -> News:
+def read_news(service: Service, job_id: str, after: int) -> UnsentEvents:
     with service.database.read() as session:
         job = jobs.get(session, job_id)
         batch = events.after(session, job_id, after, limit=BATCH)
-    return News(events=batch, over=job.state in FINISHED and len(batch) < BATCH)
+    return UnsentEvents(events=batch, over=job.state in FINISHED and len(batch) < BATCH)
 
 
 def encode(event: Event) -> bytes:

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.from_torch.region import memory_order
 from tuner.torch.compiling import RegionFunction, compiled
-from tuner.torch.partition import Left, Partition, Region, partition
+from tuner.torch.partition import EagerCall, Partition, Region, partition
 from tuner.torch.rebuilding import Function, of_pytorch, rebuilt
 
 
@@ -79,7 +79,7 @@ class Traced:
         return [region for cut in self.parts for region in cut.regions]
 
     @property
-    def left(self) -> list[Left]:
+    def left(self) -> list[EagerCall]:
         return [left for cut in self.parts for left in cut.left]
 
 

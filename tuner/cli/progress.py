@@ -34,7 +34,7 @@ WORTH = 0.01  # a gain of a model that is worth more time
 
 
 @dataclass(slots=True, kw_only=True)
-class Whole:
+class ModelProgress:
     """The model whose kernels the workloads are."""
 
     started_s: float  # by the display's clock
@@ -80,7 +80,7 @@ class Run:
         elif number == 0:
             self.default_s = median_s
 
-    def text(self, now_s: float, whole: Whole | None = None) -> str:
+    def text(self, now_s: float, whole: ModelProgress | None = None) -> str:
         """The state in one line, at `now_s` of the display's clock.
 
         What is left is that of the model, if the workload is a kernel of one.
@@ -125,7 +125,7 @@ class TuningDisplay:
         self._run: Run | None = None
         # By position in the job: a kernel of a model is stored while the next one has begun.
         self._runs: dict[int, Run | None] = {}
-        self._whole: Whole | None = None
+        self._whole: ModelProgress | None = None
         self.gain: ModelGain | None = None  # what the last rounds of a model have gained
         self._last_line_s = float("-inf")
         self._live = Live(
@@ -183,7 +183,9 @@ class TuningDisplay:
     def whole(self, seconds: float | None) -> None:
         """Shows the workloads to come as kernels of a model, for which so much time is left."""
         now_s = self._clock()
-        self._whole = Whole(started_s=now_s, ends_s=None if seconds is None else now_s + seconds)
+        self._whole = ModelProgress(
+            started_s=now_s, ends_s=None if seconds is None else now_s + seconds
+        )
 
     def begin(
         self,

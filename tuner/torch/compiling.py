@@ -13,7 +13,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from tuner.torch.apart import Apart
 from tuner.torch.decompositions import is_training, rules, without_kernels
 from tuner.torch.notices import Notices
-from tuner.torch.partition import Left, Partition, Region, partition
+from tuner.torch.partition import EagerCall, Partition, Region, partition
 from tuner.torch.rebuilding import Function, OfPyTorch, of_pytorch, rebuilt, uncompiled_of
 from tuner.torch.recurrent import kept_whole, recurrent_calls
 from tuner.torch.shapes import ByShape, is_dynamic
@@ -115,6 +115,6 @@ def _unless_of_pytorch(
     return function if functions else uncompiled
 
 
-def _left_layer(node: Any) -> Left:
+def _left_layer(node: Any) -> EagerCall:
     reason = "is a recurrent layer in training or under autocast, with dropout or packed sequences"
-    return Left(operator=f"torch.{node.target.__name__}", name=node.name, reason=reason)
+    return EagerCall(operator=f"torch.{node.target.__name__}", name=node.name, reason=reason)

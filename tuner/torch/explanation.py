@@ -17,7 +17,7 @@ from tuner.models.region_cache import RaceResult
 from tuner.torch.compiling import by_pytorch, compiled
 from tuner.torch.layouts import layouts_of
 from tuner.torch.options import Options, options_from
-from tuner.torch.partition import Left, Node, Partition, Region
+from tuner.torch.partition import EagerCall, Node, Partition, Region
 from tuner.torch.rebuilding import Function
 from tuner.torch.tuning import cache_of, key_of, settings_of
 from tuner.units import seconds
@@ -41,7 +41,7 @@ class Explanation:
     graphs: int  # of ATen operators: those of Dynamo, forward and backward
     graph_breaks: Mapping[str, int]  # by Dynamo's reason
     regions: tuple[RegionSummary, ...]
-    left: tuple[Left, ...]
+    left: tuple[EagerCall, ...]
 
     @property
     def operators(self) -> Mapping[str, int]:

@@ -32,7 +32,7 @@ Node: TypeAlias = Any  # torch.fx.Node, of a package that is read without its ty
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
+class EagerCall:
     """A call that stays with PyTorch."""
 
     operator: str  # e.g. aten.sort.stable
@@ -56,7 +56,7 @@ class Partition:
     """What a traced graph is computed by, in order: regions and nodes of PyTorch."""
 
     steps: tuple[Region | Node, ...]
-    left: tuple[Left, ...]
+    left: tuple[EagerCall, ...]
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -84,7 +84,7 @@ class _Cut:
         self.copies = {node.args[1]: node for node in self.last if _is_copy(node)}
         self.reasons = self._reasons()
         self.levels: dict[Node, int] = {}
-        self.left: list[Left] = []
+        self.left: list[EagerCall] = []
         self.steps: list[Region | Node] = []
 
     def partition(self) -> Partition:
@@ -145,7 +145,7 @@ class _Cut:
             self.levels[node] = before
 
     def _leave(self, node: Node, reason: str) -> None:
-        self.left.append(Left(operator=str(node.target), name=node.name, reason=reason))
+        self.left.append(EagerCall(operator=str(node.target), name=node.name, reason=reason))
 
     def _add(self, nodes: Sequence[Node]) -> None:
         """Adds a region of nodes of one level, or several where it has too many tensors,

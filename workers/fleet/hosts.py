@@ -18,7 +18,7 @@ ANSWER_S = 5.0  # limit for a host's description; it is asked again at the next 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class HostChanges:
     """What changed since the last look."""
 
     joined: tuple[HostPlan, ...] = ()
@@ -38,7 +38,7 @@ class Hosts:
         # Hosts by actor; None for one that does not serve this driver.
         self._hosts: dict[str, str | None] = {}
 
-    def look(self) -> Seen:
+    def look(self) -> HostChanges:
         """Asks the cluster for its hosts. Raises RayError if the cluster is gone."""
         named = {
             str(actor["name"])
@@ -70,7 +70,7 @@ class Hosts:
             elif self._serves(host):
                 self._narrow[name] = host.name
             self._hosts[name] = host.name if reason is None and self._suits(host) else None
-        return Seen(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
+        return HostChanges(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
 
     @property
     def present(self) -> tuple[HostPlan, ...]:

@@ -70,7 +70,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class WorkloadSize:
     """Facts about a workload before it is queued."""
 
     workload: Workload
@@ -220,7 +220,7 @@ def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
         return {"sized": None, "refusal": Refusal(message=str(error))}
 
 
-def sized(service: Service, fields: Mapping[str, str]) -> Sized:
+def sized(service: Service, fields: Mapping[str, str]) -> WorkloadSize:
     request = job_request(fields)
     workload = workloads.parse(request.all_workloads[0])
     with service.database.read() as session:
@@ -232,7 +232,7 @@ def sized(service: Service, fields: Mapping[str, str]) -> Sized:
         size, sketches = space.size, len(space.combinations)
     except TunerError:
         size, sketches = None, 0  # only the target's workers know its sketches
-    return Sized(
+    return WorkloadSize(
         workload=workload,
         target=target,
         size=size,

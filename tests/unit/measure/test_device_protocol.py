@@ -317,7 +317,7 @@ UNCHANGED = frame(Answer.SURROUNDINGS, struct.pack("<IIQ", 0, 0, 0))
         (
             {"CHECK": frame(Answer.SURROUNDINGS, struct.pack("<IIQ", 77, 0, 0))},
             FailureKind.INFRASTRUCTURE,
-            "77 is no Around",
+            "77 is no BufferChange",
         ),
         (
             {"BIND": frame(Answer.ENDED, struct.pack("<IiI", 2, 99, 0))},

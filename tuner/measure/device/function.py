@@ -23,7 +23,7 @@ from tuner.measure.device.connection import (
     Connection,
     DeviceError,
 )
-from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended, FrameError
+from tuner.measure.device.protocol import KEEP, Binding, BufferChange, End, Ended, FrameError
 from tuner.runtime.signature import Argument, ShapeError, Signature, signature_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -123,11 +123,11 @@ class DeviceFunction:
     def check_surroundings(self) -> None:
         """Raises FunctionFailed where a call changed an input or wrote out of bounds."""
         around = self.connection.check()
-        if around.what is Around.UNCHANGED:
+        if around.what is BufferChange.UNCHANGED:
             return
         names = [argument.name for argument in self.signature.arguments]
         name = names[around.tensor] if around.tensor < len(names) else f"tensor {around.tensor}"
-        changed = around.what is Around.INPUT
+        changed = around.what is BufferChange.INPUT
         raise FunctionFailed(
             f"it changed its input {name}" if changed else f"it wrote out of bounds of {name}"
         )

@@ -58,7 +58,7 @@ class End(IntEnum):
     EXIT, SIGNAL, DEADLINE, GUARD, MEMORY, NOT_LOADED, BROKE_PROTOCOL = range(1, 8)
 
 
-class Around(IntEnum):
+class BufferChange(IntEnum):
     """What a call left around the outputs."""
 
     UNCHANGED, INPUT, BEFORE, BEHIND = range(4)
@@ -187,14 +187,14 @@ class Binding:
 class Surroundings:
     """Whether inputs and what lies around buffers are as they were."""
 
-    what: Around
+    what: BufferChange
     tensor: int  # inputs are counted first
     offset: int  # of the first byte of an input that changed
 
     @classmethod
     def of(cls, payload: bytes) -> Surroundings:
         what, tensor, offset = _SURROUNDINGS.unpack(payload)
-        return cls(what=_member(Around, what), tensor=tensor, offset=offset)
+        return cls(what=_member(BufferChange, what), tensor=tensor, offset=offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from tuner.measure.check import POISONS, Array, Case, WrongAnswer, check_output,
 from tuner.measure.child import PATIENT
 from tuner.measure.device.connection import CallFailed, CandidateEnded, Connection
 from tuner.measure.device.function import SETTLE_US, Undescribed, bound
-from tuner.measure.device.protocol import KEEP, Around, Binding, End, Ended
+from tuner.measure.device.protocol import KEEP, Binding, BufferChange, End, Ended
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.measure.pace import Pace, PacedTiming, PaceUpdate
 from tuner.measure.timing import LONG_CALL_S, Timing, time_calls
@@ -145,15 +145,15 @@ class Trial:
 
     def _check_surroundings(self, case: Case) -> None:
         around = self.connection.check()
-        if around.what is Around.UNCHANGED:
+        if around.what is BufferChange.UNCHANGED:
             return
         name = tensor_name(case, around.tensor)
-        if around.what is Around.INPUT:
+        if around.what is BufferChange.INPUT:
             array = case.pristine[min(around.tensor, len(case.pristine) - 1)]
             place = min(around.offset // array.itemsize, max(0, array.size - 1))
             index = [int(part) for part in np.unravel_index(place, array.shape)]
             raise WrongAnswer(f"the kernel changed its input {name} at element {index}")
-        where = "before its beginning" if around.what is Around.BEFORE else "behind its end"
+        where = "before its beginning" if around.what is BufferChange.BEFORE else "behind its end"
         raise WrongAnswer(f"the kernel wrote out of bounds of {name}, {where}")
 
     def _single_call(self, call_s: float) -> PacedTiming:

@@ -41,7 +41,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class FloatOperator:
     """An operator that stays in float."""
 
     name: str
@@ -54,7 +54,7 @@ class Plan:
     """What can be quantised in a network."""
 
     layers: tuple[Layer, ...]
-    left: tuple[Left, ...]  # operators with weights that are no layers
+    left: tuple[FloatOperator, ...]  # operators with weights that are no layers
     moved: Mapping[str, str]  # result of a move -> what it moves
 
     def tensors(self, layers: Iterable[Layer]) -> dict[str, str]:
@@ -91,7 +91,7 @@ class _Planner:
         values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
         self.types = {value.name: value.type.tensor_type.elem_type for value in values}
         self.layers: dict[int, Layer] = {}
-        self.left: list[Left] = []
+        self.left: list[FloatOperator] = []
 
     def plan(self) -> Plan:
         for place, node in enumerate(self.nodes):
@@ -145,7 +145,7 @@ class _Planner:
         self.layers[place] = Layer(place=place, name=name_of(node), op=node.op_type, **given)
 
     def leave(self, node: Any, reason: str) -> None:
-        self.left.append(Left(name=name_of(node), op=node.op_type, reason=reason))
+        self.left.append(FloatOperator(name=name_of(node), op=node.op_type, reason=reason))
 
     # --- what follows them
 

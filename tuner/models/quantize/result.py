@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.models.quantize.layers import Left
+from tuner.models.quantize.layers import FloatOperator
 from tuner.models.quantize.ranges import Method
 from tuner.models.workloads import ModelWorkload
 from tuner.workload.spec import from_document, to_document
@@ -59,7 +59,7 @@ class Quantized:
     content: bytes
     layers: tuple[LayerLoss, ...]  # in the network's order
     choices: tuple[Choice, ...]  # each loses less than those with fewer layers in float
-    left: tuple[Left, ...]
+    left: tuple[FloatOperator, ...]
     float_bytes: int  # of all constants of the float network
     rows: int  # of calibration data that were used
     measured_rows: int  # of these, on which losses were measured
@@ -98,7 +98,7 @@ def quantized_from(message: bytes) -> Quantized:
         content=message[begin + length :],
         layers=tuple(LayerLoss(**entry) for entry in given["layers"]),
         choices=tuple(Choice(**entry) for entry in given["choices"]),
-        left=tuple(Left(**entry) for entry in given["left"]),
+        left=tuple(FloatOperator(**entry) for entry in given["left"]),
         float_bytes=given["float_bytes"],
         rows=given["rows"],
         measured_rows=given["measured_rows"],
