@@ -63,6 +63,8 @@ BUDGET = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
+    """Why a job is not queued, and where in the form or the text the fault is."""
+
     message: str
     line: int | None = None
     column: int | None = None
@@ -119,23 +121,8 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
             Response(),
             idempotency_key=once(fields),
         )
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = str(first["loc"][-1]) if first["loc"] else None
-        return show(
-            request,
-            caller,
-            service,
-            fields,
-            checked=True,
-            refusal=Refusal(message=f"{place}: {first['msg']}", field=place),
-        )
-    except WorkloadError as error:
+    except (ValidationError, UsageError) as error:
         return show(request, caller, service, fields, checked=True, refusal=refused(error))
-    except UsageError as error:
-        return show(
-            request, caller, service, fields, checked=True, refusal=Refusal(message=str(error))
-        )
     return redirect(f"/jobs/{job.id}")
 
 
@@ -195,7 +182,13 @@ def suggested(param: Param) -> str:
     return "" if param.usual is None else str(param.usual)
 
 
-def refused(error: WorkloadError) -> Refusal:
+def refused(error: ValidationError | UsageError) -> Refusal:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place = f"{first['loc'][-1]}: " if first["loc"] else ""
+        return Refusal(message=place + first["msg"])
+    if not isinstance(error, WorkloadError):
+        return Refusal(message=str(error))
     field = (
         "notation" if error.line else None if error.parameter is None else f"p_{error.parameter}"
     )
@@ -206,18 +199,8 @@ def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
     """The context of the verdict: either `sized` or `refusal` is not None."""
     try:
         return {"sized": sized(service, fields), "refusal": None}
-    except ValidationError as error:
-        first = error.errors()[0]
-        return {
-            "sized": None,
-            "refusal": Refusal(
-                message=f"{first['loc'][-1] if first['loc'] else ''}: {first['msg']}"
-            ),
-        }
-    except WorkloadError as error:
+    except (ValidationError, UsageError) as error:
         return {"sized": None, "refusal": refused(error)}
-    except UsageError as error:
-        return {"sized": None, "refusal": Refusal(message=str(error))}
 
 
 def sized(service: Service, fields: Mapping[str, str]) -> WorkloadSize:
