@@ -226,7 +226,7 @@ class TaskAnswer(Answer):
     stopped: str | None = Field(
         default=None,
         description="why the last search of this workload ended: trials, seconds, target, "
-        "no_gain, exhausted or cancelled",
+        "exhausted or cancelled",
     )
     error: str | None
 

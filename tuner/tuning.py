@@ -15,8 +15,7 @@ from itertools import count as counting
 
 from tuner.errors import UsageError
 from tuner.measure.measurer import Measurer
-from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial, kept_pace
-from tuner.search.expectation import Expectation, expect
+from tuner.measure.outcome import Candidate, Timed, Trial, kept_pace
 from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.core.space import Space
 
@@ -29,7 +28,6 @@ _NEAR_TARGET = 0.98
 _LEAST_TRIALS = 32
 # A kernel that is faster than the target by this factor disproves it, and the job goes on.
 _BEYOND_TARGET = 1.1
-_HORIZON = 100  # further trials for which the expected gain is given
 
 
 class StopReason(StrEnum):
@@ -38,7 +36,6 @@ class StopReason(StrEnum):
     TRIALS = "trials"  # the budget of trials is spent
     SECONDS = "seconds"  # the budget of time is spent
     TARGET = "target"  # the best time is within 2% of the target
-    NO_GAIN = "no_gain"  # the next trials promise less than the least gain
     EXHAUSTED = "exhausted"  # every point of the space was tried
     CANCELLED = "cancelled"
 
@@ -54,9 +51,6 @@ class Budget:
     waits_for_one: bool = False
     # Seconds of one call that no kernel can beat. The job ends within 2% of it.
     target_s: float | None = None
-    # The job ends when the next 100 trials promise less gain, e.g. 0.002; None: it never
-    # ends for that reason.
-    least_gain: float | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -108,7 +102,6 @@ class RoundPlanned:
     """The searcher refitted its model."""
 
     plan: Plan
-    expectation: Expectation | None  # of the next 100 trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +114,6 @@ class TuningResult:
     best: tuple[Trial, ...]
     trials: int  # recorded in all
     elapsed: Elapsed
-    expectation: Expectation | None  # of further trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +187,6 @@ class _Loop:
         self._clock, self._cancelled = clock, cancelled
         self._waiting, self._sleep = waiting, sleep
         self._trials = list(recorded)
-        self._recorded_before = len(recorded)
         self._started = clock()
         self._search_s = 0.0
         self._numbers = _unused_numbers(recorded, 0 if with_default else 1)
@@ -203,7 +194,6 @@ class _Loop:
         self._default_pending = with_default and all(trial.number != 0 for trial in recorded)
         self._exhausted = False
         self._best_s = min((s for s in map(median_of, recorded) if s is not None), default=None)
-        self._expectation: Expectation | None = None
         self._plans_seen = 0
 
     def run(self, best_count: int) -> Iterator[Event]:
@@ -223,13 +213,11 @@ class _Loop:
                 yield from self._take(trial)
                 if self._interrupted() is not None:
                     break
-        self._expectation = self._expect()
         result = TuningResult(
             reason=reason,
             best=_fastest(self._trials, best_count),
             trials=len(self._trials),
             elapsed=self._elapsed(),
-            expectation=self._expectation,
         )
         yield Stopped(result=result)
 
@@ -250,8 +238,7 @@ class _Loop:
         self._tell([trial])
         for plan in self._searcher.plans[self._plans_seen :]:
             self._plans_seen += 1
-            self._expectation = self._expect()
-            yield RoundPlanned(plan=plan, expectation=self._expectation)
+            yield RoundPlanned(plan=plan)
 
     def _fill(self) -> None:
         """Submits as many candidates as keep the measurer busy, within the budget."""
@@ -314,18 +301,7 @@ class _Loop:
             return reason
         if len(self._trials) >= self._budget.trials:
             return StopReason.TRIALS
-        expected, least = self._expectation, self._budget.least_gain
-        if expected is not None and least is not None and expected.gain < least:
-            return StopReason.NO_GAIN
         return None
-
-    def _expect(self) -> Expectation | None:
-        """What the next _HORIZON trials are expected to bring."""
-        ordered = [median_of(trial) for trial in self._trials if trial.config and not _lost(trial)]
-        rate = (self._clock() - self._started) / max(1, len(self._trials) - self._recorded_before)
-        return expect(
-            ordered, trials=_HORIZON, seconds_per_trial=rate, floor_s=self._budget.target_s
-        )
 
     def _elapsed(self) -> Elapsed:
         return Elapsed(
@@ -354,10 +330,6 @@ def _fastest(trials: Sequence[Trial], count: int) -> tuple[Trial, ...]:
 def median_of(trial: Trial) -> float | None:
     """Seconds of one call of a trial; None for a failure."""
     return trial.outcome.median_s if isinstance(trial.outcome, Timed) else None
-
-
-def _lost(trial: Trial) -> bool:
-    return isinstance(trial.outcome, Failed) and trial.outcome.kind is FailureKind.INFRASTRUCTURE
 
 
 def _unused_numbers(recorded: Sequence[Trial], first: int) -> Iterator[int]:

@@ -115,7 +115,6 @@ def curve(
         record_positions=record_positions,
         record_medians_s=timed.medians_s[records_shown],
         failure_positions=mark_positions,
-        failure_numbers=marks,
         levels=levels,
         axes=axes,
     )

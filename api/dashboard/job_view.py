@@ -27,7 +27,6 @@ RIVALS = 5  # lines of libraries in the curve
 STOPPED = {  # why a search ended before its budget of trials was spent, in the words of the page
     "seconds": "budget of time spent",
     "target": "at the roofline",
-    "no_gain": "no gain expected",
     "exhausted": "every config tried",
     "cancelled": "cancelled",
 }

@@ -40,16 +40,13 @@ API nvmlDeviceGetUUID(void *of, char *to, unsigned length) {
   return snprintf(to, length, "MIG-double-%d", (int)((int *)of - slices)), SUCCESS;
 }
 API nvmlDeviceGetClockInfo(void *of, unsigned type, unsigned *to) { return number(of, to, type == 1 ? 1500 : 2000); }
-API nvmlDeviceGetMaxClockInfo(void *of, unsigned, unsigned *to) { return number(of, to, 1980); }
 /* Heat holds the second reading of a process down, and the power cap every one. */
 API nvmlDeviceGetCurrentClocksThrottleReasons(void *of, unsigned long long *to) {
   static int readings;
   if (of != &device) return INVALID_ARGUMENT;
   return *to = 0x4 | (readings++ == 1 ? 0x20 : 0), SUCCESS;
 }
-API nvmlDeviceGetTemperature(void *of, unsigned, unsigned *to) { return number(of, to, 40); }
-API nvmlDeviceGetPowerUsage(void *of, unsigned *to) { return number(of, to, 100000); }
-/* At those 100 W since the machine was started; a chip before Volta has no such counter, nor has a slice. */
+/* At 100 W since the machine was started; a chip before Volta has no such counter, nor has a slice. */
 API nvmlDeviceGetTotalEnergyConsumption(void *of, unsigned long long *millijoules) {
   if (of != &device || getenv("DOUBLE_WITHOUT_ENERGY")) return NOT_SUPPORTED;
   timespec now;

@@ -295,15 +295,6 @@ def test_a_kernel_far_faster_than_the_target_disproves_it() -> None:
     assert (result.reason, result.trials) == (StopReason.TRIALS, 40)
 
 
-def test_no_expected_gain_ends_the_run_only_when_asked() -> None:
-    _, patient = run(Budget(trials=400), strategy="annealing")
-    _, economical = run(Budget(trials=400, least_gain=0.02), strategy="annealing")
-    assert patient.reason is StopReason.TRIALS
-    assert economical.reason is StopReason.NO_GAIN
-    assert economical.trials < 400
-    assert economical.expectation is not None and economical.expectation.gain < 0.02
-
-
 def test_an_exhausted_space_ends_the_run() -> None:
     space = small_space()
     fast = Response(space=space)

@@ -52,7 +52,6 @@ def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
         record_positions=numbers[records].astype(np.float64),
         record_medians_s=medians_s[records],
         failure_positions=failed.astype(np.float64),
-        failure_numbers=failed,
         levels=levels,
     )
 

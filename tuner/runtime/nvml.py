@@ -129,8 +129,8 @@ class ManagedDevice:
     def clocks(self) -> ClockReading:
         """The clocks now, and what holds them down."""
         return ClockReading(
-            sm_mhz=self.number("nvmlDeviceGetClockInfo", SM),
-            memory_mhz=self.number("nvmlDeviceGetClockInfo", MEMORY),
+            sm_mhz=self._clock_mhz(SM),
+            memory_mhz=self._clock_mhz(MEMORY),
             reasons=self._reasons(),
         )
 
@@ -143,24 +143,18 @@ class ManagedDevice:
         function = "nvmlDeviceGetTotalEnergyConsumption"
         return value.value if self._call(function, self._handle, ctypes.byref(value)) else None
 
-    def number(self, function: str, *arguments: int) -> int:
-        """What a function of the device says; 0 where it says nothing."""
-        value = ctypes.c_uint()
-        given = (self._handle, *map(ctypes.c_uint, arguments), ctypes.byref(value))
-        return value.value if self._call(function, *given) else 0
-
-    def text(self, function: str) -> str:
-        """A text of the device; empty where there is none."""
-        return self._text(function, self._handle)
-
     def driver(self) -> str:
-        """The driver's version, e.g. "580.82"."""
-        return self._text("nvmlSystemGetDriverVersion")
-
-    def _text(self, function: str, *arguments: object) -> str:
+        """The driver's version, e.g. "580.82"; empty where NVML does not say."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        answered = self._call(function, *arguments, buffer, ctypes.c_uint(len(buffer)))
+        function = "nvmlSystemGetDriverVersion"
+        answered = self._call(function, buffer, ctypes.c_uint(len(buffer)))
         return buffer.value.decode(errors="replace") if answered else ""
+
+    def _clock_mhz(self, domain: int) -> int:
+        """0 where NVML does not say."""
+        value = ctypes.c_uint()
+        given = (self._handle, ctypes.c_uint(domain), ctypes.byref(value))
+        return value.value if self._call("nvmlDeviceGetClockInfo", *given) else 0
 
     def _reasons(self) -> frozenset[ThrottleReason]:
         mask = ctypes.c_ulonglong()

@@ -20,7 +20,7 @@ from tuner.runtime.cuda_driver import NoDriver
 from tuner.target.architectures.table import architecture_named
 from tuner.target.cuda import cuda_target, cuda_targets
 from tuner.target.microarchitectures import cpu_target, declared_cpus
-from tuner.target.nvidia import gpu_facts, gpu_fingerprint, gpu_target, management
+from tuner.target.nvidia import driver_version, gpu_facts, gpu_fingerprint, gpu_target
 from tuner.target.processor import ROOT, Processor, read_caches, read_processor, usable_cores
 from tuner.target.target import Target
 
@@ -131,9 +131,9 @@ def detect_gpu(ordinal: int = 0) -> Target:
 
 def detected_gpu(facts: Mapping[str, int | str]) -> Target:
     """The GPU, or the slice of one, of which the driver said this."""
-    nvml = management(str(facts["pci"]))
-    fingerprint = gpu_fingerprint(facts, nvml.driver)
-    return gpu_target(facts, nvml.driver, key=target_key(fingerprint), fingerprint=fingerprint)
+    driver = driver_version(str(facts["pci"]))
+    fingerprint = gpu_fingerprint(facts, driver)
+    return gpu_target(facts, driver, key=target_key(fingerprint), fingerprint=fingerprint)
 
 
 def target_key(fingerprint: Mapping[str, str | int]) -> str:

@@ -7,25 +7,11 @@ fingerprint holds what decides which code is right and fast, and the driver's ve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tuner.runtime.cuda_driver import device_facts
-from tuner.runtime.nvml import SM, ManagedDevice
+from tuner.runtime.nvml import ManagedDevice
 from tuner.target.cuda import REGISTERS_PER_THREAD, STATIC_SHARED_BYTES, VECTOR_BYTES, WARP
 from tuner.target.target import Target
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Management:
-    """What NVML says; empty and 0 where it does not, as in many containers."""
-
-    driver: str = ""  # version, e.g. "580.82"
-    uuid: str = ""
-    sm_clock_mhz: int = 0  # now
-    max_sm_clock_mhz: int = 0
-    memory_clock_mhz: int = 0  # now
-    temperature_c: int = 0
-    power_w: float = 0.0
 
 
 def gpu_target(
@@ -82,22 +68,13 @@ def gpu_facts(ordinal: int = 0) -> Mapping[str, int | str]:
     return device_facts(ordinal)
 
 
-def management(pci: str) -> Management:
-    """What NVML says now of the device at a place on the bus.
+def driver_version(pci: str) -> str:
+    """The version of the driver of the device at a place on the bus, e.g. "580.82".
 
-    Empty on a machine without NVML.
+    Empty on a machine without NVML, as in many containers.
     """
     device = ManagedDevice(pci)
     try:
-        clocks = device.clocks()
-        return Management(
-            driver=device.driver(),
-            uuid=device.text("nvmlDeviceGetUUID"),
-            sm_clock_mhz=clocks.sm_mhz,
-            max_sm_clock_mhz=device.number("nvmlDeviceGetMaxClockInfo", SM),
-            memory_clock_mhz=clocks.memory_mhz,
-            temperature_c=device.number("nvmlDeviceGetTemperature", 0),
-            power_w=device.number("nvmlDeviceGetPowerUsage") / 1e3,
-        )
+        return device.driver()
     finally:
         device.close()

@@ -336,7 +336,7 @@ def tune_in_rounds(
             (trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)),
             default=None,
         )
-        finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
+        finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET)
         subjects[position] = subject.after(result.trials, best_s, finished=finished)
         gains.note(subjects)
 

@@ -69,7 +69,6 @@ class Curve:
     record_positions: NDArray[np.float64]
     record_medians_s: NDArray[np.float64]
     failure_positions: NDArray[np.float64]
-    failure_numbers: NDArray[np.int64]
     levels: Sequence[Level] = field(default_factory=tuple)
     axes: Axes = field(default_factory=Axes)
 

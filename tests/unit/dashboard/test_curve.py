@@ -44,7 +44,6 @@ def curve_of(
         record_positions=numbers[records].astype(np.float64),
         record_medians_s=values[records],
         failure_positions=marks.astype(np.float64),
-        failure_numbers=marks,
         levels=levels,
         axes=axes,
     )

@@ -62,7 +62,6 @@ def result(trials: int, seconds: float, reason: StopReason) -> TuningResult:
         best=(best,),
         trials=trials,
         elapsed=Elapsed(total_s=1.0, search_s=0.0, build_s=0.0, measure_s=0.0),
-        expectation=None,
     )
 
 
