@@ -81,6 +81,7 @@ def shown(names: list[str]) -> str:
 
 
 def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArraySpec) -> None:
+    """Raises ArrayError unless the member is the array that `spec` says, undamaged."""
     if member.file_size > spec.nbytes + MAX_HEADER_BYTES:
         raise ArrayError(
             f"array {spec.name!r} unpacks to {member.file_size} bytes; {spec.nbytes} are taken"

@@ -22,9 +22,9 @@ from tuner.export.artifacts import ArtifactStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    options: ServiceOptions
     """Open resources, limits and counts of one application."""
 
+    options: ServiceOptions
     database: Database
     artifacts: ArtifactStore
     feed: EventFeed

@@ -60,6 +60,8 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
+    """A request for a job, before it is queued."""
+
     workloads: tuple[str, ...]  # keys of stored workloads, each once
     target: str  # key of a stored target
     threads: int
@@ -95,6 +97,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
+    """A job with its tasks, as it is stored."""
+
     id: str
     kind: str
     state: str

@@ -18,6 +18,8 @@ KINDS = ("build", "wait", "check", "time", "idle")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSpan:
+    """A time in which a lane or builder did one thing."""
+
     worker: str
     lane: str
     kind: str  # build, wait, check, time or idle
@@ -39,6 +41,8 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
+    """How fast a lane ran the calibration kernel, beside what is expected of it."""
+
     worker: str
     lane: str
     measured_at: datetime

@@ -39,6 +39,8 @@ GONE = "its orchestrator is gone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
+    """The right to work on a job until it expires or another takes it."""
+
     job_id: str
     fence: int  # the token that writes carry
     owner: str  # who holds it, e.g. "host:pid:start"

@@ -21,6 +21,8 @@ from tuner.measure.regression import Kind, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
+    """Counts over the whole database."""
+
     jobs: Mapping[str, int]  # by state, every state present
     workers: Mapping[str, int]  # by state, every state present
     trials_ok: int
@@ -31,6 +33,7 @@ class Totals:
 
 
 def read(session: Session) -> Totals:
+    """The counts now, of as many rows as there are jobs' tasks."""
     jobs = {
         row[0]: row[1]
         for row in session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))

@@ -33,6 +33,8 @@ class NewWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
+    """A machine that builds or measures, as it was last heard of."""
+
     id: str
     host: str
     state: str

@@ -23,6 +23,8 @@ Featurizer = Callable[[Points], Features]  # a whole batch at once
 
 
 class CostModel(Protocol):
+    """The role that ranks candidates of a workload by their features."""
+
     @property
     def trained(self) -> bool:
         """Whether `predict` says anything yet."""

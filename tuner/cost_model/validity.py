@@ -17,6 +17,8 @@ _CERTAIN = 0.99  # a probability is not believed beyond this, so that nothing is
 
 
 class ValidityFilter:
+    """Which candidates will probably fail, learned from those that did."""
+
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
         self._classifier: FailureClassifier | None = None

@@ -61,6 +61,7 @@ def read_processor(root: Path = ROOT, architecture: str | None = None) -> Proces
 
 
 def read_caches(root: Path = ROOT) -> Caches:
+    """The caches of the first core; sizes of 0 where the machine does not say."""
     sizes: dict[int, int] = {}
     line_bytes = 0
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):

@@ -123,6 +123,7 @@ def identity_operand(op: BinaryOp, left: Term, right: Term) -> Term | None:
 
 
 def number(token: Token) -> Term:
+    """The literal of a number. Raises `WorkloadError` for one that 64 bits do not hold."""
     text = str(token)
     if text.isdigit():
         if len(text) > 20:
@@ -135,6 +136,10 @@ def number(token: Token) -> Term:
 
 
 def fold_literals(op: BinaryOp, left: Term, right: Term, node: Node) -> Term:
+    """The literal that arithmetic of two literals gives, an integer where both are.
+
+    A quotient is a real. Raises `WorkloadError` at `node` where there is none.
+    """
     a, b = left.value, right.value
     if op == "div" and b == 0:
         raise fail("division by zero", node)

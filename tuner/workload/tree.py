@@ -75,6 +75,7 @@ def _number(value: int | float | bool, dtype: str) -> Json:
 
 
 def expression_document(expression: Expression) -> dict[str, Json]:
+    """The expression as JSON, with the names that it has."""
     return {
         "name": expression.name,
         "inputs": [_tensor(tensor) for tensor in expression.inputs],
@@ -177,6 +178,10 @@ def _axes_from(document: object) -> tuple[Axis, ...]:
 
 
 def scalar_from(document: object, height: int = 0) -> Scalar:
+    """The inverse of `scalar_document`, for a node so many below the root.
+
+    Raises ValueError for what is no tree, and for one that is too high.
+    """
     if height > MAX_HEIGHT:
         raise ValueError(f"a tree higher than {MAX_HEIGHT}")
     kind, *rest = _items(document)

@@ -31,6 +31,8 @@ EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of 
 
 
 class CpuBackend:
+    """`Backend` for CPUs, of this machine, declared ones and devices."""
+
     transfer = Transfer(version=FEATURE_VERSION, featurizer=featurizer, prior=Prior)
     default_flops_per_s = 2e9  # 135 ms for a matrix product of 512 on Sapphire Rapids
 

@@ -31,6 +31,8 @@ OTHERS = 4  # of the first points by another algorithm than the one the estimate
 
 
 class CudaBackend:
+    """`Backend` for NVIDIA GPUs."""
+
     transfer = Transfer(version=FEATURE_VERSION, featurizer=CudaDescription, prior=CudaPrior)
     default_flops_per_s = 1e11  # assumed: one thread an element, nothing shared
 

@@ -45,6 +45,7 @@ def memory_bytes() -> tuple[int, int]:
 
 
 def build(compiler: CandidateCompiler, request: BuildRequest, storage: Path) -> Library | Failed:
+    """The library of a candidate, written to `storage`, or why there is none."""
     try:
         candidate = compiler.compile(request.config)
     except IllegalSchedule as error:
@@ -148,6 +149,7 @@ def _yield_to_messages() -> None:
 
 
 def serve(descriptor: str) -> None:
+    """Answers requests on the channel of this file descriptor until its other end closes."""
     channel = parent_channel(descriptor)
     setup: ServerSetup = channel.recv()
     compiler_of = load_compilers()

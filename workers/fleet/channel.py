@@ -24,6 +24,8 @@ import tuner
 
 @dataclass(frozen=True, slots=True)
 class Child:
+    """A process of ours, and the connection that it ends with."""
+
     process: subprocess.Popen[bytes]
     connection: Connection
 

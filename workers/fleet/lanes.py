@@ -58,6 +58,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def lane(cores: Sequence[int]) -> Lane:
+    """The lane of these cores, named by them."""
     ordered = tuple(sorted(cores))
     return Lane(name=f"cpu:{ranges(ordered)}", cores=ordered)
 

@@ -179,6 +179,7 @@ def with_library(
 
 
 def measured(built: ExportKernel, shares: Sequence[KernelShare]) -> Measurement:
+    """What was measured of a model's library, and of its kernels within it."""
     return Measurement(
         median_s=built.median_s,
         ci95_s=built.ci95_s,

@@ -32,9 +32,9 @@ Interrupt = Callable[[], Interruption | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorOptions:
-    artifacts: Path  # folder of the artifact store
     """How an orchestrator runs jobs, and on what."""
 
+    artifacts: Path  # folder of the artifact store
     # file of the key that signs artifacts, made if it is missing; None: nothing is signed
     signing_key: Path | None = None
     lanes: str = ""  # declared lane plan; empty: detected

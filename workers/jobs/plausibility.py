@@ -16,6 +16,7 @@ from tuner.workload.compulsory import least_bytes
 
 
 def work_of(problem: Problem) -> Work:
+    """The least that a kernel of the problem has to compute and move."""
     expression = problem.workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     nbytes = least_bytes(problem.workload)

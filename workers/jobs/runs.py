@@ -57,6 +57,8 @@ class OutputTooLarge(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
+    """How runs of promoted kernels are carried out, and on what."""
+
     artifacts: Path  # folder of the artifact store
     target: str  # key: what was made for other machines is left to those
     cores: tuple[int, ...]  # that runs may use

@@ -242,6 +242,7 @@ class Factor:
 
 
 def factor_of(value: tvm.ir.PrimExpr) -> Factor:
+    """The factor of a product: a constant, or an element that is perhaps moved or padded."""
     if isinstance(value, tirx.IntImm):
         return Factor(None, str(value.ty), int(value))
     if isinstance(value, tirx.Add):

@@ -122,6 +122,7 @@ _ROUTES: Mapping[str, Callable[..., list[Route]]] = {
 
 
 def fastest(routes: Sequence[Route]) -> Route:
+    """The route that is fastest here and now; several are tried."""
     if len(routes) == 1:
         return routes[0]
     times: Mapping[str, float] = {route.name: _try(route.call) for route in routes}
@@ -129,6 +130,7 @@ def fastest(routes: Sequence[Route]) -> Route:
 
 
 def clock_calls(call: Callable[[], object], number: int, repeat: int) -> list[float]:
+    """Seconds of a call, the mean of `number` of them, `repeat` times."""
     samples = []
     for _ in range(repeat):
         start = time.perf_counter()

@@ -43,6 +43,8 @@ SHORTEST = 4  # lanes of a vector worth loading, to be transposed
 
 @dataclass(frozen=True, slots=True)
 class PackedCopy:
+    """A block that copies what the nest reads of an operand, and the buffer it fills."""
+
     block: Block
     buffer: Buffer
     read: Read  # what the nest reads instead, in the nest's iterators

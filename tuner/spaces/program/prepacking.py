@@ -33,6 +33,8 @@ from tuner.workload.expression import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
+    """A program divided by what depends on declared constants alone."""
+
     main: Program  # what runs in each call
     # constants in, packed buffers out; None where nothing depends on constants alone
     prologue: Program | None

@@ -16,6 +16,7 @@ from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
 
 def add(a: Scalar, b: Scalar) -> Scalar:
+    """The sum, without a term that is zero."""
     if isinstance(a, Const) and a.value == 0:
         return b
     if isinstance(b, Const) and b.value == 0:

@@ -34,6 +34,7 @@ def architecture_named(name: str) -> Architecture:
 
 
 def architecture_of(target: Target) -> Architecture:
+    """That of a CPU; of a GPU the generic one."""
     if target.kind != "cpu":
         return GENERIC
     return architecture_named(str(target.fingerprint.get("architecture", UNSTATED)))
