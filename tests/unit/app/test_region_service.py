@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tuner.app.models.region_service as region_service
+from tests.support.database_samples import sample_kernel
+from tests.support.live_service import LiveService, options_for, serving
 from tests.support.targets import host_target
 from tuner.app.models.region_library import region_library
-from tuner.app.models.region_service import MEDIA_TYPE, ServiceNotDone
-from tuner.client import ServiceUnreachable
+from tuner.app.models.region_service import ServiceNotDone
+from tuner.db import events, jobs, leases, promotions, tasks, workloads
+from tuner.db.jobs import Job
 from tuner.models.graph import Graph
 from tuner.models.graph_archive import is_packed, packed
 from tuner.models.operators.builder import GraphBuilder
@@ -27,8 +30,10 @@ from tuner.models.workloads import workloads_of
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Config
 from tuner.workers.jobs.options import Interruption
 from tuner.workers.jobs.progress import ModelRound
+from tuner.workload.spec import to_document
 
 
 def region() -> Graph:
@@ -38,62 +43,70 @@ def region() -> Graph:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    given = {"data_dir": str(tmp_path), "threads": 1, "trials": 8, "server": "http://service"}
+def service(tmp_path: Path) -> Iterator[LiveService]:
+    options = options_for(f"sqlite:///{tmp_path}/service.sqlite", tmp_path, models=True)
+    with serving(options) as service:
+        yield service
+
+
+@pytest.fixture
+def settings(tmp_path: Path, service: LiveService) -> Settings:
+    given = {
+        "data_dir": str(tmp_path),
+        "threads": 1,
+        "trials": 8,
+        "server": service.url,
+        "token": service.key("submit", "read"),
+    }
     return load_settings(given, given_as="option {}").values
 
 
-class Service:
-    """A client of a service whose job ends as it is told; keeps what was asked."""
-
-    def __init__(self, config: Any, state: str = "succeeded", error: Exception | None = None):
-        self.config, self.state, self.error = config, state, error
-        self.submitted: list[dict[str, Any]] = []
-        self.cancelled: list[str] = []
-
-    def __call__(self, server: str, key: str | None) -> Service:
-        assert (server, key) == ("http://service", None)
-        return self
-
-    def __enter__(self) -> Service:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def submit_model(self, content: bytes, **options: Any) -> Any:
-        self.submitted.append(options)
-        self.graph = read_graph(content, {})
-        return SimpleNamespace(id="j1")
-
-    def events(self, job: str) -> Iterator[Any]:
-        yield SimpleNamespace(kind="trial")
-        if self.error is not None:
-            raise self.error
-        yield SimpleNamespace(kind=self.state)
-
-    def cancel(self, job: str) -> None:
-        self.state = "cancelled"
-        self.cancelled.append(job)
-
-    def job(self, job: str) -> Any:
-        tasks = [
-            SimpleNamespace(workload=SimpleNamespace(key=part.workload.key), kernel="k1")
-            for part in workloads_of(self.graph)
-        ]
-        return SimpleNamespace(id=job, state=self.state, error=None, tasks=tasks)
-
-    def kernel(self, kernel: str) -> Any:
-        times = {"median_s": 1e-6, "ci95_s": (1e-6, 1e-6), "max_rel_error": 0.0}
-        return SimpleNamespace(config=self.config, **times)
+def jobs_of(service: LiveService) -> Sequence[Job]:
+    with service.database.read() as session:
+        return jobs.list_page(session).items
 
 
-def config_of(graph: Graph) -> Any:
-    """A config as JSON has it, which is not the default schedule."""
+def end(service: LiveService, job: Job, config: Config | None) -> None:
+    """Ends a job after one trial: its kernel has the config, without one it has failed."""
+    lease = service.claim(job.id)
+    (part,) = workloads_of(region())
+    with service.database.write() as session:
+        key = workloads.remember(session, part.workload, to_document(part.workload))
+        tasks.add(session, lease, [key])
+        events.append(session, job.id, "trial", {"number": 0})
+        if config is None:
+            leases.finish(session, lease, jobs.FAILED, error="no kernel was right")
+        else:
+            new = replace(sample_kernel(session), workload=key, config=config)
+            promotions.promote(session, new, lease=lease, position=0)
+            leases.finish(session, lease, jobs.SUCCEEDED)
+
+
+@contextmanager
+def worker(service: LiveService, config: Config | None) -> Iterator[None]:
+    """Ends every job that is queued meanwhile."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.01):
+            for job in jobs_of(service):
+                if job.state == jobs.QUEUED:
+                    end(service, job, config)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def config_of(graph: Graph) -> Config:
+    """A config which is not the default schedule."""
     (part,) = workloads_of(graph)
     space = space_of(part.workload, host_target(), 1).space
-    chosen = space.config(space.sample(np.random.default_rng(1), 1)[0])
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
+    return space.config(space.sample(np.random.default_rng(1), 1)[0])
 
 
 def test_a_graph_is_told_from_a_file_and_read_as_it_was() -> None:
@@ -107,73 +120,44 @@ def test_a_graph_is_told_from_a_file_and_read_as_it_was() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("given", ["tuned", "default", "of another machine"])
 def test_a_region_is_compiled_from_the_configs_of_a_service(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path, given: str
+    service: LiveService, settings: Settings, tmp_path: Path, given: str
 ) -> None:
-    configs = {"tuned": config_of(region()), "default": {}, "of another machine": {"knob": 3}}
-    service, seen = Service(configs[given]), list[Any]()
-    monkeypatch.setattr(region_service, "Client", service)
+    configs: Mapping[str, Config] = {
+        "tuned": config_of(region()),
+        "default": {},
+        "of another machine": {"knob": 3},
+    }
+    seen = list[Any]()
     path = tmp_path / "region.so"
-    path.write_bytes(region_library(region(), settings, observer=seen.append))
+    with worker(service, configs[given]):
+        path.write_bytes(region_library(region(), settings, observer=seen.append))
     x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     np.testing.assert_allclose(Library(path).function(SYMBOL)(x), 3 * x, rtol=1e-6)
-    (options,) = service.submitted
-    assert options["media_type"] == MEDIA_TYPE and options["trials"] == 8
+    (job,) = jobs_of(service)
+    assert job.trials == 8 and is_packed(service.store.get(str(job.settings[tasks.MODEL])))
     assert seen == [ModelRound(trials=1, budget=8, searched=1, kernels=1)]
 
 
 def test_processes_that_want_the_same_region_share_a_job(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
+    service: LiveService, settings: Settings
 ) -> None:
-    keys = []
-    for changed in ({}, {}, {"trials": 9}):
-        service = Service({}, "failed")
-        monkeypatch.setattr(region_service, "Client", service)
-        with pytest.raises(ServiceNotDone, match="job j1 of http://service failed"):
-            region_library(region(), settings.model_copy(update=changed))
-        keys.append(service.submitted[0]["idempotency_key"])
-    assert keys[0] == keys[1] != keys[2]
+    message = f"of {service.url} failed: no kernel was right"
+    with worker(service, None):
+        for changed in ({}, {}, {"trials": 9}):
+            with pytest.raises(ServiceNotDone, match=message):
+                region_library(region(), settings.model_copy(update=changed))
+    assert sorted(job.trials for job in jobs_of(service)) == [8, 9]
 
 
-def test_a_service_that_goes_away_ends_the_attempt(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
-    monkeypatch.setattr(
-        region_service, "Client", Service({}, error=ServiceUnreachable("no answer"))
-    )
-    with pytest.raises(ServiceUnreachable, match="no answer"):
-        region_library(region(), settings)
-
-
+@pytest.mark.parametrize("first", [0, 1], ids=["at once", "while it waits for others"])
 def test_the_job_is_taken_back_where_the_model_ends(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
+    service: LiveService, settings: Settings, first: int
 ) -> None:
-    service = Service({})
-    monkeypatch.setattr(region_service, "Client", service)
+    looks = count()
+
+    def interrupt() -> Interruption | None:
+        return Interruption.CANCEL if next(looks) >= first else None
+
     with pytest.raises(ServiceNotDone, match="cancelled: it was stopped"):
-        region_library(region(), settings, interrupt=lambda: Interruption.CANCEL)
-    assert service.cancelled == ["j1"]
-
-
-def test_a_job_that_waits_for_others_is_taken_back_too(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
-    """It has no events before."""
-
-    class Waiting(Service):
-        over = threading.Event()
-
-        def events(self, job: str) -> Iterator[Any]:
-            self.over.wait(20)
-            yield from ()
-
-        def cancel(self, job: str) -> None:
-            super().cancel(job)
-            self.over.set()
-
-    service, looks = Waiting({}, "queued"), count()
-    monkeypatch.setattr(region_service, "Client", service)
-    with pytest.raises(ServiceNotDone, match="cancelled: it was stopped"):
-        region_library(
-            region(), settings, interrupt=lambda: Interruption.CANCEL if next(looks) else None
-        )
-    assert service.cancelled == ["j1"]
+        region_library(region(), settings, interrupt=interrupt)
+    assert [job.state for job in jobs_of(service)] == [jobs.CANCELLED]
