@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.attacks import ATTACKS, INCLUDES
+from tuner.measure.outcome import FailureKind
 from tuner.runtime.link import Function, link, runtime_sources
 from tuner.workload.expression import Axis, Binary, Expression, Read, Stage, Tensor, Var
 from tuner.workload.spec import workload_from_expression
@@ -71,6 +72,27 @@ KERNELS: Mapping[str, str] = {
     "descriptors": ADD
     + " for (int i = 4; i < 200; ++i) if (fcntl(i, F_GETFD) != -1) c[0] += 1.0f;",
 }
+
+# What any runner says of a behaviour: the kind of failure, and a pattern of its message.
+COMMON_FAILURES: Sequence[tuple[str, FailureKind, str]] = (
+    (
+        "wrong",
+        FailureKind.WRONG_ANSWER,
+        r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed",
+    ),
+    ("nan", FailureKind.WRONG_ANSWER, r"worst at \[7\]: got nan"),
+    ("untouched", FailureKind.WRONG_ANSWER, "wrong in 1003 of 1003"),
+    ("reads_output", FailureKind.WRONG_ANSWER, "output C is wrong"),
+    ("right_once", FailureKind.WRONG_ANSWER, "timed"),
+    ("wrong_later", FailureKind.WRONG_ANSWER, "timed"),
+    ("tail_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C, behind its end"),
+    ("far_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
+    ("far_underrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
+    ("over_read", FailureKind.WRONG_ANSWER, "out of bounds of A: it hit a guard page"),
+    ("changes_input", FailureKind.WRONG_ANSWER, r"changed its input A at element \[5\]"),
+    ("segfault", FailureKind.RUN_CRASH, "SIGSEGV while checking normal inputs"),
+    ("exit", FailureKind.RUN_CRASH, "exit code 0 and no result"),
+)
 
 
 def addition(count: int = COUNT) -> Workload:

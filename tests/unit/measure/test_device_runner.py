@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support.agents import native_agent
-from tests.support.hostile_kernels import addition, compile_attack
+from tests.support.hostile_kernels import COMMON_FAILURES, addition, compile_attack
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Device, Lane, Request
 from tuner.measure.device.connection import Connection, DeviceError
@@ -28,24 +28,8 @@ Make = Callable[..., Request]
 TIMEOUT_S = 2.0
 
 FAILURES = [
-    (
-        "wrong",
-        FailureKind.WRONG_ANSWER,
-        r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed",
-    ),
-    ("nan", FailureKind.WRONG_ANSWER, r"worst at \[7\]: got nan"),
-    ("untouched", FailureKind.WRONG_ANSWER, "wrong in 1003 of 1003"),
-    ("reads_output", FailureKind.WRONG_ANSWER, "output C is wrong"),
-    ("right_once", FailureKind.WRONG_ANSWER, "timed"),
-    ("wrong_later", FailureKind.WRONG_ANSWER, "timed"),
-    ("tail_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C, behind its end"),
-    ("far_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
-    ("far_underrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
-    ("over_read", FailureKind.WRONG_ANSWER, "out of bounds of A: it hit a guard page"),
-    ("changes_input", FailureKind.WRONG_ANSWER, r"changed its input A at element \[5\]"),
-    ("segfault", FailureKind.RUN_CRASH, "SIGSEGV while checking normal inputs"),
+    *COMMON_FAILURES,
     ("abort", FailureKind.RUN_CRASH, "SIGABRT while checking normal inputs"),
-    ("exit", FailureKind.RUN_CRASH, "exit code 0 and no result"),
     ("endless", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s while checking normal inputs"),
     ("stubborn", FailureKind.RUN_TIMEOUT, "stopped after 1.5 s"),
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.hostile_kernels import addition
+from tests.support.hostile_kernels import COMMON_FAILURES, addition
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Timed
@@ -26,24 +26,8 @@ from tuner.measure.timing import TimingPlan
 Make = Callable[..., Request]
 
 FAILURES = [
-    (
-        "wrong",
-        FailureKind.WRONG_ANSWER,
-        r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed",
-    ),
-    ("nan", FailureKind.WRONG_ANSWER, r"worst at \[7\]: got nan"),
-    ("untouched", FailureKind.WRONG_ANSWER, "wrong in 1003 of 1003"),
-    ("reads_output", FailureKind.WRONG_ANSWER, "output C is wrong"),
-    ("right_once", FailureKind.WRONG_ANSWER, "timed"),
-    ("wrong_later", FailureKind.WRONG_ANSWER, "timed"),
-    ("tail_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C, behind its end"),
-    ("far_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
-    ("far_underrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
-    ("over_read", FailureKind.WRONG_ANSWER, "out of bounds of A: it hit a guard page"),
-    ("changes_input", FailureKind.WRONG_ANSWER, r"changed its input A at element \[5\]"),
-    ("segfault", FailureKind.RUN_CRASH, "SIGSEGV while checking normal inputs"),
+    *COMMON_FAILURES,
     ("abort", FailureKind.RUN_CRASH, r"SIGABRT .* assertion failed: tile > 0"),
-    ("exit", FailureKind.RUN_CRASH, "exit code 0 and no result"),
     ("verbose", FailureKind.RUN_CRASH, "SIGXFSZ: a file grew past"),
     ("greedy", FailureKind.OUT_OF_MEMORY, "out of memory"),
     ("endless", FailureKind.RUN_TIMEOUT, "no result within 1.5 s"),
