@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
-from tuner.search.domain import Domain
 from tuner.spaces.core.space import Combination, Knob, Points, Space
 
 CONDITIONS = Conditions(lane="synthetic", isolation="none")
@@ -195,10 +194,6 @@ def disturbed(trial: Trial, slowness: float = 1.5) -> Trial:
     return replace(
         trial, outcome=replace(trial.outcome, samples_s=samples_s, conditions=conditions)
     )
-
-
-def all_seconds(domain: Domain, response: Response) -> NDArray[np.float64]:
-    return response.seconds(domain.points())
 
 
 def _pair(value: object) -> tuple[int, int]:
