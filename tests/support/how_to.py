@@ -25,7 +25,8 @@ def carry_out(page: str, folder: Path) -> tuple[Path, list[str]]:
     """Applies the page to a copy of the source in `folder`; its root and the paths edited."""
     root = folder / "source"
     for name in SOURCE:
-        ignored = shutil.ignore_patterns("__pycache__", "tables")
+        # With what is compiled of it; names with a number at the end are files half written.
+        ignored = shutil.ignore_patterns("*.pyc.*", "tables")
         shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
     shutil.copytree(ROOT / "docs/reference", root / "docs/reference")
     for name in ("conftest.py", "pyproject.toml"):
