@@ -1,7 +1,9 @@
-"""Plugins of the test suite, and what is collected: pytest takes both from the root folder."""
+"""Plugins of the test suite, what is collected, and which tests share a process: pytest takes
+them from the root folder."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     text = collection_path.read_text("utf-8")
     return None if all(f"mark.{kind}" in text for kind in kinds) else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Makes one group of the tests of a file that has fixtures for all of them.
+
+    Processes that ran such tests in turns would each make the fixtures, some in half a minute.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and _has_common_fixtures(item.path):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@cache
+def _has_common_fixtures(path: Path) -> bool:
+    return 'scope="module"' in path.read_text("utf-8")
