@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 layer, norm = torch.nn.Linear(256, 128), torch.nn.LayerNorm(128)
 x, calls = torch.rand(64, 256), []
 def work():
-    ends = time.monotonic() + 5
+    ends = time.monotonic() + 1
     with torch.no_grad():
         while time.monotonic() < ends:
             norm(torch.nn.functional.gelu(layer(x)))
