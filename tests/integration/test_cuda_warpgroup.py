@@ -60,6 +60,12 @@ def sketch_of(space: TargetSpace[Any]) -> CudaWarpgroupSketch | None:
     return next((sketch for sketch in every if isinstance(sketch, CudaWarpgroupSketch)), None)
 
 
+def rest_long(*quicker: str) -> list[Any]:
+    """Each case once: what is no `quicker` one is a long test."""
+    rest = (spec for spec in WITH if spec not in quicker)
+    return [*quicker, *(pytest.param(spec, marks=pytest.mark.long) for spec in rest)]
+
+
 def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     return points_of(space, count, seed, "warpgroup")
 
@@ -82,9 +88,7 @@ def test_another_architecture_has_no_such_sketch() -> None:
     assert sketch_of(shared_space(WITH[0], SM_80)) is None
 
 
-@pytest.mark.parametrize(
-    "spec", [WITH[1], WITH[5], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)]
-)
+@pytest.mark.parametrize("spec", rest_long(WITH[1], WITH[5]))
 def test_loops_compute_the_expression(spec: str) -> None:
     workload = parse_spec(spec)
     expression = workload.expression
@@ -99,9 +103,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "spec", [WITH[2], WITH[6], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)]
-)
+@pytest.mark.parametrize("spec", rest_long(WITH[2], WITH[6]))
 def test_kernels_are_right_thread_by_thread(spec: str, gpu_double: None, tmp_path: Path) -> None:
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
@@ -155,9 +157,7 @@ def test_operands_begin_where_the_permutation_does() -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize(
-    "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
-)
+@pytest.mark.parametrize("spec", rest_long(WITH[0]))
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
     space, compiler = shared_space(spec, SM_90), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
