@@ -66,11 +66,13 @@ test-long: $(VENV)/.installed-dev
 
 # Without a GPU: kernels compiled for two architectures, run thread by thread on the CPU, and whole jobs on a double of the driver.
 CUDA_TESTS := $(addprefix tests/integration/,test_cuda_jobs.py test_cuda_emulated.py test_cuda_tensor_cores.py test_cuda_warpgroup.py test_cuda_winograd.py test_cuda_bf16x3.py test_gpu_benchmark.py) tests/unit/lowering/test_cuda.py
+# Left to test-long: hundreds of points that run serially on the CPU, of which test-slow has a few, and further points of each
+# operator thread by thread.
+TOO_MANY := points_compute_the_expression or more_kernels_of_every_operator
 # What NVRTC compiles runs nowhere else, for only the extra `cuda` has NVRTC.
 NVRTC_TESTS := tests/unit/lowering/test_cuda_nvrtc.py tests/unit/measure/test_foreign_cuda_compiler.py
 test-cuda: $(VENV)/.installed-cuda
-	$(BIN)/python -m pytest -q -n 2 $(NVRTC_TESTS)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS) $(CUDA_TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'long or nvrtc' -k 'not ($(TOO_MANY))' $(PYTEST_ARGS) $(NVRTC_TESTS) $(CUDA_TESTS)
 
 check:
 	@$(MAKE) --no-print-directory --output-sync=target -j2 lint types imports

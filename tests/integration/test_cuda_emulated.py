@@ -28,7 +28,7 @@ from tuner.workers.backends.cuda_compiler import CudaCandidateCompiler
 from tuner.workers.fleet.messages import Problem
 from tuner.workload.spec import parse_spec
 
-LONG = 4  # points of each spec
+FIRST, LONG = 2, 4  # random points of each spec: in `make test-cuda`, and in all
 
 pytestmark = [pytest.mark.slow, needs_compiler]
 
@@ -46,13 +46,16 @@ def points(candidates: CudaCandidateCompiler, count: int, spec: str) -> list[Con
     return [None, *map(candidates.space.space.config, drawn)]
 
 
-def check_points(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
+def check_points(
+    runner: GpuRunner, spec: str, count: int, folder: Path, which: slice = slice(None)
+) -> None:
+    """Those of the default schedule and `count` random points that `which` leaves."""
     workload = parse_spec(spec)
     candidates = CudaCandidateCompiler(
         Problem(workload=workload, target=SM_90, threads=1), folder / "cubins"
     )
     runner.prepare(workload)
-    for config in points(candidates, count, spec):
+    for config in points(candidates, count, spec)[which]:
         with suppress(IllegalSchedule):
             check(runner, candidates, config, folder)
 
@@ -178,4 +181,15 @@ def test_kernels_of_every_operator_are_right_thread_by_thread(
 ) -> None:
     with runner:
         for spec in by_operator()[operator]:
-            check_points(runner, spec, LONG, tmp_path)
+            check_points(runner, spec, LONG, tmp_path, slice(1 + FIRST))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("operator", by_operator())
+def test_more_kernels_of_every_operator_are_right_thread_by_thread(
+    operator: str, runner: GpuRunner, tmp_path: Path
+) -> None:
+    with runner:
+        for spec in by_operator()[operator]:
+            check_points(runner, spec, LONG, tmp_path, slice(1 + FIRST, None))

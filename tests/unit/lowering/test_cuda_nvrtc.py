@@ -17,6 +17,7 @@ from tuner.runtime.nvrtc import find_nvrtc, header_folders
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 
+pytestmark = pytest.mark.nvrtc
 needs_nvrtc = pytest.mark.skipif(
     find_nvrtc() is None or not header_folders(),
     reason="no NVRTC, or no headers of a CUDA toolkit: the `cuda` extra has both",

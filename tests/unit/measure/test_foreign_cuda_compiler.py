@@ -24,6 +24,7 @@ from tuner.runtime.nvrtc import find_nvrtc, header_folders
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 
+pytestmark = pytest.mark.nvrtc
 needs_nvrtc = pytest.mark.skipif(
     find_nvrtc() is None, reason="no NVRTC: neither a CUDA toolkit nor the `cuda` extra"
 )
