@@ -40,7 +40,9 @@ def of_tables(tables: Sequence[RecordedTable], seed: int = 0) -> dict[str, Curve
     """The curve of a search of each table, without a history."""
     factory = factories([DEFAULT_STRATEGY], tables)[DEFAULT_STRATEGY]
     return {
-        table.name: regret_curve(best_so_far(table, factory(table, seed), HORIZON), table.optimum_s)
+        table.name: regret_curve(
+            list(best_so_far(table, factory(table, seed), HORIZON)), table.optimum_s
+        )
         for table in tables
     }
 
@@ -51,7 +53,7 @@ def worst_of_seeds(tables: Sequence[RecordedTable]) -> dict[str, float]:
     worst = {}
     for table in tables:
         budget = min(TAUGHT_BY, len(table.points))
-        ends = [best_so_far(table, factory(table, seed), budget)[-1] for seed in range(SEEDS)]
+        ends = [list(best_so_far(table, factory(table, seed), budget))[-1] for seed in range(SEEDS)]
         worst[table.name] = max(
             np.inf if end is None else end / table.optimum_s - 1.0 for end in ends
         )

@@ -65,8 +65,8 @@ def trials_needed(table: RecordedTable, factory: SearcherFactory, seeds: int) ->
     near_s = WITHIN * table.optimum_s
     needed = []
     for seed in range(seeds):
-        curve = best_so_far(table, factory(table, seed), len(table.points))
-        needed.append(1 + next(i for i, s in enumerate(curve) if s is not None and s <= near_s))
+        best = enumerate(best_so_far(table, factory(table, seed), len(table.points)), 1)
+        needed.append(next(trials for trials, s in best if s is not None and s <= near_s))
     return needed
 
 

@@ -199,6 +199,13 @@ PARTS = (
                 "workloads into `tests/tables/large` and parts of eighteen others into "
                 "`tests/tables/parts`.",
             ),
+            "machines": Suite(
+                title="History of another target",
+                about="Trials until a config is within 5% of a recorded table's best, median over "
+                "seeds with quartiles, by `python -m benchmarks.search.machines TABLE…`: searches "
+                "by annealing without a history, and with the table of the other target as their "
+                "history.",
+            ),
             "estimates": Suite(
                 title="Answers before tuning",
                 about="`python -m benchmarks.oracle` draws workloads of eight operators, searches "

@@ -212,7 +212,7 @@ def test_recorded_features_are_looked_up_by_point() -> None:
 @pytest.mark.parametrize("name", ["annealing", "evolutionary", "random", "grid"])
 def test_a_partial_table_is_searched_to_its_end_within_its_rows(name: str) -> None:
     part = table(150)
-    curve = best_so_far(part, strategy(name)(part, 0), 10_000)
+    curve = list(best_so_far(part, strategy(name)(part, 0), 10_000))
     assert len(curve) == 150 and curve[-1] == part.optimum_s
 
 

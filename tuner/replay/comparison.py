@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -82,15 +82,17 @@ def compare(
             runs = []
             for seed in seeds:
                 progress(table.name, name, seed)
-                runs.append(
-                    best_so_far(table, factory(table, seed), min(budget, len(table.points)))
-                )
+                searcher, trials = factory(table, seed), min(budget, len(table.points))
+                runs.append(list(best_so_far(table, searcher, trials)))
             entries.append(_entry(table, name, runs, share))
     return Comparison(budget=budget, seeds=tuple(seeds), share=share, entries=tuple(entries))
 
 
-def best_so_far(table: RecordedTable, searcher: Searcher, budget: int) -> list[float | None]:
-    """Seconds of the best trial after each trial of one run; None before the first time."""
+def best_so_far(table: RecordedTable, searcher: Searcher, budget: int) -> Iterator[float | None]:
+    """Seconds of the best trial after each trial of one run; None before the first time.
+
+    The search goes on as far as the caller reads.
+    """
     events = tune(
         space=table.space,
         searcher=searcher,
@@ -98,15 +100,13 @@ def best_so_far(table: RecordedTable, searcher: Searcher, budget: int) -> list[f
         budget=Budget(trials=budget + 1),
         clock=lambda: 0.0,
     )
-    curve: list[float | None] = []
     best: float | None = None
     for event in events:
         if isinstance(event, TrialRecorded) and event.trial.config:
             if isinstance(event.trial.outcome, Timed):
                 seconds = event.trial.outcome.median_s
                 best = seconds if best is None else min(best, seconds)
-            curve.append(best)
-    return curve
+            yield best
 
 
 def _entry(
