@@ -97,7 +97,7 @@ def _described(
     units = np.zeros((TERMS, len(points)), np.float32)
     for slot, table in enumerate(nests):
         work = nest_work(table, points, target)
-        units += cycles(table, work, target) * critical_share(work.nest.blocks, threads)
+        units += cycles(table, work, target) * critical_share(work.nest.tasks, threads)
         if slot < MAX_GROUPS:
             of_group = columns[slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES]
             for number, row in enumerate(group_features(table, work, target, threads)):
@@ -188,14 +188,14 @@ def _of_levels(table: NestTable, work: NestWork, target: Target) -> list[Floats 
 
 
 def _of_choices(work: NestWork, threads: int) -> list[Floats | float]:
-    """Choices beside tiles and orders, and how many threads have no cache block."""
+    """Choices beside tiles and orders, and how many threads have no task."""
     nest = work.nest
     return [
         _log(nest.blocks),
         nest.polynomial.astype(np.float32),
         nest.recomputed,
         np.log2(1.0 + nest.prefetch_distance),
-        _log(threads / np.maximum(np.minimum(nest.blocks, threads), 1)),
+        _log(threads / np.maximum(np.minimum(nest.tasks, threads), 1)),
     ]
 
 

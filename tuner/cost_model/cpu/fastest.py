@@ -46,7 +46,7 @@ def fastest_estimate(workload: Workload, target: Target, threads: int) -> Fastes
         units = np.zeros((len(ROUND_COSTS), len(own)), np.float32)
         for table in tables(space, combination):
             work = nest_work(table, own, target)
-            shared = critical_share(work.nest.blocks, space.units_of(combination))
+            shared = critical_share(work.nest.tasks, space.units_of(combination))
             units += cycles(table, work, target) * shared
         each = units * costs
         total = each.sum(axis=0)

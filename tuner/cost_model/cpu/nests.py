@@ -34,6 +34,7 @@ from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.spaces.cpu.store_mode import StoreMode
+from tuner.spaces.program.nest import MOST, TASKS
 from tuner.spaces.rewrite.access import Access
 from tuner.spaces.rewrite.predicates import term_operations
 from tuner.spaces.rewrite.stages import approximated_functions
@@ -69,7 +70,8 @@ class Nests:
     span: Floats  # (axes, n) elements of each axis in the innermost tile
     partials: Floats  # (n,) accumulators an output element has beside its vector's
     computed: Floats  # (n,) points computed, overlap included
-    blocks: Floats  # (n,) cache blocks, each a task of its own
+    blocks: Floats  # (n,) cache blocks
+    tasks: Floats  # (n,) that threads share: cache blocks, or those of the outermost loops
     copy_mode: Ints  # (reads, n) index into COPIES
     packed: Mask  # (reads, n) whether elements lie in the order in which the nest reads them
     boxed: Mask  # (reads, n) whether a box of the tensor lies in a buffer of a tile's size
@@ -177,6 +179,7 @@ class NestTable:
         reduction = self._reduction_index(points, tile)
         axis, extent = self._loops(points, reduction, block=block, blocks=blocks)
         copy_mode = self._copy_modes(points, axis, extent)
+        tasks = self._of_tile(points, fusion.tasks) if fusion else None
         pitch = self._pitches(points)
         boxed = self.held[:, None] | (pitch > 0)
         vector = -1 if facts.vector is None else axes.names.index(facts.vector)
@@ -195,7 +198,8 @@ class NestTable:
             span=np.concatenate([sizes, self.reduction.span[:, reduction]]),
             partials=self.tiles.partials[tile],
             computed=(blocks * block * sizes).prod(axis=0) * reduced_points,
-            blocks=self._of_tile(points, fusion.tasks) if fusion else blocks.prod(axis=0),
+            blocks=blocks.prod(axis=0) if tasks is None else tasks,
+            tasks=self._shared(axis, extent, copy_mode) if tasks is None else tasks,
             copy_mode=copy_mode,
             packed=(copy_mode == PACK) | (copy_mode == PACK_ROOT) | boxed,
             boxed=boxed,
@@ -266,6 +270,24 @@ class NestTable:
                 moved = (read.uses[axis[outside]] & (extent[outside] > 1)).any(axis=0)
                 modes[number][(modes[number] == PACK) & ~moved] = PACK_ROOT
         return modes
+
+    def _shared(self, axis: Ints, extent: Floats, copy_mode: Ints) -> Floats:
+        """Iterations of the loops that threads share, (n,), as `parallel_prefix` chooses them.
+
+        `axis` and `extent` are those of the loops. Copies of parts stand under loops of a
+        sum that nothing is fused across.
+        """
+        threads = self.facts.context.units
+        tasks = np.ones(extent.shape[1], np.float32)
+        ended = np.zeros(extent.shape[1], np.bool_)
+        for level in range(self.spatial):
+            tasks = np.where(ended, tasks, tasks * extent[level])
+            most = np.ceil(tasks / threads) * threads
+            ended |= (tasks >= TASKS * threads) & (20 * most <= MOST * tasks)
+            for number, read in enumerate(self.reads if self.reductions else ()):
+                within = (copy_mode[number] == PACK) & read.uses[axis[level]]
+                ended |= within & (extent[level] > 1)
+        return tasks
 
     def _pitches(self, points: Points) -> Floats:
         """Elements of a row of each buffer of a tile's size, (reads, n); 0 without one."""

@@ -10,6 +10,11 @@ from tuner.spaces.program.marks import Parallel
 from tuner.spaces.program.program import Block, Buffer, Fuse, Step
 from tuner.workload.expression import Axis
 
+# Tasks of each thread that even out what single ones take.
+TASKS = 4
+# How many twentieths of its share the busiest thread may have.
+MOST = 21
+
 
 @dataclass(frozen=True, slots=True)
 class Nest:
@@ -21,11 +26,18 @@ class Nest:
     tree: LoopTree | None = None  # in place of blocks and steps
 
 
+def are_enough(tasks: int, threads: int) -> bool:
+    """Whether so many equal tasks keep the threads busy: several for each, in shares that
+    differ little."""
+    most = -(-tasks // threads) * threads
+    return tasks >= TASKS * threads and 20 * most <= MOST * tasks
+
+
 def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]) -> list[Step]:
     """Steps that run the outermost loops on the threads of the pool.
 
-    Loops are fused until there are four tasks for each thread, never across a loop in
-    `keep`.
+    Loops are fused until there are tasks enough, never across a loop in `keep` that has
+    more than one iteration.
     """
     if threads == 1 or not axes:
         return []
@@ -34,7 +46,7 @@ def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]
     for axis in axes:
         chosen.append(axis)
         tasks *= axis.extent
-        if tasks >= 4 * threads or axis in keep:
+        if are_enough(tasks, threads) or (axis in keep and axis.extent > 1):
             break
     if tasks == 1:
         return []
