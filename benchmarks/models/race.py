@@ -23,6 +23,9 @@ Call = Callable[[], object]
 
 ROUNDS = 15
 SAMPLE_S = 0.1  # of calls in one round, at least
+LOOK_S = 0.02  # between two looks at whether threads of this process still run
+IDLE = 0.1  # part of that time which they may run
+PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +63,25 @@ def race(ours: Call, rivals: Mapping[str, Callable[[], Call]], cores: Sequence[i
         sample(call)
     for _ in range(ROUNDS):
         for name, call in calls.items():
+            settle()
+            call()
             samples[name].append(sample(call))
     medians = {name: float(np.median(times)) for name, times in samples.items()}
     return Raced(medians_s=medians, missing=missing)
+
+
+def settle() -> None:
+    """Waits until no thread of this process runs.
+
+    Those of a runtime go on spinning after its calls, for as long as tens of milliseconds,
+    on cores that the threads of the next one need.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        before_s = time.process_time()
+        time.sleep(LOOK_S)
+        if time.process_time() - before_s < IDLE * LOOK_S:
+            break
 
 
 def sample(call: Call) -> float:

@@ -157,7 +157,8 @@ PARTS = (
                 "`torch.onnx.export`, or the program of `torch.export`), tunes it by the "
                 "default budget of a command, holds the library against PyTorch on three "
                 "inputs, and races it against ONNX Runtime, OpenVINO, PyTorch and inductor "
-                "(max-autotune), in turn on the same core.",
+                "(max-autotune), in turn on the same cores. A sample begins when no thread of the "
+                "one before spins any more.",
             ),
             "torch": Suite(
                 title="Networks in PyTorch",
