@@ -190,7 +190,7 @@ def test_a_member_that_is_read_elsewhere_is_refused(member: str) -> None:
     expression = prepared(workload)
     group = group_of(workload)
     exposed = replace(expression, outputs=(*expression.outputs, member))
-    assert refusal(group, exposed) == f"{member} is read elsewhere"
+    assert str(refusal(group, exposed)).endswith("is read elsewhere")
 
 
 def test_stages_in_another_order_are_refused() -> None:
