@@ -73,6 +73,11 @@ class Interval:
             return Interval(self.low % divisor, self.high % divisor)
         return Interval(0, divisor - 1)
 
+    def __and__(self, other: Interval) -> Interval:
+        """Bits that both have: no more than an operand that is not negative."""
+        highest = [operand.high for operand in (self, other) if operand.low >= 0]
+        return Interval(0, min(highest)) if highest else ANY
+
     def __xor__(self, other: Interval) -> Interval:
         if self.low < 0 or other.low < 0:
             return ANY

@@ -315,7 +315,9 @@ BINARY_OPERATORS: Mapping[BinaryOp, BinaryOperator] = {
     "ne": _comparison(np.not_equal, "!="),
     "and": BinaryOperator(evaluate=np.logical_and, values=_truth, is_integral=True),
     "or": BinaryOperator(evaluate=np.logical_or, values=_truth, is_integral=True),
-    "bitand": BinaryOperator(evaluate=np.bitwise_and, is_integral=True),
+    "bitand": BinaryOperator(
+        evaluate=np.bitwise_and, values=Interval.__and__, is_integral=True
+    ),
     "bitor": BinaryOperator(evaluate=np.bitwise_or, is_integral=True),
     "xor": BinaryOperator(evaluate=np.bitwise_xor, values=Interval.__xor__, is_integral=True),
     "shl": BinaryOperator(evaluate=np.left_shift, is_integral=True),

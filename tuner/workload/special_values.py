@@ -8,6 +8,7 @@ sums where the float64 reference holds them.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tuner.workload.scalar_operators import BINARY_OPERATORS, UNARY_OPERATORS
 _SPREAD, _MOST = 64, 16  # a tensor has a special value in so many elements, but no more
 _ORDERING = ("max", "min", "and", "or")
 _SIGNS = ("neg", "abs")
+_BYTES = ("int8", "uint8")
 
 
 def are_defined(expression: Expression) -> bool:
@@ -104,17 +106,25 @@ def undecided(expression: Expression, reference: NDArray[Any]) -> NDArray[np.boo
     nodes = [node for stage in expression.stages for node in walk(stage.body)]
     reduces = any(stage.reducer in ("sum", "prod") for stage in expression.stages)
     conditional = reduces and any(_conditional(node) for node in nodes)
-    if conditional or any(_has_groups(stage) for stage in expression.stages):
+    narrow = {tensor.name for tensor in expression.tensors.values() if tensor.dtype in _BYTES}
+    if conditional or any(_has_groups(stage, narrow) for stage in expression.stages):
         return np.asarray(~np.isfinite(reference))
     if any(_vanishes(node) for node in nodes):
         return np.asarray(np.isinf(reference))
     return np.zeros(reference.shape, np.bool_)
 
 
-def _has_groups(stage: Stage) -> bool:
-    """Whether a sum reads elements that stay the same for groups of its terms."""
-    summed = {axis.name for axis in stage.reduce_axes}
-    return stage.reducer == "sum" and any(
+def _has_groups(stage: Stage, narrow: Collection[str]) -> bool:
+    """Whether a sum reads elements that stay the same for groups of its terms: in divisions
+    of an axis, or of bytes, the tensors in `narrow`, along an axis."""
+    summed = {axis.name for axis in stage.reduce_axes if axis.extent > 1}
+    if stage.reducer != "sum":
+        return False
+    sources = tuple(reads(stage.body))
+    moving = [{part.name for part in walk(read) if isinstance(part, Var)} for read in sources]
+    if any(read.tensor in narrow for read in sources) and any(summed - axes for axes in moving):
+        return True
+    return any(
         isinstance(node, Binary)
         and node.op == "floordiv"
         and any(isinstance(part, Var) and part.name in summed for part in walk(node.lhs))

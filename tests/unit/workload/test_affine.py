@@ -37,7 +37,10 @@ def _composed(operands: st.SearchStrategy[Scalar]) -> st.SearchStrategy[Scalar]:
     divisors = st.integers(1, 4).map(lambda value: Const(value, "int64"))
     return st.one_of(
         st.builds(
-            Binary, st.sampled_from(["add", "sub", "mul", "min", "max", "xor"]), operands, operands
+            Binary,
+            st.sampled_from(["add", "sub", "mul", "min", "max", "xor", "bitand"]),
+            operands,
+            operands,
         ),
         st.builds(Binary, st.just("mul"), operands, factors),
         st.builds(Binary, st.sampled_from(["floordiv", "floormod"]), operands, divisors),
@@ -103,6 +106,8 @@ def combined(op: BinaryOp, a: int, b: int) -> int:
             return max(a, b)
         case "xor":
             return a ^ b
+        case "bitand":
+            return a & b
         case "lt":
             return a < b
         case "le":

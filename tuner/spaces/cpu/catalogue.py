@@ -20,7 +20,7 @@ from tuner.spaces.cpu.mmla import mmla_sketch
 from tuner.spaces.cpu.patch_sketch import patch_sketch
 from tuner.spaces.cpu.quantized import quantized_sketches
 from tuner.spaces.cpu.ragged import is_ragged, ragged_sketches
-from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch
+from tuner.spaces.cpu.row_sketch import lane_sketches, row_sketch, unpacked_sketches
 from tuner.spaces.cpu.scatter import scatter_sketch
 from tuner.spaces.cpu.split_sketch import split_sketch
 from tuner.spaces.cpu.stream_matrix_sketch import matrix_stream_sketch
@@ -110,6 +110,12 @@ def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]
     return [] if context.rewritten or not _is_dense_tile(group) else lane_sketches(group, context)
 
 
+def _unpacked(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if context.rewritten or not (isinstance(group, RowGroup) or _is_dense_tile(group)):
+        return []
+    return unpacked_sketches(group, context)
+
+
 def _quantized(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
     if not _is_dense_tile(group) or context.rewritten:
         return []
@@ -174,6 +180,7 @@ CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
         _fusions,
         partial(_of_vectors, mmla_sketch),
         partial(_of_vectors, float16_sketch),
+        _unpacked,
     ),
     whole_programs=(fully_unrolled,),
 )

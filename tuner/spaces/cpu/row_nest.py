@@ -112,13 +112,14 @@ class RowNest:
         """Nests everything under the host's rows, consumers first, then orders,
         vectorises and decomposes each block."""
         loops, steps, blocks = self._loops, self._parts.steps, self._parts.blocks
-        reductions = self._reductions.loops_of
+        reductions, values = self._reductions.loops_of, self._reductions.group_values
         rows = [*loops.outer, *loops.inner]
         steps.append(Reorder(loops=loops_of(host.name, [*rows, *self._within(host, [])])))
         last = LoopId.of(host.name, (loops.inner or loops.outer)[-1])
         for block in reversed(blocks[:-1]):
             within = self._within(block, reductions.get(block.name, []))
-            steps.append(ComputeAt(block=block.name, loop=last))
+            loop = values.loops.get(block.name, last)
+            steps.append(ComputeAt(block=block.name, loop=loop))
             steps.append(Reorder(loops=loops_of(block.name, within)))
         for block in blocks:
             self._mark(block)
@@ -134,14 +135,16 @@ class RowNest:
         unrolled rows and vectors, lanes last."""
         loops, outer = self._loops, self._plan.column.outer
         tiles = [axis for axis in block.axes if axis.name == outer.name]
-        lanes = [axis for axis in block.axes if axis.name in (loops.vectors.name, loops.lanes.name)]
+        vectors = {loops.vectors.name, loops.lanes.name, *self._reductions.group_values.lanes}
+        lanes = [axis for axis in block.axes if axis.name in vectors]
         return [*reductions, *tiles, *loops.register, *lanes]
 
     def _mark(self, block: Block, *, initial: bool = False) -> None:
         loops = self._loops
+        lanes = {loops.lanes.name, *self._reductions.group_values.lanes}
         for axis in block.axes:
             loop = LoopId.of(block.name, axis, initial=initial)
-            if axis.extent > 1 and axis.name == loops.lanes.name:
+            if axis.extent > 1 and axis.name in lanes:
                 self._parts.steps.append(Vectorize(loop=loop))
             elif axis.extent > 1 and (axis in loops.register or axis.name == loops.vectors.name):
                 self._parts.steps.append(Unroll(loop=loop))

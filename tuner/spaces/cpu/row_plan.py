@@ -25,6 +25,7 @@ class RowPlan:
     prefetch: int
     threads: int
     non_temporal: bool = False  # whether an output of whole rows is written past the caches
+    group_values: bool = False  # whether what groups of terms share is computed before them
 
     def row(self, name: str) -> TiledAxis:
         return next(tiled for tiled in self.rows if tiled.axis.name == name)

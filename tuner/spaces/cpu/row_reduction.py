@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tuner.spaces.cpu.row_blocks import RowBlocks
 from tuner.spaces.cpu.row_bodies import RowBodies
+from tuner.spaces.cpu.row_group_values import RowGroupValues
 from tuner.spaces.cpu.row_plan import RowLoops
 from tuner.spaces.cpu.row_prefetch import RowPrefetch
 from tuner.spaces.program.tiles import add, constant, times
@@ -37,6 +38,7 @@ class RowReductions:
     ) -> None:
         self._loops, self._blocks = loops, blocks
         self._bodies, self._prefetch = bodies, prefetch
+        self.group_values = RowGroupValues(loops, blocks)
         # The reduction loops of each block that has some, in the order of the blocks.
         self.loops_of: dict[str, list[Axis]] = {}
 
@@ -77,7 +79,8 @@ class RowReductions:
             index = add(times(Var(steps.name), column.tile), column.offset)
             name = f"{stage.name}_acc"
             body = self._bodies.along_column(stage, index, Var(steps.name))
-            self._accumulate(name, stage, [*others, steps], index, body)
+            body, groups = self._by_groups(name, body, others)
+            self._accumulate(name, stage, [*groups, steps], index, body)
             parts.append(name)
         if rest:
             assert stage.reducer is not None
@@ -87,9 +90,17 @@ class RowReductions:
             name = f"{stage.name}_rest"
             body = self._bodies.along_column(stage, index, constant(whole))
             body = Select(fresh, body, identity(stage.reducer, stage.accumulator))
-            self._accumulate(name, stage, others, index, body)
+            body, groups = self._by_groups(name, body, others)
+            self._accumulate(name, stage, groups, index, body)
             parts.append(name)
         return parts
+
+    def _by_groups(self, block: str, body: Scalar, groups: list[Axis]) -> tuple[Scalar, list[Axis]]:
+        """The body of a block and its loops over groups, whose values come first if the plan
+        says so."""
+        if not self._loops.plan.group_values:
+            return body, groups
+        return self.group_values.read_by(block, body, groups)
 
     def _accumulate(
         self, name: str, stage: Stage, reductions: Sequence[Axis], index: Scalar, body: Scalar

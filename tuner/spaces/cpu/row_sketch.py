@@ -18,6 +18,7 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, TileGroup
+from tuner.spaces.rewrite.unpacking import unpacked, unpacked_sum
 from tuner.workload.expression import Axis, Var, substitute
 
 
@@ -29,6 +30,8 @@ class RowSketch:
 
     @property
     def name(self) -> str:
+        if self.stages.unpacks:
+            return "unpacked"
         return "lanes" if self.stages.reuse else "rows"
 
     @property
@@ -105,6 +108,7 @@ class RowSketch:
             prefetch=choices.prefetch.of(config),
             non_temporal=choices.store_mode.of(config) is StoreMode.NON_TEMPORAL,
             threads=self.stages.context.units,
+            group_values=self.stages.unpacks,
         )
 
 
@@ -133,6 +137,23 @@ def lane_sketches(group: TileGroup, context: SpaceContext) -> list[RowSketch]:
         ):
             return [RowSketch(RowStages(group=_as_rows(group, axis), context=context, reuse=True))]
     return []
+
+
+def unpacked_sketches(group: RowGroup | TileGroup, context: SpaceContext) -> list[RowSketch]:
+    """The row sketch of a sum of products with fields of bytes, taken apart."""
+    if isinstance(group, RowGroup):
+        first, *rest = group.stages
+        stage = unpacked(first, COLUMN, context.dtypes)
+        if stage is None or group.live_conditions:
+            return []
+        rows, reuse = replace(group, stages=(stage, *rest)), False
+    else:
+        apart = unpacked_sum(group.anchor, context.shapes, context.dtypes)
+        if apart is None or not apart.stage.axes:
+            return []
+        rows, reuse = _as_rows(replace(group, anchor=apart.stage), apart.column), True
+    stages = RowStages(group=rows, context=context, reuse=reuse, unpacks=True)
+    return [RowSketch(stages)]
 
 
 def _as_rows(group: TileGroup, column: Axis) -> RowGroup:

@@ -24,12 +24,14 @@ class RowStages:
     """The stages of one group, vectorised along their column.
 
     `reuse` says that rows share operands, as in a matrix product, so that tiles of rows
-    on two axes pay.
+    on two axes pay. `unpacks` says that they are sums of fields of bytes with groups
+    (`rewrite.unpacking`).
     """
 
     group: RowGroup
     context: SpaceContext
     reuse: bool
+    unpacks: bool = False
 
     @property
     def lanes(self) -> int:

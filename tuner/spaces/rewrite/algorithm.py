@@ -26,6 +26,7 @@ from tuner.spaces.rewrite.quantized_products import (
 )
 from tuner.spaces.rewrite.rfactor import rfactored
 from tuner.spaces.rewrite.stages import cost, hoisted, inlined, renamed, stored_narrow
+from tuner.spaces.rewrite.unpacking import unpacked_sum
 from tuner.spaces.rewrite.winograd import winograd, winograd_tiles
 from tuner.spaces.rewrite.winograd_tile import TILES, WinogradTile
 from tuner.target.roofline import relative_rate
@@ -281,9 +282,9 @@ def _flops_of_few_bits(expression: Expression, target: Target | None) -> int:
     total = float(whole.flops)
     for stage in whole.stages:
         product = quantized_product(stage, whole.shapes, dtypes)
-        if product is None:
+        if product is None and unpacked_sum(stage, whole.shapes, dtypes) is None:
             continue
-        exact = target is not None and in_integers(product, dtypes) is not None
+        exact = product is not None and in_integers(product, dtypes) is not None
         rate = relative_rate("int8", target) if exact and target is not None else 1.0
         total -= stage.points * (arithmetic(stage.body) + 1 - 2 / rate)
     return int(total)
