@@ -3,9 +3,9 @@ old models converted from PyTorch, small graphs, and nine networks without their
 
     python -m benchmarks.models.onnx_cases [--only softmax] [--write tests/tables/onnx_cases.json]
 
-One line a case that is not right. Cases of training, of `ai.onnx.ml` and with something
-other than tensors in and out are left out. An input that decides a shape is fixed at its
-value, which the verdict says.
+One line a case that is not right. Cases of training and with something other than tensors
+in and out are left out. An input that decides a shape is fixed at its value, which the
+verdict says.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tuner.models.reading import read_graph
 RIGHT, WRONG = "right", "wrong"
 FIXED = "right with an input fixed"  # at its given value, because it decides a shape
 FOLDED = "right with all inputs fixed"  # ONNX's evaluator computes the result at import
-_APART = ("ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training")
+_APART = ("ai.onnx.preview.training", "ai.onnx.training")
 _HALF = ("float16", "bfloat16")
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -45,7 +45,7 @@ def page(table: Mapping[str, str]) -> str:
         *_paragraph(
             "The `onnx` package has test cases for each operator, stored models of old opsets, "
             "and nine well-known networks. This page says what becomes of each case with "
-            "tensors in and out. Cases of training and of `ai.onnx.ml` are apart."
+            "tensors in and out. Cases of training are apart."
         ),
         *_paragraph(
             "Each case is read as a file is, and its graph is evaluated by the float64 reference "

@@ -24,7 +24,8 @@ from tuner.models.onnx_order import graphs_of, sort_operators
 
 _DOMAINS = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
-_TAKEN = (*_DOMAINS, "ai.onnx.preview", _MICROSOFT)  # of operators that no file need define
+# Of operators that no file need define.
+_TAKEN = (*_DOMAINS, "ai.onnx.ml", "ai.onnx.preview", _MICROSOFT)
 _OF_THE_RUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
 _GREATEST_OPSET = onnx.defs.onnx_opset_version()
 _HEAVY = 1 << 16  # bytes of a constant that is put aside while a model is checked
@@ -60,6 +61,7 @@ def read_model(
     out.
     """
     model = parsed(content, limits)
+    _state_standard(model)
     _check_header(model)
     _rename_domains(model)
     _check_arguments(model.graph, limits)
@@ -110,6 +112,14 @@ def _state_defaults(model: Any) -> None:
         for name, attribute in schema.attributes.items():
             if name not in stated and attribute.default_value.name:
                 node.attribute.append(attribute.default_value)
+
+
+def _state_standard(model: Any) -> None:
+    """Names an opset of the standard in a file of operators of other domains alone, which
+    need not name any."""
+    standard = any(node.domain in _DOMAINS for node in _nodes(model.graph))
+    if model.opset_import and not standard and not opset_of(model):
+        model.opset_import.append(onnx.helper.make_opsetid("", _GREATEST_OPSET))
 
 
 def _check_header(model: Any) -> None:

@@ -20,11 +20,13 @@ from tuner.models.from_onnx import (
     arithmetic,
     bounded,
     control,
+    machine_learning,
     microsoft,
     products,
     recurrent,
     reductions,
     selection,
+    sequences,
     shapes,
     signals,
 )
@@ -60,6 +62,7 @@ OPERATORS: Mapping[str, Convert] = {
 TABLES: Mapping[str, Mapping[str, Convert]] = {
     "": OPERATORS,
     "ai.onnx": OPERATORS,
+    "ai.onnx.ml": machine_learning.TABLE,
     "com.microsoft": microsoft.TABLE,
 }
 # Operators that take formats which kernels do not compute with: to convert them, or only
@@ -134,6 +137,7 @@ class _Reader:
         self.builder = builder
         self.fixed = fixed or {}
         self.inputs: list[str] = []  # names of the model's
+        self.sequences: dict[str, sequences.Items] = {}  # by name, in no scope
         versions = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max(versions.get("", 0), versions.get("ai.onnx", 0))
         self.opsets = {**versions, "": self.opset}
@@ -156,7 +160,10 @@ class _Reader:
         self.body(graph, scope)
         for name in outputs:
             if complete and name not in scope:
-                raise ModelRefused(f"the model has no {name!r}, which is an output")
+                fault = f"the model has no {name!r}, which is an output"
+                if name in self.sequences:
+                    fault = f"output {name!r} is a sequence; export its tensors as outputs"
+                raise ModelRefused(fault)
         made = [name for name in outputs if name in scope]
         formats = {
             name: kept.name for name in (*labels, *made) if (kept := scope[name].format) is not None
@@ -204,11 +211,11 @@ class _Reader:
     def results(self, proto: Any, scope: Scope) -> Sequence[Value | None]:
         inputs = []
         for name in proto.input:
-            if name and name not in scope:
+            if name and name not in scope and name not in self.sequences:
                 raise ModelRefused(
                     f"operator {proto.op_type} reads {name!r}, which nothing before it makes"
                 )
-            inputs.append(scope[name] if name else None)
+            inputs.append(scope.get(name) if name else None)
         label = proto.name or next((name for name in proto.output if name), "?")
         try:
             attributes = {a.name: _attribute(a) for a in proto.attribute}
@@ -236,6 +243,9 @@ class _Reader:
 
     def convert(self, node: Node, proto: Any, scope: Scope) -> Results:
         rows = TABLES.get(proto.domain, {})
+        items = next((self.sequences[n] for n in proto.input if n in self.sequences), None)
+        if items is not None or (rows is OPERATORS and node.op in sequences.MAKERS):
+            return self.of_sequence(node, items or ())
         if bounded.concerns(node) and (rows is microsoft.TABLE or node.op in control.TABLE):
             raise node.late_extent()
         if rows is microsoft.TABLE:  # which ONNX's evaluator does not have
@@ -275,6 +285,19 @@ class _Reader:
         if function is None:
             raise node.refusal("has no expression yet")
         return self.expanded(function, node)
+
+    def of_sequence(self, node: Node, items: sequences.Items) -> Results:
+        """The tensor that an operator reads of a sequence, or none and a sequence noted."""
+        if node.op not in sequences.OPERATORS:
+            raise node.refusal("takes a sequence; only operators of sequences do")
+        kept = {v.format.name for v in (*node.inputs, *items) if v is not None and v.format}
+        if kept:
+            raise node.refusal(f"takes no {kept.pop()} in sequences; put a Cast before it")
+        made = sequences.OPERATORS[node.op](node, items)
+        if isinstance(made, Value):
+            return made
+        self.sequences[node.outputs[0]] = made
+        return ()
 
     def limited(self, node: Node, proto: Any, result: Value) -> Value:
         """The result with what its numbers may be, where they are computed from extents."""
