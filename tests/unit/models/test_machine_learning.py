@@ -122,7 +122,7 @@ def test_elements_that_are_nan_go_where_the_branch_says() -> None:
 
 
 def test_trees_take_integers() -> None:
-    attributes = {**forest("class", 2), "classlabels_int64s": [0, 1]}
+    attributes = {**forest("class", 3), "classlabels_int64s": [0, 1, 2]}
     x = X.astype(np.int64)
     assert_as_the_runtime(model_of("TreeEnsembleClassifier", attributes, x, LABELS), x)
 
@@ -150,10 +150,14 @@ def test_trees_give_the_score_of_one_class_of_two(transform: str, low: float) ->
     assert_as_the_runtime(model_of("TreeEnsembleClassifier", attributes, X, LABELS), X)
 
 
-@pytest.mark.parametrize(("transform", "low"), [("NONE", -1.0), ("LOGISTIC", 0.0)])
-def test_what_runtimes_compute_differently_is_refused(transform: str, low: float) -> None:
+@pytest.mark.parametrize(
+    ("transform", "low", "targets"), [("NONE", -1.0, 1), ("LOGISTIC", 0.0, 1), ("NONE", 0.0, 2)]
+)
+def test_what_runtimes_compute_differently_is_refused(
+    transform: str, low: float, targets: int
+) -> None:
     attributes = {
-        **forest("class", 1, low=low),
+        **forest("class", targets, low=low),
         "post_transform": transform,
         "classlabels_int64s": [0, 1],
     }

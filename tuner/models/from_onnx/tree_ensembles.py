@@ -85,12 +85,12 @@ def _row(like: Value, numbers: Array) -> Value:
 
 
 def classifier(node: Node) -> Results:
-    """Labels and scores. Of two classes with scores for one of them, that is what the trees
-    give; the other's is what remains to 1, or with the opposite sign."""
+    """Labels and scores. Of two classes the trees give the score of one; the other's is what
+    remains to 1, or has the opposite sign."""
     labels = class_labels(node, "classlabels_int64s")
     transform = str(node.attribute("post_transform", "NONE"))
     x, base = matrix(node), _floats(node, "base_values")
-    if labels.size == 2 and len({*_ints(node, "class_ids").tolist()}) == 1:
+    if labels.size == 2:
         return _binary(node, x, labels, base, transform)
     scores = tree_scores(x, _by_nodes(node, "class", labels.size, "sum"), "sum")
     scores = _with_base(node, scores, base)
@@ -102,10 +102,10 @@ def _binary(node: Node, x: Value, labels: Array, base: Array, transform: str) ->
     is_share = bool((weights >= 0).all())
     usual = "NONE" if is_share else "LOGISTIC"
     if base.size > 1 or transform != usual or _ints(node, "class_ids").any():
-        kind = "no negative" if is_share else "some negative"
+        kind, ids = "no" if is_share else "some", {*_ints(node, "class_ids").tolist()}
         raise node.refusal(
-            f"has two classes, {kind} weights for one of them, {base.size} base values and the "
-            f"post_transform {transform}, which runtimes compute differently"
+            f"has two classes, {kind} negative weights, for the classes {sorted(ids)}, {base.size} "
+            f"base values and the post_transform {transform}, which runtimes compute differently"
         )
     score = tree_scores(x, _by_nodes(node, "class", 1, "sum"), "sum")
     score = _with_base(node, score, base)
