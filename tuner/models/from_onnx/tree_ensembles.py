@@ -125,7 +125,9 @@ def _by_nodes(node: Node, kind: str, targets: int, reducer: Reducer) -> Trees:
     _check_lengths(node, "nodes_", len(modes), ("falsenodeids", "featureids"))
     numbers = np.empty(len(modes), np.int64)
     numbers[order] = np.arange(len(modes))
-    places = dict(zip(zip(trees.tolist(), ids.tolist(), strict=True), numbers, strict=True))
+    places = dict(
+        zip(zip(trees.tolist(), ids.tolist(), strict=True), numbers.tolist(), strict=True)
+    )
     if len(places) != len(modes):
         raise ValueError("two of its nodes have one number")
     if not len(modes):
@@ -245,7 +247,7 @@ class _Branches:
         ends, is_leaf = _ints(node, f"nodes_{side}nodeids"), _ints(node, f"nodes_{side}leafs")
         if len(ends) != len(is_leaf):
             raise ValueError(f"has {len(ends)} nodes_{side}nodeids, {len(is_leaf)} of its leafs")
-        return np.where(is_leaf != 0, -1 - ends, ends).tolist()
+        return [int(end) for end in np.where(is_leaf != 0, -1 - ends, ends)]
 
     def spread(self, number: int) -> None:
         """Makes a branch with a set one for each member, the first in its place."""
