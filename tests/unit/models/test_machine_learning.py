@@ -13,9 +13,9 @@ import pytest
 from onnx import helper
 
 from benchmarks.models.onnx_cases import RIGHT, cases_of, verdict
+from tests.support.graph_values import graph_outputs
 from tests.support.model_kernels import compiled
 from tests.support.model_libraries import exported
-from tests.unit.models.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, check_graph
 from tuner.models.reading import read_graph

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tests.unit.models.graph_values import graph_outputs
+from tests.support.graph_values import graph_outputs
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import check_graph
 from tuner.models.reading import read_graph
