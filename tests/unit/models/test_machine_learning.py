@@ -190,7 +190,7 @@ def test_linear_models_give_numbers() -> None:
     assert_as_the_runtime(model_of("LinearRegressor", attributes, X, {"Y": np.float32}), X)
 
 
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "Scaler of all": ("Scaler", {"offset": [0.5], "scale": [2.0]}, np.float32),
     "Scaler": (
         "Scaler",

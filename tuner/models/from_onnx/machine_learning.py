@@ -194,7 +194,8 @@ def _of_numbers(node: Node, name: str) -> Array:
 def _default(node: Node, values: Array) -> float | int:
     tensor = node.attribute("default_tensor", None)
     if tensor is not None:
-        return np.asarray(tensor).reshape(-1)[0].item()
+        default: float | int = np.asarray(tensor).reshape(-1)[0].item()
+        return default
     if values.dtype.kind == "f":
         return float(node.attribute("default_float", -0.0))
     return int(node.attribute("default_int64", -1))
