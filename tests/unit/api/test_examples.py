@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tuner.api import lookup_schemas, schemas
+from tuner.api import lookup_schemas, model_schemas, schemas
 from tuner.api.examples import EXAMPLES
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_each_example_is_of_its_type(name: str) -> None:
-    module = lookup_schemas if name.startswith("Lookup") else schemas
+    modules = {"Lookup": lookup_schemas, "Model": model_schemas}
+    module = next((each for noun, each in modules.items() if name.startswith(noun)), schemas)
     model: type[BaseModel] = getattr(module, name)
     written: dict[str, Any] = model.model_validate(EXAMPLES[name]).model_dump(
         mode="json", exclude_unset=True
