@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
+import subprocess
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +23,7 @@ from tuner.target.document import (
     target_from_document,
     target_to_document,
 )
-from tuner.target.limits import LimitsError, measure_limits
+from tuner.target.limits import FLAGS, MACHINE_FLAGS, LimitsError, measure_limits
 from tuner.target.merged_limits import highest
 from tuner.target.target import Limits
 
@@ -39,6 +44,25 @@ def test_limits_are_believable(limits: Limits) -> None:
 def test_vectors_are_used(limits: Limits) -> None:
     """A scalar loop does at most 2 units x 2 FLOP x 6 GHz."""
     assert limits.fma_flops_best > 24e9
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or detect_cpu().vector_bytes < 32 or not shutil.which("objdump"),
+    reason="read from the disassembly of x86 with vectors of 32 bytes",
+)
+def test_the_compiler_leaves_no_chain_out(tmp_path: Path) -> None:
+    """A rate of 12 chains of which 7 are computed is beyond what the core can do."""
+    source = files("tuner.target") / "limits.c"
+    program = tmp_path / "limits"
+    command = ["cc", *FLAGS, *MACHINE_FLAGS[1], str(source), "-o", str(program)]
+    subprocess.run(command, check=True)
+    listing = subprocess.run(
+        ["objdump", "-d", program], capture_output=True, text=True, check=True
+    ).stdout
+    _, _, function = listing.partition("<multiply_adds>:")
+    body = function.partition("\n\n")[0]
+    counted = sum("vfmadd" in line for line in body.splitlines())
+    assert counted and counted % 12 == 0  # CHAINS of limits.c, in each loop that it became
 
 
 def test_round_trips(limits: Limits) -> None:
