@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.errors import UsageError
-from tuner.target.capability import called
+from tuner.target.capability import called, refuse_unmeasured
 from tuner.target.detect import declared_targets, parse_target
 from tuner.target.target import Target
 
@@ -23,10 +23,12 @@ def choose(name: str | None, stored: Sequence[Target], default: str | None) -> T
 
     Without a name it is the service's `default`, else the only target. A declared
     GPU or CPU (`cuda:sm_90`, `cpu:neoverse-n1`) is always accepted, whether or not any
-    machine is one.
+    machine is one. Raises UsageError for one that none can be, UnknownTarget.
     """
     if name is not None and name.strip().lower() in DECLARED:
-        return parse_target(name)
+        target = parse_target(name)
+        refuse_unmeasured(target)
+        return target
     if not stored:
         raise UnknownTarget(
             "no machine has joined yet, so there is no target; start a worker with 'tuner "

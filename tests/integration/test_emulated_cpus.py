@@ -1,4 +1,4 @@
-"""Kernels for CPUs that are not here, element by element, under QEMU.
+"""Kernels for CPUs that are not here, element by element, under QEMU, and modules under Node.
 
 It shows that they are right, and says nothing of their speed.
 """
@@ -30,7 +30,9 @@ from tuner.workload.workload import Workload
 POINTS = 3  # of each workload
 PROGRAMS = 50
 ALL_CASES = ("normal", "large", "zeros", "special")
-every_cpu = pytest.mark.parametrize("name", ["neoverse-n1", "neoverse-v2", "rv64gcv"])
+NAMES = ["neoverse-n1", "neoverse-v2", "rv64gcv", "wasm32"]
+WITHOUT_FLOAT16 = ("rv64gcv", "wasm32")
+every_cpu = pytest.mark.parametrize("name", NAMES)
 scalable = pytest.mark.parametrize("name", ["neoverse-v1-sve", "a64fx"])
 
 
@@ -215,10 +217,19 @@ def test_longer_vectors_of_risc_v_are_right(
     assert check_points(parse_spec(spec), parse_target("cpu:rv64gcv"), 1)
 
 
-def test_float16_is_refused_where_nothing_converts_it() -> None:
-    target = parse_target("cpu:rv64gcv")
-    with pytest.raises(BuildError, match="float16 needs instructions that cpu:rv64gcv lacks"):
+@pytest.mark.parametrize("name", WITHOUT_FLOAT16)
+def test_float16_is_refused_where_nothing_converts_it(name: str) -> None:
+    target = parse_target(f"cpu:{name}")
+    with pytest.raises(BuildError, match=f"float16 needs instructions that cpu:{name} lacks"):
         check(target, parse_spec("matmul:M=8,N=8,K=8,dtype=float16"), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", [operator.name for operator in CATALOGUE])
+def test_every_operator_is_right_in_a_module(operator: str) -> None:
+    needs("wasm32")
+    workload = parse_spec(by_operator()[operator][0])
+    assert check_points(workload, parse_target("cpu:wasm32"), 1, ("normal",))
 
 
 @pytest.mark.long
@@ -230,7 +241,7 @@ def test_every_operator_is_right_in_sampled_points(name: str, operator: str) -> 
     specs = by_operator()[operator]
     for spec in specs:
         workload = parse_spec(spec)
-        if name == "rv64gcv" and "float16" in spec.replace("bfloat16", ""):
+        if name in WITHOUT_FLOAT16 and "float16" in spec.replace("bfloat16", ""):
             continue  # refused, which has a test of its own
         assert check_points(workload, target, POINTS), spec
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 
 LABEL = re.compile(r"^(\.LBB\w+):")
+# Of WebAssembly, whose loops are marked.
+MODULE_LOOP = re.compile(r"^\tloop\b((?:(?!^\tloop\b).)*?)^\tend_loop", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"\s\.?[a-z.]+\s.*?(\.LBB\w+)\s*$")
 
 
 def innermost_loops(text: str) -> list[list[str]]:
     """The instructions of each loop that has no loop inside: from a label to the last
-    branch back to it."""
+    branch back to it, or as it is marked."""
+    if "\tend_loop" in text:
+        return [
+            [line.strip() for line in body.splitlines() if line.startswith("\t")]
+            for body in MODULE_LOOP.findall(text)
+        ]
     lines = text.splitlines()
     labels = {match[1]: number for number, line in enumerate(lines) if (match := LABEL.match(line))}
     ends: dict[int, int] = {}

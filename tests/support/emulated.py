@@ -1,7 +1,8 @@
-"""Kernels for CPUs that are not here, run by QEMU's user-mode emulation.
+"""Kernels for CPUs that are not here, run by QEMU's user-mode emulation, and modules by Node.
 
 It shows that code is right, and says nothing of its speed. A driver in C, cross-compiled
-as libraries are, loads the library that the product links and calls it on files.
+as libraries are, loads the library that the product links and calls it on files; one in
+JavaScript does so with a module and its loader.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.export.template import fill
 from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.measure.check import check_output
 from tuner.measure.problem import Problem
-from tuner.runtime.link import Function, link, toolchain_for
+from tuner.runtime.link import Function, link, link_module, toolchain_for
 from tuner.runtime.toolchain import LinkError, Toolchain, run
 from tuner.spaces.core.space import Config
 from tuner.target.architectures.table import architecture_of
@@ -30,6 +32,7 @@ from tuner.workload.arrays import numpy_dtype
 from tuner.workload.workload import Workload
 
 DRIVER = Path(__file__).with_name("emulated.c")
+MODULE_DRIVER = DRIVER.with_name("module_driver.mjs")
 TIMEOUT_S = 120.0
 # QEMU 7.2 has no Neoverse V2; all that it can do has vectors of 128 bits here, as that core.
 EMULATORS: dict[str, tuple[str, ...]] = {
@@ -38,6 +41,7 @@ EMULATORS: dict[str, tuple[str, ...]] = {
     "neoverse-v1-sve": ("qemu-aarch64", "-cpu", "max,sve-default-vector-length=32"),
     "a64fx": ("qemu-aarch64", "-cpu", "a64fx"),  # its vectors are 64 bytes, QEMU's default
     "rv64gcv": ("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"),
+    "wasm32": ("node",),
 }
 # What QEMU 7.2 stops with where a conversion towards zero begins a block that it translates:
 # it notes the instruction twice (target/riscv/translate.c).
@@ -62,13 +66,15 @@ def needs(name: str) -> None:
 
 def emulator(target: Target) -> tuple[str, ...]:
     """The command that runs programs of a declared target."""
-    triple = architecture_of(target).triple
-    return (*EMULATORS[str(target.fingerprint["declared"])], "-L", f"/usr/{triple}")
+    architecture = architecture_of(target)
+    command = EMULATORS[str(target.fingerprint["declared"])]
+    return command if architecture.freestanding else (*command, "-L", f"/usr/{architecture.triple}")
 
 
 def library_of(compiled: Compiled, workload: Workload, target: Target, threads: int = 1) -> bytes:
-    expression = workload.expression
-    return link(
+    expression, tools = workload.expression, toolchain_for(target)
+    make = link_module if tools.freestanding else link
+    return make(
         "emulated",
         [
             Function(
@@ -81,7 +87,7 @@ def library_of(compiled: Compiled, workload: Workload, target: Target, threads: 
                 tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
             )
         ],
-        toolchain=toolchain_for(target),
+        toolchain=tools,
     )
 
 
@@ -93,6 +99,10 @@ def call(
     outputs = [expression.tensor(name) for name in expression.outputs]
     with tempfile.TemporaryDirectory(prefix="tuner-emulated-") as folder:
         path = Path(folder, "libemulated.so")
+        if toolchain_for(target).freestanding:
+            path = Path(folder, "emulated.wasm")
+            loader = fill("module.mjs.in", name="emulated", functions="")
+            path.with_suffix(".mjs").write_text(loader)
         path.write_bytes(library)
         words = []
         for number, array in enumerate(inputs):
@@ -142,7 +152,8 @@ def check(
 
 
 def _driver(target: Target) -> Path:
-    return _compiled_driver(toolchain_for(target))
+    tools = toolchain_for(target)
+    return MODULE_DRIVER if tools.freestanding else _compiled_driver(tools)
 
 
 @cache

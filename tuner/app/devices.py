@@ -15,7 +15,7 @@ from tuner.measure.device.identity import unsuitable
 from tuner.measure.device.runner import DeviceRunner
 from tuner.runtime.agent_program import agent_program
 from tuner.settings import Settings
-from tuner.target.capability import is_declared
+from tuner.target.capability import is_declared, refuse_unmeasured
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
 
@@ -110,11 +110,12 @@ def findings(settings: Settings) -> list[dict[str, Any]]:
 
 
 def declared_cpu(settings: Settings) -> Target:
-    """The settings' target. Raises UsageError for one that is no declared CPU."""
+    """The settings' target. Raises UsageError unless it is a declared CPU with an agent."""
     target = parse_target(settings.target, settings.microarchitectures)
     if target.on_device or not is_declared(target):
         raise UsageError(
             f"target {settings.target!r} is this machine; an agent is for a declared CPU, such "
             f"as --target cpu:neoverse-n1 (tuner targets lists them)"
         )
+    refuse_unmeasured(target)
     return target

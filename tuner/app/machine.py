@@ -15,7 +15,7 @@ from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
 from tuner.measure.gpu.visible import VisibleGpu, visible_gpus
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
-from tuner.target.capability import called, is_declared, serves
+from tuner.target.capability import called, is_declared, refuse_unmeasured, serves
 from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.limits import LimitsError
 from tuner.target.target import Target
@@ -32,10 +32,11 @@ def checked_target(
     With `elsewhere` it may be a GPU that this machine lacks: jobs then wait for a runner
     that has it. A CPU that is not this machine's needs a cluster, whose machines may have
     it, or with `on_devices` the settings' devices. Raises UsageError for an unknown target,
-    for one that is not this machine's, and for lanes that this machine does not have.
-    Writes nothing.
+    for one that is not this machine's or that nothing measures, and for lanes that this
+    machine does not have. Writes nothing.
     """
     target = named_target(settings)
+    refuse_unmeasured(target)
     if target.on_device:
         if not elsewhere and not settings.address and not gpus_for(target):
             raise UsageError(

@@ -17,7 +17,14 @@ from tuner.export.examples import example_files
 from tuner.export.frameworks import LOADER, Library, files_of, interfaces_of
 from tuner.export.header import c_header, cpp_header, title
 from tuner.export.kernel import ExportKernel, Variant
-from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
+from tuner.export.manifest import (
+    FILE,
+    SIGNATURE_FILE,
+    Manifest,
+    function_entry,
+    library_paths,
+)
+from tuner.export.module import module_files
 from tuner.export.naming import check_library_name, named
 from tuner.export.signature import Signer
 from tuner.export.template import fill
@@ -66,7 +73,7 @@ def write_library(
     """
     manifest = Manifest(
         name=name,
-        library=f"lib/lib{name}.so",
+        library=next(path for path in library_paths(name) if path in contents),
         files={path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
         functions=tuple(functions),
         public_key=None if signer is None else signer.public_key,
@@ -93,6 +100,9 @@ def build_files(
 ) -> dict[str, bytes]:
     """All files of the export by path, except the manifest. The kernels must have symbols."""
     functions = [function_of(kernel) for kernel in kernels]
+    tools = system_toolchain() if toolchain is None else toolchain
+    if tools.freestanding:
+        return module_files(name, kernels, functions, _described(kernels), tools)
     interfaces = interfaces_of(frameworks)
     texts = {
         f"include/{name}.h": c_header(name, kernels),
@@ -106,7 +116,6 @@ def build_files(
         "setup.py": fill("setup.py.in", name=name),
         **example_files(name, kernels),
     }
-    tools = system_toolchain() if toolchain is None else toolchain
     if tools.prefix:
         triple = tools.prefix.removesuffix("-")
         texts["cmake/toolchain.cmake"] = fill(

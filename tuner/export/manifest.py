@@ -54,7 +54,7 @@ class Manifest:
     """What manifest.json says."""
 
     name: str
-    library: str  # path of the shared library within the directory
+    library: str  # its path within the directory, one of `library_paths`
     files: Mapping[str, str]  # path -> SHA-256, all files but the manifest
     functions: tuple[Mapping[str, Any], ...]  # as the contract's manifest.json has them
     public_key: str | None = None  # `ed25519:` and hex, of whoever signed it; None: not signed
@@ -69,6 +69,11 @@ class Manifest:
             "files": dict(sorted(self.files.items())),
             "functions": [dict(function) for function in self.functions],
         }
+
+
+def library_paths(name: str) -> tuple[str, str]:
+    """Where an export's library may be: a shared one, or a module of WebAssembly."""
+    return f"lib/lib{name}.so", f"{name}.wasm"
 
 
 def workload_entry(key: str, source: ExportKernel | Workload) -> dict[str, Any]:
@@ -328,7 +333,7 @@ def _checked(document: object, path: Path) -> Manifest:
     if not isinstance(files, dict) or not isinstance(functions, list):
         raise ManifestError(f"{path}: files must be an object and functions a list")
     _check_files(files, library, path)
-    if not NAME.match(name) or library != f"lib/lib{name}.so":
+    if not NAME.match(name) or library not in library_paths(name):
         raise ManifestError(f"{path}: {library!r} is not the library of an export called {name!r}")
     if len(functions) > MOST_FUNCTIONS:
         raise ManifestError(

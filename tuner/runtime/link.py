@@ -33,6 +33,16 @@ HEADERS = (
     "tvm_abi.h", "tuner_runtime.h", "portfolio.h", "call.h", "facts.h", "cpu_features.h",
     "function.h", "thread_pool.h", "workspace.h", "error.h", "scalable_vectors.h",
 )  # fmt: skip
+# Of modules of WebAssembly, and what <string.h> is there. Other helpers are a system's.
+MODULE_SOURCES = ("wasm.c", "call.c", "facts.c")
+MODULE_STRING = "wasm_string.h"
+MODULE_HELPERS = ("alloc", "free", "last_error")
+# Functions of libm that a module may import, and the same of float32.
+MATHEMATICS = tuple(
+    f"{name}{suffix}"
+    for name in ("exp", "exp2", "exp10", "log", "tanh", "erf", "pow", "ldexp")
+    for suffix in ("", "f")
+)
 MAX_THREADS = 256  # TUNER_MAX_THREADS
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
 
@@ -106,6 +116,21 @@ def link_static(
         return tools.static(objects, member=f"{name}.o", exported=exported)
 
 
+def link_module(name: str, functions: Sequence[Function], *, toolchain: Toolchain) -> bytes:
+    """The same as a module of WebAssembly that has its own memory.
+
+    It shows the functions, `<name>_alloc`, `_free` and `_last_error`, and
+    `tuner_library_json`; what it imports of MATHEMATICS is in the namespace `env`.
+    """
+    with ExitStack() as stack:
+        objects, symbols = _objects(name, functions, toolchain, stack, ())
+        lacking = {f"{name}_{helper}" for helper in HELPERS if helper not in MODULE_HELPERS}
+        exported = [symbol for symbol in symbols if symbol not in lacking]
+        return toolchain.module(
+            objects, exported=(*exported, "tuner_library_json"), imported=MATHEMATICS
+        )
+
+
 @cache
 def system_toolchain() -> Toolchain:
     """The compiler, found once a process.
@@ -120,13 +145,15 @@ def toolchain_for(target: Target) -> Toolchain:
 
     Raises LinkError where there is none.
     """
-    triple, system = architecture_of(target).triple, system_toolchain()
-    return system if not triple or triple.startswith(f"{system.machine}-") else _cross(triple)
+    architecture, system = architecture_of(target), system_toolchain()
+    if not architecture.triple or architecture.triple.startswith(f"{system.machine}-"):
+        return system
+    return _cross(architecture.triple, architecture.freestanding)
 
 
 @cache
-def _cross(triple: str) -> Toolchain:
-    return Toolchain.cross(triple)
+def _cross(triple: str, freestanding: bool) -> Toolchain:
+    return Toolchain.cross(triple, freestanding=freestanding)
 
 
 @cache
@@ -157,12 +184,16 @@ def _objects(
                 f"{function.symbol}: {function.threads} threads; the runtime takes 1 to "
                 f"{MAX_THREADS}"
             )
-    sources = runtime_sources()
-    headers = {header: sources[header] for header in HEADERS}
+    headers = {header: _source(header) for header in HEADERS}
+    if tools.freestanding:
+        headers["string.h"] = _source(MODULE_STRING)
     text = wrapper(name, entries, machine=tools.machine, interfaces=interfaces)
     used = {header: _source(header) for header in headers_of(interfaces)}
     objects = [tools.compile("library.c", text, {**headers, **used})]
-    objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
+    objects += [
+        tools.compile(source, _source(source), headers)
+        for source in (MODULE_SOURCES if tools.freestanding else SOURCES)
+    ]
     objects += [
         tools.compile(source, _source(source), {**headers, **used})
         for source in sources_of(interfaces)

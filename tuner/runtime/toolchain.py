@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.errors import TunerError
@@ -40,6 +40,12 @@ PROGRAM_FLAGS = (
     "-Wl,--gc-sections", "-Wl,--no-as-needed",
 )  # fmt: skip
 LIBRARIES = ("-lm", "-lpthread", "-ldl")  # part of libc since glibc 2.34, all but the first
+# Of modules of WebAssembly: their C runtime has no C library, and a stack that runs over traps.
+FREESTANDING_FLAGS = ("-ffreestanding", "-fno-pic", "-mbulk-memory", "-msimd128", "-I.")
+MODULE_FLAGS = (
+    "-nostdlib", "-Wl,--no-entry", "-Wl,--strip-all", "-Wl,--stack-first",
+    "-Wl,-z,stack-size=1048576",
+)  # fmt: skip
 TIMEOUT_S = 120.0
 
 
@@ -67,26 +73,34 @@ class Toolchain:
     identity: str  # version and machine, part of every cache key
     cache: Path = field(default_factory=default_cache)
     prefix: str = ""  # of the names of binutils, e.g. "aarch64-linux-gnu-"
+    freestanding: bool = False  # for modules, which have no C library
 
     @classmethod
-    def cross(cls, triple: str, cache: Path | None = None) -> Toolchain:
+    def cross(
+        cls, triple: str, cache: Path | None = None, *, freestanding: bool = False
+    ) -> Toolchain:
         """The compiler for another system, e.g. "aarch64-linux-gnu".
 
         It is `$CC_aarch64_linux_gnu` (may have flags, such as clang's --target and
-        --sysroot), else GCC under the triple's name, with the triple's binutils. Raises
-        LinkError with what to install.
+        --sysroot), else GCC under the triple's name, with the triple's binutils; of one
+        without an operating system, clang and its linker. Raises LinkError with what to
+        install.
         """
         variable = "CC_" + triple.replace("-", "_")
-        command = tuple(shlex.split(os.environ.get(variable, ""))) or (f"{triple}-gcc",)
+        usual, packages = f"{triple}-gcc", f"gcc-{triple.replace('x86_64', 'x86-64')}"
+        if freestanding:
+            usual, packages = f"clang --target={triple}", "clang, lld"
+        command = tuple(shlex.split(os.environ.get(variable, "").strip() or usual))
         try:
-            return cls._asked(command, cache, prefix=f"{triple}-")
+            tools = cls._asked(command, cache, prefix=f"{triple}-")
         except LinkError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             raise LinkError(
                 f"{command[0]} is not installed; install a compiler for {triple} (Debian: "
-                f"gcc-{triple.replace('x86_64', 'x86-64')}) or set {variable}"
+                f"{packages}) or set {variable}"
             ) from error
+        return replace(tools, freestanding=freestanding)
 
     @classmethod
     def find(cls, cache: Path | None = None) -> Toolchain:
@@ -118,7 +132,8 @@ class Toolchain:
         `headers` (name to text) lie beside it; `flags` follow the usual ones. Raises
         LinkError.
         """
-        flags = (*COMPILE_FLAGS, *flags)
+        own = FREESTANDING_FLAGS if self.freestanding else ()
+        flags = (*COMPILE_FLAGS, *own, *flags)
         parts = {
             "cc": self.command,
             "identity": self.identity,
@@ -149,6 +164,20 @@ class Toolchain:
                 [*self.command, *flags, "-o", "out.so", *map(str, objects), *LIBRARIES], cwd=scratch
             )
             return Path(scratch, "out.so").read_bytes()
+
+    def module(
+        self, objects: Sequence[Path], *, exported: Sequence[str], imported: Sequence[str]
+    ) -> bytes:
+        """A module of WebAssembly that shows its memory and the symbols in `exported`.
+
+        Functions in `imported` that the objects call are the loading program's to give.
+        """
+        with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
+            Path(scratch, "imports").write_text("".join(f"{name}\n" for name in imported))
+            flags = (*MODULE_FLAGS, "-Wl,--allow-undefined-file=imports")
+            shown = (f"-Wl,--export={name}" for name in exported)
+            run([*self.command, *flags, *shown, "-o", "out.wasm", *map(str, objects)], cwd=scratch)
+            return Path(scratch, "out.wasm").read_bytes()
 
     def program(self, objects: Sequence[Path]) -> bytes:
         """A program that has every library loaded that tuned libraries need."""

@@ -9,7 +9,8 @@ declared kind of core, or has the features of a class that names no core ("cpu:x
 
 from __future__ import annotations
 
-from tuner.target.architectures.table import detectable_features
+from tuner.errors import UsageError
+from tuner.target.architectures.table import architecture_of, detectable_features
 from tuner.target.target import Target
 
 AT_LEAST = (
@@ -49,6 +50,16 @@ def _is_core(machine: Target, target: Target) -> bool:
 def is_declared(target: Target) -> bool:
     """Whether the target is a class of CPUs or GPUs and not one that was seen."""
     return target.declared
+
+
+def refuse_unmeasured(target: Target) -> None:
+    """Raises UsageError for a target that no machine and no agent measures."""
+    if architecture_of(target).freestanding:
+        raise UsageError(
+            f"kernels of {called(target)} are not measured, because no agent runs inside of an "
+            f"engine, and no kernel is promoted unmeasured; take what the estimate ranks first: "
+            f"tuner export SPEC --target {called(target)} -o DIR"
+        )
 
 
 def target_flag(target: Target) -> str:

@@ -55,6 +55,8 @@ def test_devices_are_for_declared_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
         check_devices(["x"], "cuda")
     with pytest.raises(UsageError, match="'cpu' is this machine"):
         declared_cpu(Settings())
+    with pytest.raises(UsageError, match="kernels of cpu:wasm32 are not measured"):
+        declared_cpu(Settings(target="cpu:wasm32"))
     never = Settings(device="no such command")
     assert device_lanes(never, TARGET) == ()
     assert device_lanes(never, parse_target("cuda:sm_90")) == ()

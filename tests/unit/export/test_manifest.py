@@ -156,6 +156,10 @@ def test_paths_that_leave_the_directory_are_refused(copy: Path, path: str) -> No
         ({"functions": [{"symbol": "f"}]}, "function 0: workload is missing"),
         ({"files": {"a": "xyz"}}, "no SHA-256"),
         ({"library": "lib/other.so"}, "not among its files"),
+        (
+            {"library": "other.wasm", "files": {"other.wasm": "0" * 64}},
+            "is not the library of an export",
+        ),
     ],
 )
 def test_malformed_manifests_are_refused(copy: Path, changes: dict[str, Any], message: str) -> None:

@@ -68,6 +68,8 @@ def assembly(name: str, what: str, sketch: str = "") -> str:
         ("apple-m1", "float16", "fmlal"),
         ("rv64gcv", "float32", "vfmacc.vf"),
         ("x86-64-v3", "float32", "vfmadd231ps"),
+        ("wasm32", "float32", "f32x4.mul"),
+        ("wasm32", "float64", "f64x2.mul"),
     ],
 )
 def test_the_innermost_loop_is_made_of_the_instruction(
@@ -149,7 +151,8 @@ def test_a_core_without_the_instruction_does_without(
 
 
 @pytest.mark.parametrize(
-    ("name", "instruction"), [("neoverse-n1", "fmla"), ("rv64gcv", "vfmadd.vv")]
+    ("name", "instruction"),
+    [("neoverse-n1", "fmla"), ("rv64gcv", "vfmadd.vv"), ("wasm32", "f32x4.mul")],
 )
 @pytest.mark.parametrize("act", ["tanh", "gelu", "exp"])
 def test_polynomials_are_computed_in_vectors(name: str, instruction: str, act: str) -> None:

@@ -56,6 +56,19 @@ def test_a_missing_compiler_is_refused_with_what_to_install(
     assert "CC_aarch64_linux_gnu" in str(raised.value)
 
 
+def test_modules_take_clang_and_say_what_it_comes_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC_wasm32", raising=False)
+    with pytest.raises(LinkError, match=r"wasm32 \(Debian: clang, lld\) or set CC_wasm32"):
+        Toolchain.cross("wasm32", tmp_path, freestanding=True)
+    stub(tmp_path, "clang", "wasm32-unknown-unknown")
+    monkeypatch.setenv("PATH", "/bin", prepend=":")
+    tools = Toolchain.cross("wasm32", tmp_path, freestanding=True)
+    assert tools.command == ("clang", "--target=wasm32") and tools.freestanding
+
+
 def test_levels_of_this_architecture_need_no_cross_compiler() -> None:
     if system_toolchain().machine != "x86_64":
         pytest.skip("this machine is no x86-64")

@@ -19,7 +19,7 @@ from tuner.lowering.compiler import LISTS, BuildError, compile_program
 from tuner.spaces.by_target import cpu_space
 from tuner.target.architectures.aarch64.architecture import SVE
 from tuner.target.architectures.table import ARCHITECTURES, isa_of
-from tuner.target.capability import called, is_declared, serves
+from tuner.target.capability import called, is_declared, refuse_unmeasured, serves
 from tuner.target.detect import declared_targets, parse_target
 from tuner.target.document import target_from_document, target_to_document
 from tuner.target.microarchitectures import declared_cpus, shipped
@@ -149,6 +149,14 @@ def test_a_class_serves_nobody_and_is_called_as_the_command_takes_it() -> None:
     assert not serves(target, parse_target("cpu:x86-64-v2"))
     assert is_declared(target) and not is_declared(ZEN5) and not is_declared(host_target())
     assert called(target) == "cpu:x86-64-v3"
+
+
+def test_modules_are_not_measured_and_the_way_out_is_named() -> None:
+    for name in NAMES:
+        if name != "wasm32":
+            refuse_unmeasured(parse_target(f"cpu:{name}"))
+    with pytest.raises(UsageError, match=r"tuner export SPEC --target cpu:wasm32 -o DIR"):
+        refuse_unmeasured(parse_target("cpu:wasm32"))
 
 
 def test_a_file_of_further_cpus(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tuner.workload.workload import Workload
 POINTS = 4096  # of a space, that are ranked
 TRIES = 16  # of the first ones, until a schedule compiles
 SYMBOL = "tuned_kernel"
+MODULE_BYTES = 1 << 32  # of a module's memory, whose addresses have 32 bits
 EXPECTED_FLOPS = 2e9  # of a workload whose right outputs the examples check: some seconds
 
 
@@ -45,8 +46,9 @@ def export_estimated(
 ) -> Manifest:
     """Writes a library for the declared CPU that the settings name, whole or not at all.
 
-    Raises UsageError for a target that is no declared CPU, LinkError where its compiler is
-    missing, NoSchedule, and what `export_library` raises.
+    Raises UsageError for a target that is no declared CPU and for what a module has no room
+    for, LinkError where its compiler is missing, NoSchedule, and what `export_library`
+    raises.
     """
     target = named_target(settings)
     if target.on_device or not is_declared(target):
@@ -56,14 +58,38 @@ def export_estimated(
             f"the kernel by its id"
         )
     tools = toolchain_for(target)
-    kernels = [estimated_kernel(workload, target, settings) for workload in workloads]
+    if tools.freestanding:
+        _check_memory(workloads)
+    # Each with an entry of its own: no tool renames those of a module's objects.
+    kernels = [
+        estimated_kernel(workload, target, settings, f"{SYMBOL}_{number}")
+        for number, workload in enumerate(workloads)
+    ]
     signer = signer_at(settings.data_dir / KEY_FILE)
     return export_library(kernels, directory, name or NAME, toolchain=tools, signer=signer)
 
 
-def estimated_kernel(workload: Workload, target: Target, settings: Settings) -> ExportKernel:
-    """The kernel of the config that the estimate ranks first. Raises NoSchedule."""
-    compiled = _compiled(workload, target, settings)
+def _check_memory(workloads: Sequence[Workload]) -> None:
+    """Raises UsageError for a workload whose tensors a module's memory does not hold."""
+    for workload in workloads:
+        expression = workload.expression
+        outputs = [expression.tensor(name) for name in expression.outputs]
+        nbytes = sum(tensor.nbytes for tensor in (*expression.inputs, *outputs))
+        if nbytes >= MODULE_BYTES:
+            raise UsageError(
+                f"{workload.spec} takes {nbytes} bytes, and a module's memory ends at "
+                f"{MODULE_BYTES}; export smaller shapes"
+            )
+
+
+def estimated_kernel(
+    workload: Workload, target: Target, settings: Settings, symbol: str
+) -> ExportKernel:
+    """The kernel of the config that the estimate ranks first. Raises NoSchedule.
+
+    `symbol` is that of its object code.
+    """
+    compiled = _compiled(workload, target, settings, symbol)
     kernel = ExportKernel(
         **computation_of(workload, target),
         threads=settings.threads,
@@ -81,7 +107,7 @@ def estimated_kernel(workload: Workload, target: Target, settings: Settings) -> 
     return replace(kernel, expected=expected)
 
 
-def _compiled(workload: Workload, target: Target, settings: Settings) -> Compiled:
+def _compiled(workload: Workload, target: Target, settings: Settings, symbol: str) -> Compiled:
     space = cpu_space(workload, target, settings.threads)
     points = space.space.sample(np.random.default_rng(settings.seed), POINTS)
     order = np.argsort(featurizer(space)(points)[:, ESTIMATE], kind="stable")
@@ -89,7 +115,7 @@ def _compiled(workload: Workload, target: Target, settings: Settings) -> Compile
     for place in order[:TRIES]:
         try:
             program = space.program(space.space.config(points[place]))
-            return compile_program(program, target, SYMBOL)
+            return compile_program(program, target, symbol)
         except (IllegalSchedule, BuildError) as error:
             reason = str(error)
     raise NoSchedule(f"no kernel of {workload.spec} for {target.name}: {reason}")

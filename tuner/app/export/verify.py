@@ -74,12 +74,18 @@ def verify_export(
 
     Writes only to a temporary folder. A function that fails is a verdict. Raises
     ManifestError for a directory that is no export or was altered, before anything of it
-    runs; UsageError where `sanitize` is given for CPUs, or the program is missing, and for
-    a device of another kind; DeviceError for one that cannot be reached.
+    runs; UsageError where `sanitize` is given for CPUs, or the program is missing, for a
+    module of WebAssembly, and for a device of another kind; DeviceError for one that cannot
+    be reached.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
     manifest = verify_hashes(directory, public_key=public_key)
+    if manifest.library == f"{manifest.name}.wasm":
+        raise UsageError(
+            f"{manifest.name} is a module of WebAssembly, whose hashes are right and which no "
+            f"machine runs by itself; its example checks it: node {directory}/examples/example.mjs"
+        )
     chosen_seed = secrets.randbelow(1 << 31) if seed is None else seed
     sanitizer = _sanitizer(manifest) if sanitize else None
     platform: Platform | None = _device(manifest, settings, required=on_device)

@@ -40,17 +40,18 @@ typedef struct {
 typedef int (*TunerEntry)(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);
 typedef int (*TunerTask)(int task_id, TunerParallelEnv *env, void *closure);
 
-_Static_assert(sizeof(void *) == 8, "64-bit machines only");
-_Static_assert(sizeof(TunerDLTensor) == 48, "DLTensor is 48 bytes");
-_Static_assert(offsetof(TunerDLTensor, device_type) == 8, "DLTensor.device");
-_Static_assert(offsetof(TunerDLTensor, ndim) == 16, "DLTensor.ndim");
-_Static_assert(offsetof(TunerDLTensor, dtype_code) == 20, "DLTensor.dtype");
-_Static_assert(offsetof(TunerDLTensor, dtype_lanes) == 22, "DLTensor.dtype.lanes");
-_Static_assert(offsetof(TunerDLTensor, shape) == 24, "DLTensor.shape");
-_Static_assert(offsetof(TunerDLTensor, strides) == 32, "DLTensor.strides");
-_Static_assert(offsetof(TunerDLTensor, byte_offset) == 40, "DLTensor.byte_offset");
+enum { TUNER_POINTER = sizeof(void *) };
+_Static_assert(TUNER_POINTER == 8 || (TUNER_POINTER == 4 && sizeof(int64_t) == _Alignof(int64_t)), "64 bits, or WebAssembly's 32");
+_Static_assert(sizeof(TunerDLTensor) == 32 + 2 * TUNER_POINTER, "DLTensor is 48 bytes, 40 with pointers of 32 bits");
+_Static_assert(offsetof(TunerDLTensor, device_type) == TUNER_POINTER, "DLTensor.device");
+_Static_assert(offsetof(TunerDLTensor, ndim) == 8 + TUNER_POINTER, "DLTensor.ndim");
+_Static_assert(offsetof(TunerDLTensor, dtype_code) == 12 + TUNER_POINTER, "DLTensor.dtype");
+_Static_assert(offsetof(TunerDLTensor, dtype_lanes) == 14 + TUNER_POINTER, "DLTensor.dtype.lanes");
+_Static_assert(offsetof(TunerDLTensor, shape) == 16 + TUNER_POINTER, "DLTensor.shape");
+_Static_assert(offsetof(TunerDLTensor, strides) == 16 + 2 * TUNER_POINTER, "DLTensor.strides");
+_Static_assert(offsetof(TunerDLTensor, byte_offset) == 24 + 2 * TUNER_POINTER, "DLTensor.byte_offset");
 _Static_assert(sizeof(TunerAny) == 16, "TVMFFIAny is 16 bytes");
 _Static_assert(offsetof(TunerAny, value) == 8, "TVMFFIAny.v_ptr");
-_Static_assert(offsetof(TunerParallelEnv, num_task) == 8, "TVMParallelGroupEnv.num_task");
+_Static_assert(offsetof(TunerParallelEnv, num_task) == TUNER_POINTER, "TVMParallelGroupEnv.num_task");
 
 #endif

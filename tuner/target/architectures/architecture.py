@@ -53,20 +53,23 @@ class Architecture:
     # Of code for another machine: the system it runs on, as LLVM and GCC name it, and what
     # else LLVM has to be given. Empty where nothing is declared.
     triple: str = ""
-    cross: Mapping[str, str] = field(default_factory=dict)
+    cross: Mapping[str, str | int] = field(default_factory=dict)
     scalable: ScalableVectors | None = None
+    # Code is a module that an engine loads: without an operating system, threads of its own
+    # or an agent. Kernels for it are not measured.
+    freestanding: bool = False
 
     def length_feature(self, vector_bytes: int) -> str | None:
         """What a core must have besides its features for code with vectors so long."""
         return None if self.scalable is None else self.scalable.lengths.get(vector_bytes)
 
-    def cross_options(self, features: Sequence[str], vector_bytes: int) -> Mapping[str, str]:
+    def cross_options(self, features: Sequence[str], vector_bytes: int) -> Mapping[str, str | int]:
         """Options of TVM's target, besides the CPU's name, for a core that is not here.
 
         Lists are texts with commas. A core may have features that LLVM's does not, such as
         a generic one.
         """
-        options = {"mtriple": self.triple, **self.cross}
+        options: dict[str, str | int] = {"mtriple": self.triple, **self.cross}
         if features:
             options["mattr"] = ",".join(f"+{feature}" for feature in features)
         if self.scalable is not None and self.length_feature(vector_bytes):

@@ -10,6 +10,7 @@ from tuner.target.architectures.aarch64.architecture import AARCH64
 from tuner.target.architectures.architecture import Architecture
 from tuner.target.architectures.generic import GENERIC
 from tuner.target.architectures.riscv64.architecture import RISCV64
+from tuner.target.architectures.wasm32.architecture import WASM32
 from tuner.target.architectures.x86_64.architecture import X86_64
 from tuner.target.isa import IsaDescription
 from tuner.target.target import Target
@@ -20,6 +21,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "aarch64": AARCH64,
     "arm64": AARCH64,
     "riscv64": RISCV64,
+    "wasm32": WASM32,
 }
 # Targets of CPUs that were stored without their architecture are for this one.
 UNSTATED = "x86_64"

@@ -1,0 +1,1 @@
+"""32-bit WebAssembly with its vectors of 16 bytes, in modules that an engine loads."""
