@@ -44,6 +44,7 @@ from benchmarks.measurement import (
     this_machine,
     to_text,
 )
+from benchmarks.models.race import settle
 from tuner.app.kernels.kernel import Kernel
 from tuner.app.races.race import kept_kernel
 from tuner.measure.rivals.rivals import RivalError, open_rival
@@ -276,7 +277,8 @@ def check(workload: Workload, got: Any, own: Any) -> None:
 def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
     """The median of each, in seconds, with its own data in the caches.
 
-    An untimed call comes before each sample: the contender before has evicted them.
+    An untimed call comes before each sample: the contender before has evicted them. Threads
+    of that one have gone to sleep by then.
     """
     for clock in clocks.values():
         clock(1)
@@ -284,6 +286,7 @@ def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
     samples: dict[str, list[float]] = {name: [] for name in clocks}
     for _ in range(rounds):
         for name, clock in clocks.items():
+            settle()
             clock(1)
             samples[name].append(clock(numbers[name]))
     return {name: median(values) for name, values in samples.items()}
