@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.avx2 import AVX2, runs_avx2
 from tests.support.checked_kernels import check_programs, output_of
 from tests.support.depth import thinned
 from tests.support.targets import GOLDEN_COVE, host_target
@@ -117,16 +118,7 @@ def test_looked_up_weights(
     sketched(parse_spec(spec), "lookup", 1, seed)
 
 
-AVX2 = replace(
-    host_target(),
-    tvm={"kind": "llvm", "mcpu": "haswell"},
-    isa=("avx2",),
-    vector_bytes=32,
-    vector_registers=16,
-)
-
-
-@pytest.mark.skipif("avx2" not in host_target().isa, reason="no AVX2")
+@runs_avx2
 @pytest.mark.parametrize("features", thinned([61, 72, 64], 1, pytest.mark.slow))
 @pytest.mark.parametrize("weight", [LOW_FIRST, CODEBOOK.replace("q", LOW_FIRST)])
 def test_sixteen_numbers_in_two_registers(weight: str, features: int) -> None:

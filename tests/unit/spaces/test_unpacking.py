@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.avx2 import AVX2, runs_avx2
 from tests.support.checked_kernels import output_of
 from tests.support.depth import thinned
 from tests.support.targets import GOLDEN_COVE, NEOVERSE, host_target
@@ -165,16 +165,7 @@ def test_what_special_values_leave_finite_is_right() -> None:
     check(workload_of(BLOCKS), host_target(), special=True)
 
 
-AVX2 = replace(
-    host_target(),
-    tvm={"kind": "llvm", "mcpu": "haswell"},
-    isa=("avx2",),
-    vector_bytes=32,
-    vector_registers=16,
-)
-
-
-@pytest.mark.skipif("avx2" not in host_target().isa, reason="no AVX2")
+@runs_avx2
 @pytest.mark.slow
 @pytest.mark.parametrize("text", PROGRAMS, ids=IDS)
 def test_sums_in_shorter_vectors_are_right(text: str) -> None:
