@@ -1,5 +1,6 @@
 /* The launcher of parallel loops: a persistent pool that spins briefly, then sleeps; one a library, grown on demand.
  * Only one call uses the pool at a time; a call that finds it busy (or is itself inside it) runs on its own thread, at once.
+ * Shares that no worker has begun when the caller is done with its own, the caller does: other programs' threads cost no more.
  * A forked child starts without workers and makes its own when it first needs them. */
 #define _GNU_SOURCE
 #include "thread_pool.h"
@@ -19,21 +20,24 @@
 /* How long a thread that waits keeps its core before it sleeps. Longer than the gap between two kernels of a loop that
  * calls them back to back, short enough not to burn a core that somebody else could use. */
 enum { SPIN_NS = 200000 };
-enum { PATIENCE = 16 }; /* jobs */
+enum { PATIENCE = 16 }; /* jobs between two times that a worker leaves its place */
 
+/* One thread at a time: one that leaves its place to a new thread leaves all of this. */
 struct worker {
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  atomic_uint posted; /* counts the jobs given to this worker */
+  atomic_uint posted;  /* counts the jobs given to this worker */
+  atomic_uint claimed; /* the last of them whose share somebody does: this worker, or its caller */
   atomic_int sleeping;
+  unsigned seen; /* the last job that the thread looked at */
+  int stays;     /* jobs before it may leave its place */
 } __attribute__((aligned(128)));
 
 struct job {
   TunerTask task;
   void *closure;
   TunerParallelEnv env;
-  int threads; /* the caller's included; thread t runs tasks t, t + threads, … */
-  int cpu;     /* the caller was on when it launched, -1 where the system does not tell */
+  int threads; /* the caller's included; the share of thread t are tasks t, t + threads, … */
   atomic_int failed;
   int error_status;
   char error_text[1024];
@@ -44,12 +48,13 @@ static struct {
   int workers;
   int cores;       /* this process may use, as of the pool's last growth */
   atomic_int spin; /* whether every thread has a core to spin on */
-  struct job job;
+  struct job job;  /* read by those who claimed a share of it */
   pthread_mutex_t done_mutex;
   pthread_cond_t done;
   atomic_int waiting; /* the caller sleeps until all are done */
-  atomic_uint pending __attribute__((aligned(128)));
-  atomic_int elsewhere; /* workers that have begun on another core than the caller's */
+  atomic_int cpu;     /* the caller was on when it launched, -1 where the system does not tell */
+  atomic_uint pending __attribute__((aligned(128))); /* shares besides the caller's own that are not done */
+  atomic_int elsewhere;                              /* of these, begun on another core than the caller's */
   struct worker worker[TUNER_MAX_THREADS - 1];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .done_mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
@@ -92,11 +97,11 @@ static int current_cpu(void) {
 #endif
 }
 
-/* Spins until there is a job after `seen`; 0 when the time ran out first. With `yield` it lets others of this core run. */
-static int spin_for_job(struct worker *self, unsigned seen, int yield) {
+/* Spins until there is a new job; 0 when the time ran out first. With `yield` it lets others of this core run. */
+static int spin_for_job(struct worker *self, int yield) {
   int64_t deadline = 0;
   for (unsigned round = 0;; ++round) {
-    if (atomic_load_explicit(&self->posted, memory_order_acquire) != seen) return 1;
+    if (atomic_load_explicit(&self->posted, memory_order_acquire) != self->seen) return 1;
     if (yield || round % 64 == 63) {
       int64_t now = now_ns();
       if (deadline == 0) deadline = now + SPIN_NS;
@@ -107,8 +112,8 @@ static int spin_for_job(struct worker *self, unsigned seen, int yield) {
   }
 }
 
-/* Spins until the workers are done; 0 when the time ran out first. A worker that has not begun, or not on a core of its own, may
- * wait for this very core: the system likes to wake a thread where its waker is. So the core is offered until all are elsewhere. */
+/* Spins until the workers are done; 0 when the time ran out first. One that is not on another core may wait for this very core,
+ * which is offered until all are elsewhere. */
 static int spin_for_workers(int workers) {
   int64_t deadline = 0;
   for (unsigned round = 0;; ++round) {
@@ -146,34 +151,44 @@ static void finish(void) {
   }
 }
 
+/* Whether the caller of this has a worker's share of its present job to do, which nobody else has then. */
+static int claim(struct worker *worker) {
+  unsigned posted = atomic_load_explicit(&worker->posted, memory_order_acquire), before = posted - 1;
+  return atomic_compare_exchange_strong(&worker->claimed, &before, posted);
+}
+
+static void sleep_until_posted(struct worker *self) {
+  pthread_mutex_lock(&self->mutex);
+  atomic_store(&self->sleeping, 1);
+  while (atomic_load(&self->posted) == self->seen) pthread_cond_wait(&self->wake, &self->mutex);
+  atomic_store(&self->sleeping, 0);
+  pthread_mutex_unlock(&self->mutex);
+}
+
+static int start_thread(struct worker *worker);
+
 static void *work(void *argument) {
   struct worker *self = argument;
   int thread = (int)(self - pool.worker) + 1;
-  unsigned seen = 0;
-  int beside = 0; /* jobs since it last slept, one after the other, that it began on its caller's core */
+  int beside = 0; /* whether it was on its caller's core when it last had a job */
   for (;;) {
-    /* On its caller's core it gives way at first. If that lasts, it insists: then the system finds it a core of its own. */
-    if (!atomic_load(&pool.spin) || !spin_for_job(self, seen, beside > 0 && beside <= PATIENCE)) {
-      beside = 0;
-      pthread_mutex_lock(&self->mutex);
-      atomic_store(&self->sleeping, 1);
-      while (atomic_load(&self->posted) == seen) pthread_cond_wait(&self->wake, &self->mutex);
-      atomic_store(&self->sleeping, 0);
-      pthread_mutex_unlock(&self->mutex);
-    }
-    seen += 1;
+    if (!atomic_load(&pool.spin) || !spin_for_job(self, beside)) sleep_until_posted(self);
     int cpu = current_cpu();
-    if (cpu >= 0 && cpu == pool.job.cpu) {
-      beside += 1;
-    } else {
-      beside = 0;
-      atomic_fetch_add_explicit(&pool.elsewhere, 1, memory_order_relaxed);
+    beside = cpu >= 0 && cpu == atomic_load_explicit(&pool.cpu, memory_order_relaxed);
+    if (self->stays > 0) {
+      self->stays -= 1;
+    } else if (beside && atomic_load(&pool.spin)) {
+      /* Systems wake a thread where it slept, or beside its waker, even if other cores idle; new ones begin on idle cores. */
+      self->stays = PATIENCE;
+      if (start_thread(self) == 0) return NULL;
     }
+    self->seen = atomic_load_explicit(&self->posted, memory_order_acquire);
+    if (!claim(self)) continue;
+    if (!beside) atomic_fetch_add_explicit(&pool.elsewhere, 1, memory_order_relaxed);
     threads_of_call = 1; /* a parallel loop inside a task runs on the task's own thread */
     run_tasks(&pool.job, thread);
     finish();
   }
-  return NULL;
 }
 
 static void forget_workers(void) {
@@ -195,14 +210,10 @@ static int usable_cores(void) {
   return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static int start_worker(struct worker *worker) {
+static int start_thread(struct worker *worker) {
   pthread_t thread;
   pthread_attr_t attributes;
   sigset_t all, before;
-  pthread_mutex_init(&worker->mutex, NULL);
-  pthread_cond_init(&worker->wake, NULL);
-  atomic_store(&worker->posted, 0);
-  atomic_store(&worker->sleeping, 0);
   if (pthread_attr_init(&attributes) != 0) return -1;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   sigfillset(&all); /* signals are the program's business, not the pool's */
@@ -211,6 +222,17 @@ static int start_worker(struct worker *worker) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   return status;
+}
+
+static int start_worker(struct worker *worker) {
+  pthread_mutex_init(&worker->mutex, NULL);
+  pthread_cond_init(&worker->wake, NULL);
+  atomic_store(&worker->posted, 0);
+  atomic_store(&worker->claimed, 0);
+  atomic_store(&worker->sleeping, 0);
+  worker->seen = 0;
+  worker->stays = 0;
+  return start_thread(worker);
 }
 
 /* Grows the pool to `threads` with the caller; fewer when the system gives no more. Returns how many there are. */
@@ -224,8 +246,8 @@ static int grow(int threads) {
 
 static void post(struct worker *worker) {
   atomic_fetch_add(&worker->posted, 1);
-  if (atomic_load(&worker->sleeping)) {
-    pthread_mutex_lock(&worker->mutex);
+  /* Nobody waits for a worker that lost its core while it held the lock: if it misses this job, its caller does the share. */
+  if (atomic_load(&worker->sleeping) && pthread_mutex_trylock(&worker->mutex) == 0) {
     pthread_cond_signal(&worker->wake);
     pthread_mutex_unlock(&worker->mutex);
   }
@@ -238,6 +260,21 @@ static void wait_for_all(int workers) {
   while (atomic_load(&pool.pending) != 0) pthread_cond_wait(&pool.done, &pool.done_mutex);
   atomic_store(&pool.waiting, 0);
   pthread_mutex_unlock(&pool.done_mutex);
+}
+
+/* Does the shares that no worker has begun; returns how many. */
+static int take_over(struct job *job) {
+  int shares = 0, woken = 0; /* woken: whether some worker is, and has not run yet */
+  for (int thread = job->threads - 1; thread > 0; --thread) {
+    struct worker *worker = &pool.worker[thread - 1];
+    if (!claim(worker)) continue;
+    woken |= atomic_load_explicit(&worker->sleeping, memory_order_relaxed);
+    run_tasks(job, thread);
+    atomic_fetch_sub(&pool.pending, 1);
+    shares += 1;
+  }
+  if (woken) sched_yield(); /* it may wait for this core, only to leave it */
+  return shares;
 }
 
 static int run_alone(TunerTask task, void *closure, int num_task) {
@@ -260,13 +297,13 @@ static int launch(TunerTask task, void *closure, int num_task) {
   job->closure = closure;
   job->env = (TunerParallelEnv){NULL, num_task > 0 ? num_task : threads};
   job->threads = threads;
-  job->cpu = current_cpu();
+  atomic_store_explicit(&pool.cpu, current_cpu(), memory_order_relaxed);
   atomic_store(&job->failed, 0);
   atomic_store_explicit(&pool.elsewhere, 0, memory_order_relaxed);
   atomic_store(&pool.pending, (unsigned)(threads - 1));
   for (int i = 0; i < threads - 1; ++i) post(&pool.worker[i]);
   run_tasks(job, 0);
-  wait_for_all(threads - 1);
+  wait_for_all(threads - 1 - take_over(job));
   int failed = atomic_load(&job->failed);
   if (failed) tuner_fail(job->error_status, "%s", job->error_text);
   pthread_mutex_unlock(&pool.lock);
