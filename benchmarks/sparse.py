@@ -58,6 +58,7 @@ from tuner.workload.workload import Workload
 SUITE = Path(__file__).with_name("kernels") / "sparse.json"
 RIVALS = ("scipy", "torch")
 SAMPLE_S = 2e-3  # of calls in a row
+WARM = 10  # times as long before each sample: systems take a few ms to spread threads over cores
 TOLERANCE = 1e-2  # of the greatest number; narrow floats are rounded by either side
 DENSITIES = (0.01, 0.05, 0.2, 0.5)
 Clock = Callable[[int], float]  # seconds of a call, the mean of so many in a row
@@ -277,8 +278,8 @@ def check(workload: Workload, got: Any, own: Any) -> None:
 def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
     """The median of each, in seconds, with its own data in the caches.
 
-    An untimed call comes before each sample: the contender before has evicted them. Threads
-    of that one have gone to sleep by then.
+    Untimed calls come before each sample: the contender before has evicted them. Threads
+    of that one have gone to sleep by then, as have the contender's own.
     """
     for clock in clocks.values():
         clock(1)
@@ -287,7 +288,7 @@ def in_turn(clocks: Mapping[str, Clock], rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, clock in clocks.items():
             settle()
-            clock(1)
+            clock(WARM * numbers[name])
             samples[name].append(clock(numbers[name]))
     return {name: median(values) for name, values in samples.items()}
 
