@@ -175,6 +175,9 @@ WHOLE: Mapping[str, Network] = {
     "gpt2": Network(
         make=lambda: hub.GPT2LMHeadModel(hub.GPT2Config(use_cache=False)), inputs=words(128)
     ),
+    "gpt2-token": Network(
+        make=lambda: hub.GPT2LMHeadModel(hub.GPT2Config(use_cache=False)), inputs=words(1)
+    ),
     "whisper-tiny": Network(
         make=whisper_encoder(4),
         inputs=lambda: {name: torch.rand(shape) for name, shape in SPEECH.items()},
