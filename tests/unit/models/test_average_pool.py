@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from tuner.models.evaluation import evaluate_graph
 from tuner.models.onnx_evaluation import evaluate
+from tuner.models.operators.pooling import window
 from tuner.models.reading import read_graph
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -63,3 +64,14 @@ def test_the_last_window_ends_behind_the_tensor(
     read = read_graph(model.SerializeToString(), {})
     computed = evaluate_graph(read, [x])[read.outputs[0]]
     np.testing.assert_allclose(computed.reshape(-1), right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "pads", "dilation", "reached"),
+    [(1280, [0, 0], 1, 7), (1280, [1, 2], 1, 10), (5, [0, 0], 2, 4), (7, [0, 0], 1, 7)],
+)
+def test_a_window_reaches_no_farther_than_the_padding(
+    size: int, pads: list[int], dilation: int, reached: int
+) -> None:
+    over = window([7], [size], [1280], pads, [dilation], ceil=True)
+    assert over.kernel == (reached,) and over.sizes == (1,)

@@ -40,17 +40,20 @@ def window(
     ceil: bool,
 ) -> Window:
     """`pads` are those in front, then those behind. With `ceil` a last window may begin
-    inside and end outside; none begins in the padding behind."""
+    inside and end outside; none begins in the padding behind. A window that no place has
+    room for is cut to the padded extent: networks pool whole pictures by windows of 1280."""
     rank = len(kernel)
-    sizes = []
+    sizes, reached = [], []
     for d in range(rank):
-        room = extents[d] + pads[d] + pads[rank + d] - dilations[d] * (kernel[d] - 1) - 1
+        padded = extents[d] + pads[d] + pads[rank + d]
+        reached.append(min(kernel[d], -(-padded // dilations[d])))
+        room = padded - dilations[d] * (kernel[d] - 1) - 1
         size = (-(-room // strides[d]) if ceil else room // strides[d]) + 1
         if ceil and (size - 1) * strides[d] >= extents[d] + pads[d]:
             size -= 1
         sizes.append(size)
     return Window(
-        kernel=tuple(kernel),
+        kernel=tuple(reached),
         strides=tuple(strides),
         ahead=tuple(pads[:rank]),
         behind=tuple(pads[rank:]),
