@@ -24,8 +24,8 @@ def averages(
     count = ceil((x.size + before + behind - size) / stride) + 1
     count -= (count - 1) * stride >= x.size + before
     rows = []
-    for window in range(count):
-        begin = window * stride - before
+    for number in range(count):
+        begin = number * stride - before
         end = min(begin + size, x.size + behind)
         elements = x[max(begin, 0) : min(end, x.size)]
         rows.append(elements.sum() / (end - begin if padding_counts else elements.size))
