@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
 import tuner
-from tuner.cli.entry import program
+from tuner.cli.entry import GLOBAL_FLAGS, GLOBAL_OPTIONS, hoist, program
 from tuner.cli.exits import Exit
 from tuner.settings import Settings
 
@@ -112,3 +113,40 @@ def error_codes() -> set[str]:
 def test_each_error_code_has_its_heading() -> None:
     for code in sorted(error_codes()):
         assert section("reference/errors.md", code).strip(), code
+
+
+COMMAND = re.compile(r"(?:^|[\s(;&])(?:\.venv/bin/)?tuner +([^\n#|>&;)`]+)", re.MULTILINE)
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def written_commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """The commands in a page's code, with the options of each."""
+    text = page.read_text()
+    code = [block[0] for block in FENCED.finditer(text)]
+    inline = re.findall(r"`(tuner [^`]+)`", FENCED.sub("", text))
+    names = set(commands())
+    for line in [*code, *(" ".join(span.split()) for span in inline)]:
+        for command in COMMAND.findall(re.sub(r"\\\n\s*", " ", line)):
+            words = hoist(command.split(" -- ")[0].split())
+            options = [word.strip("[],").split("=")[0] for word in words if "--" in word]
+            while words and words[0].startswith("-"):
+                del words[: 2 if words[0] in GLOBAL_OPTIONS else 1]
+            name = next(
+                (name for n in (2, 1) if (name := " ".join(["tuner", *words[:n]])) in names), None
+            )
+            if name is not None:
+                yield name, [option for option in options if option.startswith("--")]
+
+
+def test_commands_in_pages_have_only_options_that_exist() -> None:
+    existing = commands()
+    everywhere = {*GLOBAL_FLAGS, *GLOBAL_OPTIONS, "--version", "--help", "--"}
+    unknown = [
+        f"{page.relative_to(ROOT)}: {name} {option}"
+        for page in PAGES
+        for name, options in written_commands(page)
+        for option in options
+        if option not in {*existing[name], *everywhere}
+    ]
+    assert unknown == []
