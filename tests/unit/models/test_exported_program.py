@@ -135,6 +135,34 @@ def operators() -> dict[str, tuple[Any, ...]]:
             rows,
             indices,
         ),
+        "filtered resampling": (
+            lambda x: (
+                nn.interpolate(x, size=(4, 7), mode="bilinear", antialias=True),
+                nn.interpolate(x, size=(5, 17), mode="bicubic", antialias=True),
+                nn.interpolate(x, scale_factor=0.4, mode="bilinear", antialias=True),
+                nn.interpolate(x, size=(5, 17), mode="nearest-exact"),
+            ),
+            image,
+        ),
+        "shifts": (
+            lambda x, i: (
+                x << 3, x >> 2, 5 << i, x << i, x >> i, x.to(torch.uint8) >> 3,
+                x.to(torch.int8) << i.to(torch.int8), x.to(torch.uint8) >> i.to(torch.uint8),
+                torch.bitwise_right_shift(x.to(torch.int32), 40),
+            ),
+            torch.tensor([[100, -100, 7], [-1, 2**40, -(2**63)]]),
+            torch.tensor([0, 5, 70]),
+        ),
+        "places in order": (
+            lambda x, at: (
+                torch.bucketize(x, at), torch.bucketize(x, at, right=True, out_int32=True),
+                torch.searchsorted(x[:, 0].sort(1).values, x[:, 1], side="right"),
+                torch.searchsorted(at, x[0]), torch.bucketize(0.5, at) + at.long(),
+            ),
+            torch.cat([rows, torch.tensor([-1, 0, 0.5, 2, 9, torch.nan, torch.inf, -torch.inf])
+                .expand(3, 1, 8)], 1),
+            torch.tensor([-1.0, 0, 0, 0.5, 2]),
+        ),
         "experts": (
             mixed, torch.randint(-4, 5, (9, 8)).float(), torch.tensor([3, 0, 0, 2, 3, 3, 5, 0, 2]),
         ),
@@ -161,6 +189,8 @@ def operators() -> dict[str, tuple[Any, ...]]:
                 written(x, (slice(1, 3), i.abs()), 5.0), written(x, (x > 1,), 9.0),
                 x.index_put((i.clamp(0, 2),), x[0], accumulate=True),
                 torch.where(x > 0, 7.0, x), x.masked_fill(x > 0, 3.0),
+                x.masked_scatter(x > 0, x.flip(2) * 2), x[0].masked_scatter(x > 0, x + 1),
+                x.masked_scatter(x[:, :, :1] > 0, x * 2), x.masked_scatter(x[0, :, 2:3] > 0, -x),
                 *(
                     x.scatter_reduce(1, i.abs()[None].expand(2, 2, 3), x * 2, how, include_self=own)
                     for how in ("sum", "prod", "amax", "amin", "mean")
@@ -234,6 +264,7 @@ def written(x: Any, places: tuple[Any, ...], values: Any) -> Any:
         "products with weights of a byte", "convolutions", "pooling", "resampling", "norms",
         "movement", "indices", "reductions",
         "arithmetic", "products", "numbers", "angles", "writes", "places", "samples",
+        "experts", "filtered resampling", "shifts", "places in order",
     ],
 )  # fmt: skip
 def test_operators_mean_what_they_mean_to_pytorch(name: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 from tuner.models.from_torch.call import Call, Convert
 from tuner.models.operators import elementwise as maps
 from tuner.models.operators.elementwise import elementwise
-from tuner.models.operators.scalars import Elem, maximum, minimum, unary, where
+from tuner.models.operators.scalars import Elem, bitwise, maximum, minimum, unary, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import (
+    DTYPE_BYTES,
     FLOATS,
     Binary,
     BinaryOp,
@@ -100,6 +102,26 @@ _BOOLEAN: Mapping[BinaryOp, Callable[[Elem, Elem], Elem]] = {
     "bitor": lambda a, b: a | b,
     "xor": lambda a, b: a.differs(b),
 }
+
+
+def shifted(op: Literal["shl", "shr"]) -> Convert:
+    """By a negative number, or all bits and more, nothing is left but the sign of what moves
+    to the right."""
+
+    def convert(call: Call) -> Value:
+        width = 8 * DTYPE_BYTES[call.dtype]
+        is_signed = call.dtype.startswith("int")
+
+        def body(a: Elem, b: Elem) -> Elem:
+            is_inside = (b >= 0) & (b < width)
+            if op == "shr" and is_signed:
+                return bitwise(op, a, where(is_inside, b, width - 1))
+            return where(is_inside, bitwise(op, a, where(is_inside, b, 0)), 0)
+
+        left, right = call.value("self", call.dtype), call.value("other", call.dtype)
+        return elementwise(call.op, body, left, right, dtype=call.dtype)
+
+    return convert
 
 
 def inverted(call: Call) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tuner.models.from_torch.call import Call, Convert, Results
-from tuner.models.operators import contraction, indexing, movement, sampling
+from tuner.models.operators import contraction, indexing, movement, sampling, selection
 from tuner.models.operators.elementwise import cast, elementwise
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, unary, where
 from tuner.models.operators.values import Value
@@ -136,6 +136,12 @@ def _masked(call: Call, x: Value, mask: Value, given: list[int], values: Value) 
     return elementwise("masked", lambda e, m, v: where(m, v, e), x, spread, value)
 
 
+def masked_scatter(call: Call) -> Value:
+    x = movement.expand(call.value("self"), call.shape)
+    mask, source = call.value("mask", "bool"), call.value("source")
+    return selection.masked_scatter(x, movement.expand(mask, call.shape), source)
+
+
 def scatter_reduce(call: Call) -> Value:
     x, indices, updates = call.value("self"), call.value("index"), call.value("src")
     axis, name = call["dim"] % x.rank, call["reduce"]
@@ -253,6 +259,7 @@ TABLE: Mapping[str, Convert] = {
     "aten.grid_sampler_2d.default": grid_sample,
     "aten.grid_sampler_3d.default": grid_sample,
     "aten.index_put.default": index_put,
+    "aten.masked_scatter.default": masked_scatter,
     "aten.scatter_reduce.two": scatter_reduce,
     "aten.select_scatter.default": select_scatter,
     "aten.slice_scatter.default": slice_scatter,

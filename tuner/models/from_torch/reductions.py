@@ -144,6 +144,20 @@ def sort(call: Call) -> Results:
     return reductions.top_k(x, x.shape[axis], axis, greatest=call.get("descending", False))
 
 
+def bucketize(call: Call) -> Value:
+    rows = call.value("boundaries")
+    x = call.value("self", rows.dtype)
+    return reductions.sorted_places(rows, x, call.dtype, right=bool(call.get("right")))
+
+
+def search_sorted(call: Call) -> Value:
+    rows = call.value("sorted_sequence")
+    if call.get("sorter") is not None:
+        raise call.refusal("has a sorter; give it a sequence that is sorted")
+    right = bool(call.get("right")) or call.get("side") == "right"
+    return reductions.sorted_places(rows, call.value("self", rows.dtype), call.dtype, right=right)
+
+
 def cumulative(reducer: Reducer) -> Convert:
     def convert(call: Call) -> Value:
         x = call.value("self", call.dtype)

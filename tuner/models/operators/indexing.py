@@ -192,16 +192,18 @@ def scatter_slices(
     return reshape(result if there is None else along(result, 0, 0, total), x.shape)
 
 
+def moving(x: Value) -> list[int]:
+    """The dimensions of a view or an array along which it does not repeat what it reads."""
+    if x.array is not None:
+        return [number for number, step in enumerate(x.array.strides) if step]
+    names = {node.name for place in x.access for node in walk(place) if isinstance(node, Var)}
+    return [number for number in range(x.rank) if str(number) in names]
+
+
 def _rows(indices: Value, extent: int) -> Callable[[Sequence[Elem]], Elem]:
     """The row of the index at some places, stored: then terms that name their row are known
     as such. Dimensions along which indices are repeated are left out."""
-    if indices.array is None:
-        moving = {
-            node.name for place in indices.access for node in walk(place) if isinstance(node, Var)
-        }
-    else:
-        moving = {str(number) for number, step in enumerate(indices.array.strides) if step}
-    kept = [number for number in range(indices.rank) if str(number) in moving]
+    kept = moving(indices)
 
     def stored(*i: Elem) -> Elem:
         places: list[Operand] = [0] * indices.rank

@@ -205,6 +205,22 @@ def ranks(x: Value, axis: int, *, greatest: bool) -> Value:
     return x.builder.reduce("rank", "sum", x.shape, [x.shape[axis]], body, dtype="int32")
 
 
+def sorted_places(rows: Value, x: Value, dtype: DType, *, right: bool) -> Value:
+    """Where each element belongs in an ascending row: before equal numbers, or behind them
+    where `right`. NaN belongs at the end.
+
+    `rows` is (..., n) with the leading dimensions of `x`, or one row for all.
+    """
+
+    def body(*places: Elem) -> Elem:
+        *outer, k = places
+        number, here = rows[(*outer[: rows.rank - 1], k)], x[tuple(outer)]
+        is_before = ~(number > here) if right else ~(number >= here)
+        return where(is_before, constant(1, dtype), 0)
+
+    return x.builder.reduce("places", "sum", x.shape, [rows.shape[-1]], body, dtype=dtype)
+
+
 def top_k(x: Value, k: int, axis: int, *, greatest: bool) -> tuple[Value, Value]:
     """The k greatest (or least) elements of each row in order, and their positions."""
     if x.shape[axis] > 2 * _SORTED and k <= _SORTED // 2:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tuner.models.operators.elementwise import after, cast, same
 from tuner.models.operators.extents import count, counted
-from tuner.models.operators.indexing import gather
-from tuner.models.operators.movement import reshape
+from tuner.models.operators.indexing import gather, moving
+from tuner.models.operators.movement import along, reshape
 from tuner.models.operators.reduction import cumulative
 from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, where
 from tuner.models.operators.scans import scan
@@ -48,6 +48,28 @@ def positions(flags: Value) -> Value:
         "positions", (extent,), lambda r: clamp(cast_to("int64", last[r]), 0, extent - 1)
     )
     return counted(inside, {0: total})
+
+
+def masked_scatter(x: Value, mask: Value, source: Value) -> Value:
+    """x with the elements of `source`, in their order, where the mask of its shape is true.
+
+    The mask is counted without the last dimensions along which it repeats itself. Where it is
+    true more often than there are elements, the last one is taken again.
+    """
+    kept = moving(mask)
+    depth = kept[-1] + 1 if kept else 0
+    rows, inner = prod(x.shape[:depth]), prod(x.shape[depth:])
+    for axis in range(depth, mask.rank):
+        mask = along(mask, axis, 0, 1)
+    flags, given = reshape(mask, [rows]), reshape(source, [source.elements])
+    data, before = reshape(x, [rows, inner]), cumulative(cast(flags, "int32"), 0, "sum")
+
+    def body(r: Elem, j: Elem) -> Elem:
+        place = (cast_to("int64", before[r]) - 1) * inner + j
+        element = given[clamp(place, 0, source.elements - 1)]
+        return where(flags[r], element, data[r, j])
+
+    return reshape(x.builder.compute("masked_scatter", [rows, inner], body, dtype=x.dtype), x.shape)
 
 
 def nonzero(x: Value) -> Value:
