@@ -293,6 +293,16 @@ FOLLOWERS = {
         node("Unsqueeze", "t0 one", "t"),
         node("ScatterND", "x t kept", reduction="add"),
     ],
+    "written where a mask is true": [  # as torch.onnx.export writes masked_scatter
+        node("Greater", "x zero", "mask"),
+        node("NonZero", "mask", "t"),
+        node("Transpose", "t", "places", perm=[1, 0]),
+        node("Shape", "places", "s"),
+        node("Gather", "s first", "n", axis=0),
+        node("Reshape", "image flat", "source"),
+        node("Slice", "source first n first", "u"),
+        node("ScatterND", "x places u"),
+    ],
     "written from the end on": [
         node("Shape", "kept", "s"),
         node("Gather", "s index", "n", axis=0),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from tuner.models.from_onnx.node import Convert, Node, Results
 from tuner.models.operators import extents, indexing, reduction
 from tuner.models.operators.extents import counted, masked, same_count, whole
+from tuner.models.operators.movement import along
 from tuner.models.operators.scalars import Elem, cast_to, where
 from tuner.models.operators.values import Value
 from tuner.workload.expression import (
@@ -209,24 +210,29 @@ def scatter_elements(node: Node, convert: Convert) -> Results:
 
 
 def scatter_nd(node: Node, convert: Convert) -> Results:
-    """A count of updates. Slices have the counts of those of the tensor."""
+    """A count of updates. Slices have the counts of those of the tensor.
+
+    There are as many updates as places, as the standard demands, whatever both are counted by.
+    """
     x, indices, updates = node[0], node[1], node[2]
     depth, outer = indices.shape[-1], indices.rank - 1
     numbers = [*indices.counts.items(), *(c for c in updates.counts.items() if c[0] < outer)]
-    there = numbers[0][1] if numbers else None
-    for place, number in numbers:
-        if place or outer != 1 or there is None or not same_count(number, there):
-            raise node.late_extent()
+    if any(place or outer != 1 for place, _ in numbers):
+        raise node.late_extent()
     for place, number in updates.counts.items():
         own = x.counts.get(place - outer + depth)
         if place >= outer and (own is None or not same_count(number, own)):
             raise node.late_extent()
+    places, slices = _counted_from_the_end(x, whole(indices)), whole(updates)
+    if numbers:
+        bound = min(places.shape[0], slices.shape[0])
+        places, slices = (along(value, 0, 0, bound) for value in (places, slices))
     result = indexing.scatter_nd(
         whole(x),
-        _counted_from_the_end(x, whole(indices)),
-        whole(updates),
+        places,
+        slices,
         str(node.attribute("reduction", "none")),
-        there,
+        numbers[0][1] if numbers else None,
     )
     return counted(result, x.counts)
 
