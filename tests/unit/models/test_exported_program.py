@@ -84,7 +84,8 @@ def operators() -> dict[str, tuple[Any, ...]]:
             lambda x: (
                 nn.max_pool2d(x, 3, 2, 1), nn.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
                 *nn.max_pool2d(x, 2, return_indices=True), nn.adaptive_avg_pool2d(x, (4, 3)),
-                nn.adaptive_avg_pool3d(x, (2, 3, 5)),
+                nn.adaptive_avg_pool3d(x, (2, 3, 5)), nn.adaptive_avg_pool1d(x[0], 4),
+                nn.adaptive_max_pool2d(x, (4, 3)), nn.max_pool1d(x[0], 3, 2),
             ),
             image,
         ),
