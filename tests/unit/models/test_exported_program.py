@@ -85,7 +85,8 @@ def operators() -> dict[str, tuple[Any, ...]]:
                 nn.max_pool2d(x, 3, 2, 1), nn.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
                 *nn.max_pool2d(x, 2, return_indices=True), nn.adaptive_avg_pool2d(x, (4, 3)),
                 nn.adaptive_avg_pool3d(x, (2, 3, 5)), nn.adaptive_avg_pool1d(x[0], 4),
-                nn.adaptive_max_pool2d(x, (4, 3)), nn.max_pool1d(x[0], 3, 2),
+                *nn.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+                nn.adaptive_max_pool3d(x, (3, 2, 7)), nn.adaptive_max_pool1d(x[0], 7),
             ),
             image,
         ),
@@ -157,7 +158,7 @@ def operators() -> dict[str, tuple[Any, ...]]:
         "places in order": (
             lambda x, at: (
                 torch.bucketize(x, at), torch.bucketize(x, at, right=True, out_int32=True),
-                torch.searchsorted(x[:, 0].sort(1).values, x[:, 1], side="right"),
+                torch.searchsorted(x[:, 0].sort(1).values, x[:, 1].contiguous(), side="right"),
                 torch.searchsorted(at, x[0]), torch.bucketize(0.5, at) + at.long(),
             ),
             torch.cat([rows, torch.tensor([-1, 0, 0.5, 2, 9, torch.nan, torch.inf, -torch.inf])

@@ -79,6 +79,7 @@ from tuner.models.from_torch.reductions import (
 from tuner.models.from_torch.resampling import upsample
 from tuner.models.from_torch.windows import (
     adaptive_average,
+    adaptive_max,
     average_pool,
     average_pool_backward,
     max_pool,
@@ -108,6 +109,8 @@ TABLE: Mapping[str, Convert] = {
     "aten.abs.default": named("abs"),
     "aten.acos.default": named("acos"),
     "aten.acosh.default": named("acosh"),
+    "aten.adaptive_max_pool2d.default": adaptive_max,
+    "aten.adaptive_max_pool3d.default": adaptive_max,
     "aten.add.Scalar": pair(lambda a, b: a + b),
     "aten.add.Tensor": pair(lambda a, b: a + b),
     "aten.addmm.default": addmm,

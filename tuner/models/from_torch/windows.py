@@ -77,6 +77,10 @@ def average_pool_backward(call: Call) -> Value:
     return pooling.pool_gradient(scaled, window, x.shape[2:])
 
 
+def adaptive_max(call: Call) -> Results:
+    return pooling.adaptive_max(call.value("self"), call["output_size"])
+
+
 def adaptive_average(call: Call) -> Value:
     """Windows that cover the input evenly: of a dimension that its result does not divide
     they overlap, and differ by one in size."""

@@ -12,7 +12,16 @@ from tuner.models.operators.elementwise import elementwise, same
 from tuner.models.operators.movement import order_like
 from tuner.models.operators.quantization import parameter
 from tuner.models.operators.reduction import reduce
-from tuner.models.operators.scalars import Elem, cast_to, clamp, constant, maximum, unary, where
+from tuner.models.operators.scalars import (
+    Elem,
+    cast_to,
+    clamp,
+    constant,
+    maximum,
+    minimum,
+    unary,
+    where,
+)
 from tuner.models.operators.values import Value
 from tuner.workload.expression import FLOATS
 
@@ -207,6 +216,39 @@ def adaptive_average(x: Value, axis: int, size: int) -> Value:
     return x.builder.reduce(
         "adaptive_average", "sum", shape, [max(counts)], body, dtype=x.dtype, order=order
     )
+
+
+def adaptive_max(x: Value, sizes: Sequence[int]) -> tuple[Value, Value]:
+    """The greatest elements of windows that cover the last dimensions as `adaptive_average` has
+    them, and the first place of each in these dimensions, counted over all of them."""
+    first = x.rank - len(sizes)
+    extents, shape = x.shape[first:], [*x.shape[:first], *sizes]
+    reach = [
+        max(-(-(n + 1) * extent // size) - n * extent // size for n in range(size))
+        for extent, size in zip(extents, sizes, strict=True)
+    ]
+
+    def inside(places: Sequence[Elem]) -> list[Elem]:
+        """A place in a window; behind its end the last one again."""
+        at = [*places[: x.rank]]
+        for d, (extent, size) in enumerate(zip(extents, sizes, strict=True)):
+            here = at[first + d]
+            end = ((here + 1) * extent + (size - 1)) // size
+            place = minimum(here * extent // size + places[x.rank + d], end - 1)
+            at[first + d] = clamp(place, 0, extent - 1)
+        return at
+
+    def position(*places: Elem) -> Elem:
+        at, number = inside(places), constant(0, "int64")
+        for place, extent in zip(at[first:], extents, strict=True):
+            number = number * extent + place
+        return where(same(x[tuple(at)], greatest[places[: x.rank]]), number, 2**31 - 1)
+
+    builder = x.builder
+    greatest = builder.reduce(
+        "adaptive_max", "max", shape, reach, lambda *places: x[tuple(inside(places))], dtype=x.dtype
+    )
+    return greatest, builder.reduce("positions", "min", shape, reach, position, dtype="int64")
 
 
 def lp_pool(x: Value, w: Window, p: int) -> Value:
