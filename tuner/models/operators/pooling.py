@@ -230,19 +230,19 @@ def adaptive_max(x: Value, sizes: Sequence[int]) -> tuple[Value, Value]:
 
     def inside(places: Sequence[Elem]) -> list[Elem]:
         """A place in a window; behind its end the last one again."""
-        at = [*places[: x.rank]]
+        read = [*places[: x.rank]]
         for d, (extent, size) in enumerate(zip(extents, sizes, strict=True)):
-            here = at[first + d]
+            here = read[first + d]
             end = ((here + 1) * extent + (size - 1)) // size
             place = minimum(here * extent // size + places[x.rank + d], end - 1)
-            at[first + d] = clamp(place, 0, extent - 1)
-        return at
+            read[first + d] = clamp(place, 0, extent - 1)
+        return read
 
     def position(*places: Elem) -> Elem:
-        at, number = inside(places), constant(0, "int64")
-        for place, extent in zip(at[first:], extents, strict=True):
+        read, number = inside(places), constant(0, "int64")
+        for place, extent in zip(read[first:], extents, strict=True):
             number = number * extent + place
-        return where(same(x[tuple(at)], greatest[places[: x.rank]]), number, 2**31 - 1)
+        return where(same(x[tuple(read)], greatest[places[: x.rank]]), number, 2**31 - 1)
 
     builder = x.builder
     greatest = builder.reduce(
